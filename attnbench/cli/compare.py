@@ -13,6 +13,7 @@ from attnbench.cli.options import (
     SELECTION,
     decorated,
     format_option,
+    given_options,
     options_of,
     selected,
 )  # fmt: skip
@@ -144,11 +145,8 @@ def command(
                 raise click.UsageError(f"{option} works on stored runs only: leave out {option} or --ref")
         compared = _measured_now(words, live, gate)
     else:
-        default = click.core.ParameterSource.DEFAULT
-        given = [name for name in live if ctx.get_parameter_source(name) is not default]
-        if given:
-            option = next(param.opts[0] for param in ctx.command.params if param.name == given[0])
-            raise click.UsageError(f"{option} is for sides that are measured now: give --ref too", ctx)
+        if given := given_options(ctx, live):
+            raise click.UsageError(f"{given[0]} is for sides that are measured now: give --ref too", ctx)
         own_delta = delta is not None or gate_file is not None
         compared = _stored([Path(word) for word in words], baseline, gate, force=force, own_delta=own_delta)
     result = hold(compared, gate)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from attnbench.cli.options import format_option
-from attnbench.cli.output import colourful, print_text, say, width
+from attnbench.cli.output import colourful, print_text, told_side, width
 from attnbench.cli.parameters import BACKEND
 from attnbench.types.errors import BadCase, BadInput
 from attnbench.types.formats import Format
@@ -37,12 +37,8 @@ def command(
     """
     from attnbench.compare.history import history
     from attnbench.reports.history import render_history
-    from attnbench.results.read import read_side
 
-    runs = read_side(files or [Path("results")])
-    for run in runs:
-        for problem in run.problems:
-            say(problem, err=True)
+    runs = told_side(files or [Path("results")])
     cells = [cell for run in runs for cell in run.cells]
     wanted = _known("case", {word: _full_id(word) for word in cases}, [cell.case for cell in cells])
     names = _known("backend", {name: name for name in backends}, [c.backend for c in cells if c.backend])

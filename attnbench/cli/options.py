@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -235,6 +235,13 @@ def measuring_options(*, timing: bool = False) -> Option:
         *own,
         *record_options,
     )
+
+
+def given_options(ctx: click.Context, names: Iterable[str]) -> list[str]:
+    """Return the words of the parameters among these that the user gave: --sets, or cases for an argument."""
+    words = {p.name: p.opts[0] if isinstance(p, click.Option) else "cases" for p in ctx.command.params}
+    default = click.core.ParameterSource.DEFAULT
+    return [words[name] for name in names if ctx.get_parameter_source(name) is not default]
 
 
 def options_of(chosen: dict[str, Any], *, timed: bool) -> Options:

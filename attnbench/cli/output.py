@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry, Registry
     from attnbench.reports.run import Run
     from attnbench.reports.table import View
+    from attnbench.types.compared import Measured
     from attnbench.types.extensions import Reporter
 
 
@@ -129,27 +130,28 @@ def print_run(run: Run, format_: Format | Entry[Reporter], view: View) -> None:
     Raises:
         PluginFailed: the reporter of a plugin failed.
     """
+    from attnbench.reports.answer import SUMMARY
     from attnbench.reports.columns import record_row
-    from attnbench.reports.formats import as_text
-    from attnbench.reports.judged import Part
-    from attnbench.reports.render import render, render_summary, reported, run_facts
+    from attnbench.reports.render import render_run, reported, run_facts
 
     if not isinstance(format_, str):
         facts = run_facts(run.manifests, run.paths, run.unfinished)
         print_text(reported(format_, [record_row(one) for one in run.judged], facts))
     elif view.summary and format_ in ("json", "csv"):
-        print_text(render_summary(run.summary_rows, format_))
-    elif format_ in ("json", "csv"):
-        print_text(render([Part(run.judged)], format_))
+        print_listing(run.summary_rows, list(SUMMARY), format_)
     else:
-        reports = run.reports
-        for parts in reports:
-            if len(reports) > 1:
-                head = run.head_of(parts[0])
-                say(f"{as_text(head) if format_ == 'markdown' else head}\n")
-            print_text(render(parts, format_, view))
-            if len(reports) > 1:
-                say()
+        print_text(render_run(run, format_, view))
+
+
+def told_side(files: Sequence[Path]) -> list[Measured]:
+    """Read the runs of files, and print on stderr what a reader must know of them."""
+    from attnbench.results.read import read_side
+
+    runs = read_side(files)
+    for run in runs:
+        for problem in run.problems:
+            say(problem, err=True)
+    return runs
 
 
 def check_benchmark_json(path: Path | None) -> None:

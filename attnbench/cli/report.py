@@ -19,6 +19,7 @@ from attnbench.cli.output import (
     print_run,
     record_format,
     say,
+    told_side,
     view_of,
     write_benchmark_json,
 )  # fmt: skip
@@ -130,19 +131,14 @@ def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:
 
 def _content(name: str, run: Run, trace: bool) -> str:
     """Return the text of a file for the option --html, --csv or --markdown."""
-    from attnbench.reports.judged import Part
-    from attnbench.reports.render import render
+    from attnbench.reports.render import render_run
     from attnbench.reports.table import View
 
     if name == "html":
         from attnbench.reports.html.page import page
 
         return page(run)
-    if name == "csv":
-        return render([Part(run.judged)], "csv")
-    view = View(trace=trace)
-    texts = [(run.head_of(parts[0]), render(parts, "markdown", view)) for parts in run.reports]
-    return texts[0][1] if len(texts) == 1 else "\n".join(f"{as_text(head)}\n\n{text}" for head, text in texts)
+    return render_run(run, "csv" if name == "csv" else "markdown", View(trace=trace))
 
 
 def _write(target: Path, text: str) -> None:
@@ -155,12 +151,7 @@ def _write(target: Path, text: str) -> None:
 
 def _print_benchmarks(files: Sequence[Path], format_: Format) -> None:
     """Print the times of files of pytest-benchmark: the median and the quartiles."""
-    from attnbench.results.read import read_side
-
-    runs = read_side(files)
-    for run in runs:
-        for problem in run.problems:
-            say(problem, err=True)
+    runs = told_side(files)
     if format_ in ("json", "csv"):
         print_listing([row for run in runs for row in times_rows(run)], (), format_)
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from attnbench.cli.options import SHOWING, CommonFirst, measuring_options, options_of, selected
+from attnbench.cli.options import SHOWING, CommonFirst, given_options, measuring_options, options_of, selected
 from attnbench.cli.output import (
     check_benchmark_json,
     note,
@@ -132,12 +132,9 @@ def _resumed(ctx: click.Context, path: Path, registry: Registry) -> Callable[[Pr
     from attnbench.api import go_on
     from attnbench.results.format import read_run
 
-    default = click.core.ParameterSource.DEFAULT
     kept = ("resume", "benchmark_json", *SHOWING)
-    given = [n for n in ctx.params if n not in kept and ctx.get_parameter_source(n) is not default]
-    if given:
-        words = {p.name: p.opts[0] if isinstance(p, click.Option) else "cases" for p in ctx.command.params}
-        leave_out = ", ".join(words[name] for name in given)
+    if given := given_options(ctx, [name for name in ctx.params if name not in kept]):
+        leave_out = ", ".join(given)
         raise click.UsageError(f"--resume uses the options of the stored run: leave out {leave_out}", ctx)
     if read_run(path).torn:
         say(f"{path}: its last line was cut off and is dropped", err=True)

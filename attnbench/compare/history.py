@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 
 from attnbench.compare.environment import differences
 from attnbench.compare.stored import compare_sides
@@ -64,36 +65,35 @@ def history(
     their first appearance. Each step is compared with the latest earlier run that was measured alike, so that
     runs of several machines do not mix.
     """
-    found: dict[tuple[str, str], dict[str, list[tuple[Measured, Cell]]]] = {}
-    for run in in_order(runs):
+    ordered = in_order(runs)
+    found: dict[tuple[str, str], dict[str, list[tuple[int, Cell]]]] = {}
+    for place, run in enumerate(ordered):
         for cell in run.cells:
             if (not cases or cell.case in cases) and (not backends or cell.backend in backends):
                 kind = device_kind(run.environment, cell.case)
-                found.setdefault(cell.key, {}).setdefault(kind, []).append((run, cell))
-    unlike: dict[tuple[int, int], str] = {}
-    compared: dict[tuple[int, int], dict[tuple[str, str], ComparedCell]] = {}
+                found.setdefault(cell.key, {}).setdefault(kind, []).append((place, cell))
 
-    def why_unlike(before: Measured, run: Measured) -> str:
+    @cache
+    def why_unlike(before: int, after: int) -> str:
         """Return the differences that keep two runs from being compared; "" for none."""
-        pair = id(before), id(run)
-        if pair not in unlike:
-            matter = [d for d in differences([before], [run]) if d.matters]
-            unlike[pair] = ", ".join(f"{d.fact} ({d.base}, then {d.new})" for d in matter)
-        return unlike[pair]
+        matter = [d for d in differences([ordered[before]], [ordered[after]]) if d.matters]
+        return ", ".join(f"{d.fact} ({d.base}, then {d.new})" for d in matter)
 
-    def step(run: Measured, cell: Cell, earlier: Sequence[Measured]) -> Step:
+    @cache
+    def compared(before: int, after: int) -> dict[tuple[str, str], ComparedCell]:
+        cells = compare_sides([ordered[before]], [ordered[after]]).cells
+        return {(one.case, one.backend): one for one in cells}
+
+    def step(run: int, cell: Cell, earlier: Sequence[int]) -> Step:
         before = next((one for one in reversed(earlier) if not why_unlike(one, run)), None)
         if before is None:
             why = f"not measured as before: {why_unlike(earlier[-1], run)}" if earlier else ""
-            return Step(run, cell, why=why)
-        pair = id(before), id(run)
-        if pair not in compared:
-            compared[pair] = {(one.case, one.backend): one for one in compare_sides([before], [run]).cells}
-        return Step(run, cell, before, compared[pair].get(cell.key))
+            return Step(ordered[run], cell, why=why)
+        return Step(ordered[run], cell, ordered[before], compared(before, run).get(cell.key))
 
     return [
-        step(run, cell, [before for before, _ in entries[:place]])
+        step(run, cell, [before for before, _ in entries[:count]])
         for kinds in found.values()
         for entries in kinds.values()
-        for place, (run, cell) in enumerate(entries)
+        for count, (run, cell) in enumerate(entries)
     ]

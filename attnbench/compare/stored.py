@@ -32,7 +32,7 @@ from attnbench.types.device import device_kind
 from attnbench.types.errors import BadInput
 from attnbench.types.gc_paused import gc_paused
 from attnbench.types.status import MEANING, Status
-from attnbench.types.words import count_of
+from attnbench.types.words import count_of, first_of
 
 Key = tuple[str, str]
 Runs = Sequence[Measured]
@@ -331,9 +331,8 @@ def _cells_to_warn_of(runs: Sequence[Measured], pairs: Mapping[Key, Pair]) -> It
                 groups.setdefault(words, []).append(key)
     for words, found in groups.items():
         if found:
-            shown = ", ".join(f"{backend} on {case}" if backend else case for case, backend in found[:_SHOWN])
-            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-            yield f"{count_of(len(found), 'cell')} {words}: {shown}{more}"
+            names = [f"{backend} on {case}" if backend else case for case, backend in found]
+            yield f"{count_of(len(found), 'cell')} {words}: {first_of(names, _SHOWN)}"
 
 
 def _together(found: Mapping[Key, Unpaired]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,7 @@ from attnbench.types.device import kind_of_device
 from attnbench.types.errors import BadInput
 from attnbench.types.fleet import Device
 from attnbench.types.record import Manifest
+from attnbench.types.words import first_of
 
 
 class Facts(Struct, frozen=True):
@@ -146,14 +147,7 @@ def _by_version(versions: Mapping[str, str]) -> str:
     places: dict[str, list[str]] = {}
     for place, version in versions.items():
         places.setdefault(version, []).append(place)
-    return ", ".join(f"{version} ({names(where)})" for version, where in places.items())
-
-
-def names(places: Iterable[str]) -> str:
-    """Return the names of places for a sentence; of many the first three."""
-    places = list(places)
-    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-    return ", ".join(places[:3]) + more
+    return ", ".join(f"{version} ({first_of(where, 3)})" for version, where in places.items())
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.units import DIGITS_UNTOLD, duration, number, ratio, reach
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
 from attnbench.types.formats import Format
-from attnbench.types.words import count_of
+from attnbench.types.words import count_of, first_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -172,9 +172,8 @@ def left_out_words(compared: Compared) -> str:
     names = compared.left_out
     if not names:
         return ""
-    more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
     return (
-        f"left out, their code is the same on both sides: {', '.join(names[:_MOST_LEFT_OUT])}{more}; "
+        f"left out, their code is the same on both sides: {first_of(names, _MOST_LEFT_OUT)}; "
         "--all measures them too"
     )
 

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.compare.history import Step
 from attnbench.reports.columns import KIND
 from attnbench.reports.compared import least_words
-from attnbench.reports.formats import (
-    as_csv,
-    as_json,
-    as_markdown,
-    bare_table,
-    finite,
-    string_console,
-    written,
-)
+from attnbench.reports.formats import as_markdown, bare_table, finite, listing, string_console, written
 from attnbench.reports.units import duration, number, ratio, reach
 from attnbench.stats.sign_test import ends
 from attnbench.types.formats import Format
@@ -83,8 +75,7 @@ def render_history(steps: Sequence[Step], format: Format, *, width: int = 120, c
     A table and Markdown leave out cells that were never timed and never failed.
     """
     if format in ("json", "csv"):
-        rows = [step_row(step) for step in steps]
-        return as_json(rows) if format == "json" else as_csv(rows, COLUMNS)
+        return listing([step_row(step) for step in steps], COLUMNS, format)
     telling = {step.cell.key for step in steps if _median_ms(step) is not None or _failed(step)}
     steps = [step for step in steps if step.cell.key in telling]
     if format == "markdown":

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from attnbench.plugins.calling import Raised, call, traced
 from attnbench.plugins.registry import Entry
 from attnbench.reports.answer import (
-    SUMMARY,
     Grid,
     backends_grid,
     busy_text,
@@ -19,10 +18,11 @@ from attnbench.reports.answer import (
     totals_grid,
 )
 from attnbench.reports.columns import KEYS, KIND, NAMES, in_order, name_text, record_row, table_columns
-from attnbench.reports.formats import as_csv, as_json, as_markdown, as_text
+from attnbench.reports.formats import as_markdown, as_text, listing
 from attnbench.reports.judged import Judged, Part, several_kinds
 from attnbench.reports.names import shared_words
 from attnbench.reports.overview import part_head
+from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
 from attnbench.types.errors import PluginFailed
 from attnbench.types.extensions import Reporter, Rows, RunFacts
@@ -79,13 +79,20 @@ def render(parts: Sequence[Part], format: Format, view: View | None = None) -> s
     if format == "markdown":
         answered = _markdown_answer(parts)
         return answered if view.summary else answered + _markdown(judged, view.trace)
-    rows = [record_row(one) for one in judged]
-    return as_json(rows) if format == "json" else as_csv(rows, list(rows[0]) if rows else KEYS)
+    return listing([record_row(one) for one in judged], KEYS, format)
 
 
-def render_summary(rows: Sequence[dict[str, Any]], format: Literal["json", "csv"]) -> str:
-    """Render the rows of a summary."""
-    return as_json(rows) if format == "json" else as_csv(rows, list(SUMMARY))
+def render_run(run: Run, format: Format, view: View) -> str:
+    """Render the reports of runs, each under a line that names its file if there are several.
+
+    JSON and CSV have the records of all runs in one list.
+    """
+    if format in ("json", "csv"):
+        return render([Part(run.judged)], format)
+    texts = [(printable(run.head_of(parts[0])), render(parts, format, view)) for parts in run.reports]
+    if len(texts) == 1:
+        return texts[0][1]
+    return "\n".join(f"{as_text(head) if format == 'markdown' else head}\n\n{text}" for head, text in texts)
 
 
 def _markdown_answer(parts: Sequence[Part]) -> str:

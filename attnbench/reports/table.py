@@ -16,6 +16,7 @@ from attnbench.reports.answer import (
 from attnbench.reports.columns import (
     NAMES,
     Column,
+    in_order,
     metrics_of,
     name_text,
     ratio_text,
@@ -226,14 +227,14 @@ def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[in
 def _print_block(
     console: Console, group: Iterable[Judged], columns: Sequence[Column], widths: Sequence[int]
 ) -> None:
-    right = sorted((one for one in group if one.record.status == "ok"), key=_time)
+    right = [one for one in group if one.record.status == "ok"]
     if not right:
         return
     block = bare_table()
     block.add_column(NAMES, width=widths[0], overflow="fold")
     for column, width in zip(columns, widths[1:], strict=True):
         block.add_column(column.head, width=width, justify=column.justify, no_wrap=True)
-    for one in right:
+    for one in in_order(right):
         block.add_row(name_text(one.record), *(_cell(column, one) for column in columns))
     print_indented(console, block)
 
@@ -243,10 +244,6 @@ def _cell(column: Column, judged: Judged) -> Text:
 
     text = column.text(judged) or ""
     return Text(text, style=_STYLES.get(judged.verdict, "") if column.key == "verdict" else "")
-
-
-def _time(judged: Judged) -> float:
-    return 0.0 if judged.record.median_ms is None else judged.record.median_ms
 
 
 def _print_others(console: Console, group: Sequence[Record]) -> None:

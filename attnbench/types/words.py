@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -57,6 +57,12 @@ def clean(text: object) -> str:
 def count_of(number: int, what: str) -> str:
     """Return a count with its noun, in the plural where needed: 1 core, 2 cores, 12,000 cores."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def first_of(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first names, and the number of the others: a, b, c and 2 more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
 
 
 def share_of(given: float | str) -> float:

@@ -17,7 +17,7 @@ from attnbench.stats.answer import Lead
 from attnbench.types.compared import BASE, HEAD
 from attnbench.types.record import Manifest
 from attnbench.types.status import MEANING, STATUSES, Status
-from attnbench.types.words import count_of
+from attnbench.types.words import count_of, first_of
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,10 @@ def failures(judged: Sequence[Judged]) -> tuple[list[Failed], list[Failed]]:
     groups: dict[tuple[Status, str, str], list[str]] = {}
     for record in (one.record for one in judged if one.record.status != "ok"):
         groups.setdefault((record.status, record.backend, record.reason), []).append(record.case)
-    found = [Failed(*key, tuple(groups[key])) for key in sorted(groups, key=_worst_first)]
+    worst_first = sorted(groups, key=lambda key: (STATUSES.index(key[0]), *key[1:]))
+    found = [Failed(*key, tuple(groups[key])) for key in worst_first]
     quiet = [one for one in found if MEANING[one.status].declined]
     return [one for one in found if one not in quiet], quiet
-
-
-def _worst_first(key: tuple[Status, str, str]) -> tuple[int, str, str]:
-    return STATUSES.index(key[0]), *key[1:]
 
 
 MOST_VALUES = 3
@@ -142,14 +139,9 @@ def facts(
             for name, text in _flat(values):
                 part.setdefault(name, {})[text] = None
     return {
-        title: [(name, _one_text(list(texts))) for name, texts in part.items()]
+        title: [(name, first_of(list(texts), MOST_VALUES, "; ")) for name, texts in part.items()]
         for title, part in parts.items()
     }
-
-
-def _one_text(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - MOST_VALUES} more" if len(texts) > MOST_VALUES else ""
-    return "; ".join(texts[:MOST_VALUES]) + more
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
