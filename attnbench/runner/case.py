@@ -293,9 +293,9 @@ def _planned(
             case=run.id,
             stretches=STRETCHES,
             draw_entropy=draw_entropy,
-            pairs=context.pairs,
-            flops=context.flops,
-            bytes_moved=context.bytes_moved,
+            pairs=context.opened.pairs,
+            flops=context.opened.flops,
+            bytes_moved=context.opened.bytes_moved,
             contenders=plan_candidates(
                 found, run.pool.options, sharing_note(run.pool.all_cpus, context.threads)
             ),
