@@ -119,16 +119,14 @@ def check_all(
     context: CaseContext,
     entries: Entries,
     variant: Mapping[str, Inexact],
-    failed: Callable[[str, WorkerFailed], None],
     begun: Callable[[str], None],
     *,
     together: bool = True,
-) -> list[Candidate]:
-    """Check backends, as many at once as there are cores; return those that passed, in the given order.
+) -> tuple[list[Candidate], Failures]:
+    """Check backends, as many at once as there are cores; return those that passed, and what failed.
 
-    Backends that compile come first. ``failed`` is called for each that fails, from this thread, in the
-    given order; ``begun`` from the threads that check. variant: what the variant case has shown. together:
-    False to check one at a time.
+    Backends that compile come first; those that passed have the given order. ``begun`` is called from the
+    threads that check. variant: what the variant case has shown. together: False to check one at a time.
     """
 
     def check(entry: Entry[Backend]) -> Candidate:
@@ -137,10 +135,7 @@ def check_all(
 
     slow_first = sorted(entries, key=lambda entry: not entry.record.compiles)
     passed, failures = _each(pool, slow_first, check, Candidate.let_go, together=together)
-    for entry in entries:
-        if entry.name in failures:
-            failed(entry.name, failures[entry.name])
-    return [passed[entry.name] for entry in entries if entry.name in passed]
+    return [passed[entry.name] for entry in entries if entry.name in passed], failures
 
 
 def _each(
