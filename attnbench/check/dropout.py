@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.check.errors import element
+from attnbench.check.errors import element, place_of_largest
 from attnbench.inputs.draw import EPS
 from attnbench.oracle.moments import Moments, in_groups
 from attnbench.types.case import Case
@@ -156,7 +156,7 @@ class Tally:
             raise ValueError(f"moments of {self.moments.mean.shape} for an output of shape {output.shape}")
         finite = np.isfinite(shown)
         if not finite.all():
-            first = tuple(int(i) for i in np.argwhere(~finite)[0])
+            first = place_of_largest(~finite)
             place, got = _place(self.case, first), float(shown[first])
             self.not_finite = self.not_finite or f"element {place} is not finite: got {got}"
             return
@@ -235,7 +235,7 @@ class _Variance:
 
 def _worst(excess: Array) -> tuple[int, ...] | None:
     """Return the place of the largest number; None where all are 0 or less. NaN counts as largest."""
-    place = tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), excess.shape))
+    place = place_of_largest(excess)
     return None if excess[place] <= 0 else place
 
 

@@ -56,35 +56,33 @@ def compare_wide(got: Array, expected: Array, axes: Sequence[str] = ()) -> Error
     """
     if got.shape != expected.shape:
         raise ValueError(f"an output of shape {got.shape} can't be compared with one of {expected.shape}")
+    count, not_finite = got.size, ""
     # In the wider of both dtypes, so that a float64 output is compared with longdouble.
     with np.errstate(invalid="ignore", over="ignore"):
         error = got - expected
         flat = error.ravel()
         sum_squares = float(flat @ flat)
         np.abs(error, out=error)
-    if np.isfinite(sum_squares):
-        # Then all elements are finite. This quick path matters because timed calls give many outputs.
-        worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(error)), error.shape))
-        return Errors(
-            sum_squares, error.size, float(error[worst]), worst, float(got[worst]), float(expected[worst])
-        )
-    finite = np.isfinite(got) & np.isfinite(expected)
-    error = np.where(finite, error, 0)
-    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(error)), error.shape))
+    # Where the sum is finite, all elements are. Looking at each would be slow: timed calls give many outputs.
+    if not np.isfinite(sum_squares):
+        finite = np.isfinite(got) & np.isfinite(expected)
+        error = np.where(finite, error, 0)
+        sum_squares, count = float(np.square(error).sum()), int(finite.sum())
+        not_finite = _not_finite(got, expected, finite, axes)
+    worst = place_of_largest(error)
     return Errors(
-        sum_squares=float(np.square(error).sum()),
-        count=int(finite.sum()),
-        max_abs=float(error[worst]),
-        worst=worst,
-        got=float(got[worst]),
-        expected=float(expected[worst]),
-        not_finite=_not_finite(got, expected, finite, axes),
+        sum_squares, count, float(error[worst]), worst, float(got[worst]), float(expected[worst]), not_finite
     )
+
+
+def place_of_largest(array: NDArray[Any]) -> tuple[int, ...]:
+    """Return the place of the largest number, the first of several; NaN counts as larger than all."""
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(array)), array.shape))
 
 
 def errors_of(differences: Array, expected: Array) -> Errors:
     """Make errors of known differences, which are too small to survive being added to what was expected."""
-    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(np.abs(differences))), differences.shape))
+    worst = place_of_largest(np.abs(differences))
     return Errors(
         sum_squares=float(np.square(differences).sum()),
         count=differences.size,
@@ -113,7 +111,7 @@ def _not_finite(got: Array, expected: Array, finite: NDArray[Any], axes: Sequenc
     count = int(finite.size - finite.sum())
     if count == 0:
         return ""
-    first = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), finite.shape))
+    first = place_of_largest(~finite)
     what = "is" if count == 1 else f"and {count - 1} more are"
     values = f"got {float(got[first])}, expected {float(expected[first]):.6g}"
     return f"element {element(first, axes)} {what} not finite: {values}"

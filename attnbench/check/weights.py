@@ -14,6 +14,7 @@ from attnbench.check.errors import (
     compare_wide,
     element,
     longest_sum,
+    place_of_largest,
     rounding_unit,
     scale_of,
     verdict,
@@ -58,7 +59,7 @@ def weight_errors(got: Array, exact: Array) -> WeightErrors:
     each = compare_wide(got, exact, AXES)
     totals, expected = got.astype(exact.dtype).sum(-1), exact.sum(-1)
     off = np.abs(totals - expected)
-    row = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), off.shape))
+    row = place_of_largest(off)
     return WeightErrors(each, row, float(totals[row]), float(expected[row]))
 
 

@@ -29,11 +29,6 @@ class Heads:
     v: Array
 
 
-def heads_of(case: Case, projections: Mapping[str, Array], sources: tuple[Array, Array, Array]) -> Heads:
-    """Return the heads that an operation makes of its sources."""
-    return Heads(*_maps(case).project(case, projections, sources))
-
-
 def finish(case: Case, rule: Rule, projections: Mapping[str, Array], q: Array, out: Array) -> Array:
     """Return the output that an operation makes of heads (B, H, R, Dv)."""
     return _maps(case).finish(case, rule, projections, q, out)
@@ -214,11 +209,12 @@ def heads_for(
     """Return parameters and heads in the dtype to compute in; queries of ``rows`` only."""
     own = {name: array.astype(wide) for name, array in parameters.rule.items()}
     projections = {name: array.astype(wide) for name, array in parameters.projections.items()}
-    axis = _maps(case).rows
+    maps = _maps(case)
+    axis = maps.rows
     queries, keys, values = activations
     keys = np.take(keys, rows, axis) if rule.pairs_keys else keys
     sources = (np.take(queries, rows, axis).astype(wide), keys.astype(wide), values.astype(wide))
-    return Parameters(own, projections), heads_of(case, projections, sources)
+    return Parameters(own, projections), Heads(*maps.project(case, projections, sources))
 
 
 def _wide(case: Case) -> type[np.floating[Any]]:

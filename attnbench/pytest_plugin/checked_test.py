@@ -64,10 +64,10 @@ class CheckedBackend:
             case=context.case,
             backend=entry.name,
             backend_source=entry.source,
-            rule_source=context.rule_source,
+            rule_source=context.opening.rule_source,
             parameters=context.parameters.arrays,
             memory_limit_bytes=None,
-            operation_source=context.operation_source,
+            operation_source=context.opening.operation_source,
         )
         try:
             with warnings.catch_warnings():
@@ -254,8 +254,8 @@ def _rates(benchmark: Any, context: CaseContext) -> dict[str, float]:
     if not stats or not stats["median"]:
         return {}
     return {
-        "tflops": context.flops / stats["median"] / 1e12,
-        "gbps": context.bytes_moved / stats["median"] / 1e9,
+        "tflops": context.opened.flops / stats["median"] / 1e12,
+        "gbps": context.opened.bytes_moved / stats["median"] / 1e9,
     }
 
 

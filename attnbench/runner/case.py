@@ -20,6 +20,7 @@ from attnbench.plugins.registry import Registry
 from attnbench.runner.check import (
     Candidate,
     Entries,
+    Failures,
     Inexact,
     check_all,
     check_reference,
@@ -158,6 +159,12 @@ class CaseRun:
             record = replace(record, accuracy=accuracy, dropout=failure.dropout, failed_on=on)
         self.put(record)
 
+    def record_failures(self, failures: Failures) -> None:
+        """Write the records of backends that failed, in the order of the run."""
+        for backend in self.names:
+            if backend in failures:
+                self.record_failure(backend, failures[backend])
+
     @contextmanager
     def losses_noted(self) -> Iterator[None]:
         """Note the loss of a process. If it is the second, and no backend's doing, the records say so."""
@@ -227,9 +234,7 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
             variant, failures = check_variant(
                 pool, verifier, run.case, rule, operation.source, entries, limit_bytes
             )
-            for entry in entries:
-                if entry.name in failures:
-                    run.record_failure(entry.name, failures[entry.name])
+            run.record_failures(failures)
             entries = [entry for entry in entries if entry.name not in failures]
             run.clock.spend("near")
             if not entries:
@@ -267,10 +272,11 @@ def _passed(
     # Where values prove nothing, other checks still do: an output may share memory with an input. The
     # statistics of dropout have no meaning there.
     if not (insensitive and run.case.dropout):
-        passed = check_all(
-            run.pool, context, entries, variant, run.record_failure, lambda name: run.notify(f"check {name}"),
+        passed, failures = check_all(
+            run.pool, context, entries, variant, lambda name: run.notify(f"check {name}"),
             together=_fit_together(run, entries),
         )  # fmt: skip
+        run.record_failures(failures)
         run.clock.spend("check")
     if not insensitive:
         return passed
@@ -293,9 +299,9 @@ def _planned(
             case=run.id,
             stretches=STRETCHES,
             draw_entropy=draw_entropy,
-            pairs=context.pairs,
-            flops=context.flops,
-            bytes_moved=context.bytes_moved,
+            pairs=context.opened.pairs,
+            flops=context.opened.flops,
+            bytes_moved=context.opened.bytes_moved,
             contenders=plan_candidates(
                 found, run.pool.options, sharing_note(run.pool.all_cpus, context.threads)
             ),

@@ -6,9 +6,10 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 
 from attnbench.cases.ids import case_id, parse_case
@@ -101,18 +102,14 @@ def check_reference(pool: WorkerPool, context: CaseContext, *, weights: bool = F
     if operation_of(case).reference is None:
         return
     worker, _ = prepare_worker(pool, context, None)
-
-    def compute(index: int, how: m.Compute, what: rm.What = "output") -> None:
-        score(worker, context.verifier, PLAIN, index, pool.options.timeout_s, how, what)
-
     try:
         for index, draw in enumerate(context.draws):
-            give_draw(worker, draw, pool.options.timeout_s)
+            give_draw(worker, draw)
             if case.pass_ != "forward":
-                compute(index, m.Compute("exact"), "exact")
-            compute(index, m.Compute())
+                score(worker, context.verifier, PLAIN, index, m.Compute("exact"), "exact")
+            score(worker, context.verifier, PLAIN, index)
             if weights and index == 0:
-                compute(index, m.Compute("weights"), "weights")
+                score(worker, context.verifier, PLAIN, index, m.Compute("weights"), "weights")
     finally:
         worker.kill()
 
@@ -122,16 +119,14 @@ def check_all(
     context: CaseContext,
     entries: Entries,
     variant: Mapping[str, Inexact],
-    failed: Callable[[str, WorkerFailed], None],
     begun: Callable[[str], None],
     *,
     together: bool = True,
-) -> list[Candidate]:
-    """Check backends, as many at once as there are cores; return those that passed, in the given order.
+) -> tuple[list[Candidate], Failures]:
+    """Check backends, as many at once as there are cores; return those that passed, and what failed.
 
-    Backends that compile come first. ``failed`` is called for each that fails, from this thread, in the
-    given order; ``begun`` from the threads that check. variant: what the variant case has shown. together:
-    False to check one at a time.
+    Backends that compile come first; those that passed have the given order. ``begun`` is called from the
+    threads that check. variant: what the variant case has shown. together: False to check one at a time.
     """
 
     def check(entry: Entry[Backend]) -> Candidate:
@@ -140,10 +135,7 @@ def check_all(
 
     slow_first = sorted(entries, key=lambda entry: not entry.record.compiles)
     passed, failures = _each(pool, slow_first, check, Candidate.let_go, together=together)
-    for entry in entries:
-        if entry.name in failures:
-            failed(entry.name, failures[entry.name])
-    return [passed[entry.name] for entry in entries if entry.name in passed]
+    return [passed[entry.name] for entry in entries if entry.name in passed], failures
 
 
 def _each(
@@ -198,8 +190,21 @@ def _check_backend(
         anew = fresh and (bool(entry.side) or prepared.ns + first_ns <= _ANEW_BELOW_NS)
         forks = fresh and not anew and pool.options.timed
         link = worker.fork(timed=True, cpus=pool.all_cpus) if forks else worker
+        begun = CandidatePlan(
+            calls=0,
+            samples=0,
+            warm_calls=0,
+            sets=0,
+            accuracy=None,
+            prepare_ms=prepared.ns / 1e6,
+            first_call_ms=first_ns / 1e6,
+            warmup_ms=[],
+            fresh=fresh,
+            anew=anew,
+            notes=list(prepared.notes),
+        )
         try:
-            rest = _check_rest(pool, context, link, entry)
+            found, peak_bytes = _check_rest(pool, context, link, entry, begun, variant)
         finally:
             if forks:
                 link.kill()
@@ -208,66 +213,53 @@ def _check_backend(
         raise
     if not forks:
         worker.kill()
-    judged = rest.judged
+    return Candidate(entry, found, peak_bytes, worker if forks else None)
+
+
+def _check_rest(
+    pool: WorkerPool,
+    context: CaseContext,
+    link: WorkerLink,
+    entry: Entry[Backend],
+    begun: CandidatePlan,
+    variant: Inexact,
+) -> tuple[CandidatePlan, int | None]:
+    """Check all draws but the first, warm up, look at the memory of calls, and trace one.
+
+    Return ``begun`` with what was found, and the extra memory of one call.
+    """
+    timed = pool.options.timed
+    # Where nothing will be timed, the secret draw is part of the check.
+    draws = context.check_draws if timed else len(context.draws)
+    judged, notes = check_draws(pool, context, link, entry, range(1, draws))
     # The variant may have a finer dtype than the case.
     dtype = parse_case(context.case).dtype
     each = [Inexact.of(judged), *([variant] if coarser(variant.arithmetic, dtype) else [])]
     inexact = max(each, key=lambda one: UNIT.get(one.arithmetic, 0.0))
-    found = CandidatePlan(
-        calls=0,
-        samples=0,
-        warm_calls=0,
-        sets=0,
+    warmup_ns: tuple[int, ...] = ()
+    if timed:
+        # The last draw of the check may have arrived in another way than those that are timed.
+        give_draw(link, context.draws[context.timed_draws[0]], fresh=True)
+        warmup_ns = link.ask(m.WarmUp(), m.Warmed)[0].trace_ns
+    # Afterwards its allocator returns large arrays at once.
+    peak_bytes = link.ask(m.MeasureMemory(peak=timed), m.PeakMemory)[0].bytes
+    # Last, because a traced worker is timed no more, and may end.
+    try:
+        traced, _ = link.ask(m.TraceCall(), m.Traced)
+    except WorkerFailed as failure:
+        traced = m.Traced((), f"the operations of a call are not known: {failure.reason}")
+    found = msgspec.structs.replace(
+        begun,
         accuracy=judged.accuracy,
-        prepare_ms=prepared.ns / 1e6,
-        first_call_ms=first_ns / 1e6,
-        warmup_ms=[ns / 1e6 for ns in rest.warmup_ns],
-        fresh=fresh,
-        anew=anew,
-        notes=[*prepared.notes, *rest.notes],
-        ran=rest.ran,
+        warmup_ms=[ns / 1e6 for ns in warmup_ns],
+        notes=[*begun.notes, *notes, *([clean(traced.problem)] if traced.problem else [])],
+        ran=[clean(text) for text in traced.ran],
         parts=judged.parts,
         dropout=judged.dropout,
         arithmetic=inexact.arithmetic,
         inexact=inexact.reason,
     )
-    return Candidate(entry, found, rest.peak_bytes, worker if forks else None)
-
-
-@dataclass(frozen=True)
-class _Rest:
-    """The findings of a check after its first draw: verdict, warm-up trace, memory, what ran, notes."""
-
-    judged: rm.Judged
-    notes: list[str]
-    warmup_ns: tuple[int, ...] = ()
-    peak_bytes: int | None = None
-    ran: list[str] = field(default_factory=list)
-
-
-def _check_rest(pool: WorkerPool, context: CaseContext, link: WorkerLink, entry: Entry[Backend]) -> _Rest:
-    """Check all draws but the first, warm up, look at the memory of calls, and trace one."""
-    timeout_s, timed = pool.options.timeout_s, pool.options.timed
-    # Where nothing will be timed, the secret draw is part of the check.
-    draws = context.check_draws if timed else len(context.draws)
-    judged, notes = check_draws(pool, context, link, entry, range(1, draws))
-    warmup_ns: tuple[int, ...] = ()
-    if timed:
-        # The last draw of the check may have arrived in another way than those that are timed.
-        give_draw(link, context.draws[context.timed_draws[0]], timeout_s, fresh=True)
-        warmup_ns = link.ask(m.WarmUp(), m.Warmed, timeout_s)[0].trace_ns
-    # Afterwards its allocator returns large arrays at once.
-    peak_bytes = link.ask(m.MeasureMemory(peak=timed), m.PeakMemory, timeout_s)[0].bytes
-    rest = _Rest(judged, notes, warmup_ns, peak_bytes)
-    # Last, because a traced worker is timed no more, and may end.
-    try:
-        traced, _ = link.ask(m.TraceCall(), m.Traced, timeout_s)
-    except WorkerFailed as failure:
-        return replace(
-            rest, notes=[*notes, clean(f"the operations of a call are not known: {failure.reason}")]
-        )
-    notes += [clean(traced.problem)] if traced.problem else []
-    return replace(rest, ran=[clean(text) for text in traced.ran], notes=notes)
+    return found, peak_bytes
 
 
 def check_variant(
@@ -352,11 +344,10 @@ def _check_weights(pool: WorkerPool, context: CaseContext, link: WorkerLink, nam
     Raises:
         MismatchFound: they are wrong. WorkerFailed: there are none.
     """
-    weights, timeout_s = m.Compute("weights"), pool.options.timeout_s
     check: Check = "weights"
     try:
         give_checked(pool, context, link, 0)
-        scored, _ = score(link, context.verifier, name, 0, timeout_s, weights, "weights")
+        scored, _ = score(link, context.verifier, name, 0, m.Compute("weights"), "weights")
         problem = scored.problem
     except WorkerFailed as failure:
         if failure.status != "mismatch":

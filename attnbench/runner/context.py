@@ -15,7 +15,6 @@ from attnbench.plugins.registry import Entry
 from attnbench.runner.pool import WorkerPool
 from attnbench.runner.processes import VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
 from attnbench.types.backend import Backend
-from attnbench.types.extensions import Source
 
 _ONE_CALL = m.Compute()
 
@@ -40,35 +39,32 @@ class Place:
 class CaseContext:
     """An open case as its workers need it.
 
-    threads: of every library in its workers. rule_source, operation_source: where its rule and its operation
-    come from. draws: inputs, those of the check first, then those of timed calls. families: the family of
-    each draw of the check. pairs, flops, bytes_moved: exact counts. memory_limit_bytes: what a worker may
-    allocate. verifier: the process that has the case open. calls: with dropout, the number of outputs on one
-    draw that are compared; else 0.
+    opening, opened: the request that opened it, and its answer. threads: of every library in its workers.
+    draws: inputs, those of the check first, then those of timed calls. memory_limit_bytes: what a worker may
+    allocate. verifier: the process that has the case open.
     """
 
-    case: str
+    opening: rm.OpenCase
+    opened: rm.CaseOpened
     threads: int
-    rule_source: Source
     parameters: ArrayBlock
     draws: tuple[ArrayBlock, ...]
-    families: tuple[str, ...]
-    pairs: int
-    flops: float
-    bytes_moved: float
     memory_limit_bytes: int
     verifier: VerifierLink
-    calls: int = 0
-    operation_source: Source | None = None
+
+    @property
+    def case(self) -> str:
+        """The id of the case."""
+        return self.opening.case
 
     @property
     def check_draws(self) -> int:
         """The number of draws of the check; those of timed calls follow."""
-        return len(self.families)
+        return len(self.opened.families)
 
     def family(self, index: int) -> str:
         """Return the family of a draw; draws of timed calls are ordinary."""
-        return self.families[index] if index < self.check_draws else NORMAL
+        return self.opened.families[index] if index < self.check_draws else NORMAL
 
     @property
     def timed_draws(self) -> range:
@@ -104,21 +100,8 @@ def open_context(
         for index in range(len(opened.families) + opening.timed_draws):
             drawn, fd = verifier.ask(rm.GetDraw(index), rm.Arrays)
             blocks.append(ArrayBlock(drawn.arrays, fd))
-        yield CaseContext(
-            case=opening.case,
-            threads=threads,
-            rule_source=opening.rule_source,
-            parameters=blocks[0],
-            draws=tuple(blocks[1:]),
-            families=opened.families,
-            pairs=opened.pairs,
-            flops=opened.flops,
-            bytes_moved=opened.bytes_moved,
-            memory_limit_bytes=memory_limit_bytes,
-            verifier=verifier,
-            calls=opened.calls,
-            operation_source=opening.operation_source,
-        )
+        parameters, *draws = blocks
+        yield CaseContext(opening, opened, threads, parameters, tuple(draws), memory_limit_bytes, verifier)
     finally:
         for block in blocks:
             os.close(block.fd)
@@ -145,13 +128,13 @@ def prepare_worker(
         case=context.case,
         backend=PLAIN if entry is None else entry.record.name,
         backend_source=backend_source,
-        rule_source=context.rule_source,
+        rule_source=context.opening.rule_source,
         parameters=context.parameters.arrays,
-        operation_source=context.operation_source,
+        operation_source=context.opening.operation_source,
         memory_limit_bytes=None if entry is None else context.memory_limit_bytes,
     )
     try:
-        prepared, _ = worker.ask(request, m.Prepared, pool.options.timeout_s, (context.parameters.fd,))
+        prepared, _ = worker.ask(request, m.Prepared, fds=(context.parameters.fd,))
         pool.refuse_changed(side, prepared.files)
     except WorkerFailed:
         worker.kill()
@@ -162,7 +145,6 @@ def prepare_worker(
 def give_draw(
     link: WorkerLink,
     draw: ArrayBlock,
-    timeout_s: float,
     *,
     fresh: bool = False,
     junk_bytes: int = 0,
@@ -174,7 +156,7 @@ def give_draw(
     guarded: between bands of NaN. delivery: how they arrive, see :mod:`attnbench.worker.prepared`.
     """
     request = m.Activations(draw.arrays, fresh, junk_bytes, guarded, delivery)
-    link.ask(request, m.Done, timeout_s, (draw.fd,))
+    link.ask(request, m.Done, fds=(draw.fd,))
 
 
 def score(
@@ -182,7 +164,6 @@ def score(
     verifier: VerifierLink,
     who: str,
     index: int,
-    timeout_s: float,
     compute: m.Compute = _ONE_CALL,
     what: rm.What = "output",
 ) -> tuple[rm.Scored, int]:
@@ -190,7 +171,7 @@ def score(
 
     who: the backend, "" for the plain reference. index: of the draw that the worker holds.
     """
-    answer, fd = link.ask(compute, m.Outputs, timeout_s)
+    answer, fd = link.ask(compute, m.Outputs)
     if fd < 0 or len(answer.outputs) != compute.count:
         raise WorkerFailed("crashed", "the worker answered without its outputs")
     with compared(verifier, fd):

@@ -118,7 +118,7 @@ def _repetition(
     except VerifierFailed as failure:
         run.record_all([each.entry for each in taking_part], "error", str(failure))
         return None
-    return replace(line, scale=run.scale.measure(run.case, context.bytes_moved))
+    return replace(line, scale=run.scale.measure(run.case, context.opened.bytes_moved))
 
 
 def _record_times(one: CheckedCase) -> None:

@@ -48,8 +48,9 @@ class Asked:
     keyword: str = ""
 
 
-def _asked(value: Any, asked: Asked) -> Any:
-    return field(default=value, metadata={"asked": asked})
+def _asked(value: Any, word: str, kind: Kind, help: str, **more: Any) -> Any:
+    """Return a field with this default that a user sets as :class:`Asked` says."""
+    return field(default=value, metadata={"asked": Asked(word, kind, help, **more)})
 
 
 @dataclass(frozen=True)
@@ -64,46 +65,33 @@ class Options:
     """
 
     timeout_s: float = _asked(
-        120.0, Asked("timeout", "seconds", "Longest wait for one answer of a backend.", timing=False)
+        120.0, "timeout", "seconds", "Longest wait for one answer of a backend.", timing=False
     )
     memory_limit_bytes: int | None = _asked(
-        None,
-        Asked(
-            "memory-limit", "gib", "Most memory that a backend may allocate.",
-            default="four fifths of what is free", timing=False,
-        ),
+        None, "memory-limit", "gib", "Most memory that a backend may allocate.",
+        default="four fifths of what is free", timing=False,
     )  # fmt: skip
-    budget_s: float = _asked(0.05, Asked("budget", "seconds", "Measuring time of each backend on each case."))
+    budget_s: float = _asked(0.05, "budget", "seconds", "Measuring time of each backend on each case.")
     sets: int = _asked(
-        9,
-        Asked(
-            "sets", "count", "Number of fresh processes for each backend; a verdict needs 9.",
-            default="from the budget",
-        ),
+        9, "sets", "count", "Number of fresh processes for each backend; a verdict needs 9.",
+        default="from the budget",
     )  # fmt: skip
-    baseline: str = _asked("eager", Asked("baseline", "backend", "Backend that ratios refer to."))
+    baseline: str = _asked("eager", "baseline", "backend", "Backend that ratios refer to.")
     delta: float = _asked(
-        0.02,
-        Asked("delta", "share", "Smallest difference that counts in a verdict, as 2% or 0.02.", default="2%"),
+        0.02, "delta", "share", "Smallest difference that counts in a verdict, as 2% or 0.02.", default="2%"
     )
     accuracy: str = _asked(
-        "",
-        Asked(
-            "accuracy", "arithmetic",
-            f"Least exact arithmetic to accept and rank: {', '.join(ARITHMETICS)}.",
-            default="that of the dtype", timing=False,
-        ),
+        "", "accuracy", "arithmetic",
+        f"Least exact arithmetic to accept and rank: {', '.join(ARITHMETICS)}.",
+        default="that of the dtype", timing=False,
     )  # fmt: skip
     allocator_pinned: bool = _asked(
-        True,
-        Asked(
-            "allocator", "allocator",
-            "While timing, pinned keeps freed memory in the process; the value default changes nothing.",
-            keyword="allocator_pinned",
-        ),
+        True, "allocator", "allocator",
+        "While timing, pinned keeps freed memory in the process; the value default changes nothing.",
+        keyword="allocator_pinned",
     )  # fmt: skip
     note: str = _asked(
-        "", Asked("note", "text", "A sentence that every record will have.", default="none", timing=False)
+        "", "note", "text", "A sentence that every record will have.", default="none", timing=False
     )
     timed: bool = True
     without: tuple[str, ...] = ()

@@ -56,7 +56,7 @@ class MismatchFound(WorkerFailed):
 def check_draw(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str, index: int) -> int:
     """Have the output on one draw compared; return the ns of the call."""
     give_checked(pool, context, link, index)
-    scored, ns = score(link, context.verifier, name, index, pool.options.timeout_s)
+    scored, ns = score(link, context.verifier, name, index)
     if scored.problem:
         raise MismatchFound(scored.problem, None, (context.family(index),), scored.check)
     return ns
@@ -67,7 +67,7 @@ def give_checked(pool: WorkerPool, context: CaseContext, link: WorkerLink, index
     family = context.family(index)
     delivery = family if family in DELIVERIES else ""
     guarded = "guards" not in pool.options.without
-    give_draw(link, context.draws[index], pool.options.timeout_s, guarded=guarded, delivery=delivery)
+    give_draw(link, context.draws[index], guarded=guarded, delivery=delivery)
 
 
 def _not_delivered(backend: Backend) -> tuple[str, ...]:
@@ -101,19 +101,19 @@ def check_draws(
             check_draw(pool, context, link, name, index)
         except WorkerFailed as failure:
             if family == STRIDED and failure.check == "not_finite":
-                _check_between_rows(pool, context, link, name, index, failure)
+                _check_between_rows(context, link, name, index, failure)
                 notes = [READS_BETWEEN_ROWS]
             elif family == GRADED and failure.status == "unsupported":
                 left_out.append(family)
             else:
                 raise
-    if context.calls:
-        _tally_calls(pool, context, link, name, draws[-1])
+    if context.opened.calls:
+        _tally_calls(context, link, name, draws[-1])
     declared, dtype = entry.record.computes_in or "", parse_case(context.case).dtype
     judge = rm.Judge(name, tuple(left_out), declared if coarser(declared, dtype) else "")
     judged, _ = context.verifier.ask(judge, rm.Judged)
     if judged.arithmetic:
-        _nudge(pool, context, link, name)
+        _nudge(context, link, name)
         judged, _ = context.verifier.ask(judge, rm.Judged)
     if judged.problem and not judged.arithmetic:
         problem = judged.problem + (CONTIGUOUS_PASS if judged.failed == (STRIDED,) else "")
@@ -122,42 +122,41 @@ def check_draws(
 
 
 def _check_between_rows(
-    pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str, index: int, failure: WorkerFailed
+    context: CaseContext, link: WorkerLink, name: str, index: int, failure: WorkerFailed
 ) -> None:
     """Check a strided draw again, with 0 for NaN between its rows.
 
     Raises:
         WorkerFailed: the output is still not finite.
     """
-    give_draw(link, context.draws[index], pool.options.timeout_s, delivery=STRIDED)
-    scored, _ = score(link, context.verifier, name, index, pool.options.timeout_s)
+    give_draw(link, context.draws[index], delivery=STRIDED)
+    scored, _ = score(link, context.verifier, name, index)
     if scored.problem:
         raise MismatchFound(failure.reason + CONTIGUOUS_PASS, None, (STRIDED,), failure.check) from failure
 
 
-def _nudge(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str) -> None:
+def _nudge(context: CaseContext, link: WorkerLink, name: str) -> None:
     """Have errors on ordinary draws compared with those on nudged ones: those of rounding scatter."""
-    timeout_s, elements = pool.options.timeout_s, prod(output_shape(parse_case(context.case)))
-    ordinary = [index for index, family in enumerate(context.families) if family == NORMAL]
+    elements = prod(output_shape(parse_case(context.case)))
+    ordinary = [index for index, family in enumerate(context.opened.families) if family == NORMAL]
     for index in ordinary[: -(-NUDGED_ELEMENTS // elements)]:
-        give_draw(link, context.draws[index], timeout_s)
-        score(link, context.verifier, name, index, timeout_s, what="before")
+        give_draw(link, context.draws[index])
+        score(link, context.verifier, name, index, what="before")
         arrays, fd = context.verifier.ask(rm.GetDraw(index, nudged=True), rm.Arrays)
         try:
-            give_draw(link, ArrayBlock(arrays.arrays, fd), timeout_s)
+            give_draw(link, ArrayBlock(arrays.arrays, fd))
         finally:
             os.close(fd)
-        score(link, context.verifier, name, index, timeout_s, what="nudged")
+        score(link, context.verifier, name, index, what="nudged")
 
 
-def _tally_calls(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str, index: int) -> None:
+def _tally_calls(context: CaseContext, link: WorkerLink, name: str, index: int) -> None:
     """Have outputs of many calls on the draw that a worker holds tallied, some at a time."""
-    case, left = parse_case(context.case), context.calls
+    case, left = parse_case(context.case), context.opened.calls
     at_once = max(1, min(MANY, MANY_BYTES // max(1, prod(output_shape(case)) * case.item_bytes)))
     while left > 0:
         count = min(left, at_once)
-        many = m.Compute(count=count)
-        scored, _ = score(link, context.verifier, name, index, pool.options.timeout_s, many, "calls")
+        scored, _ = score(link, context.verifier, name, index, m.Compute(count=count), "calls")
         if scored.problem:
             raise WorkerFailed("mismatch", scored.problem, scored.check)
         left -= count

@@ -73,7 +73,6 @@ class RepetitionUnderWay:
     ) -> None:
         self._pool, self._context, self._workers = pool, context, workers
         self._index, self._rng = index, rng
-        self._timeout_s = pool.options.timeout_s
         # The allocator as the system has it returns such memory, and would learn other thresholds from it.
         self._warm_up = m.WarmUp(BEFORE_SLOTS, reserve=pool.options.allocator_pinned)
         self._segments = segments
@@ -135,8 +134,8 @@ class RepetitionUnderWay:
         """Start a process of a backend with its first inputs; return it with the trace of its warm-up."""
         link = self._workers.prepared(self._context, candidate, self._index)
         try:
-            give_draw(link, self._inputs[0], self._timeout_s, fresh=True, junk_bytes=junk_bytes)
-            warmed, _ = link.ask(self._warm_up, m.Warmed, self._timeout_s)
+            give_draw(link, self._inputs[0], fresh=True, junk_bytes=junk_bytes)
+            warmed, _ = link.ask(self._warm_up, m.Warmed)
         except WorkerFailed:
             self._workers.release(candidate, link, failed=True)
             raise
@@ -153,7 +152,7 @@ class RepetitionUnderWay:
         # All at once, because otherwise each would have to wake up before the next is asked.
         for name in asked:
             with self._dropping(name):
-                self._links[name].hear(m.Activations, m.Done, self._timeout_s)
+                self._links[name].hear(m.Activations, m.Done)
 
     def _measure_segment(self, number: int) -> None:
         """Measure all slots of a segment; once more without those that failed in it."""
@@ -164,7 +163,9 @@ class RepetitionUnderWay:
                 return
             plans = {name: self._candidates[name].plan for name in links}
             order = order_of_slots({name: plan.samples for name, plan in plans.items()}, self._rng)
-            patience_s = self._timeout_s + _SLACK * sum(_segment_s(plan) for plan in plans.values())
+            patience_s = self._pool.options.timeout_s + _SLACK * sum(
+                _segment_s(plan) for plan in plans.values()
+            )
             done = take_segment(number, order, links, plans, patience_s, refreshed)
             for name, block in done.blocks.items():
                 self._blocks[name].append(block)
@@ -203,7 +204,7 @@ class RepetitionUnderWay:
         try:
             if name in self._failed:
                 return None
-            kept, fd = link.ask(m.TimedOutputs(), m.Kept, self._timeout_s)
+            kept, fd = link.ask(m.TimedOutputs(), m.Kept)
             failed = False
         finally:
             self._workers.release(self._candidates[name], link, failed=failed)

@@ -21,26 +21,27 @@ _MADV_POPULATE_WRITE = 23
 _SMALL_FAULTS = 1024
 
 
+def _set_threshold(option: int, size: int) -> bool:
+    """Set a threshold of glibc, the C library of every wheel of torch; return whether it accepted that."""
+    return bool(ctypes.CDLL(None).mallopt(option, size) == 1)
+
+
 def pin_allocator() -> bool:
     """Keep freed memory in the process (glibc); return whether glibc accepted both thresholds.
 
     glibc caps the mmap threshold at 32 MiB on 64-bit systems, so larger arrays are still mapped anew.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    taken = mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD) == 1
-    return bool(mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM) == 1) and taken
+    taken = _set_threshold(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
+    return _set_threshold(_M_TRIM_THRESHOLD, _NEVER_TRIM) and taken
 
 
-def return_freed_memory() -> bool:
-    """Return every large array to the system when it is freed (glibc); return whether glibc accepted that.
+def return_freed_memory() -> None:
+    """Return every large array to the system when it is freed (glibc).
 
     By default glibc raises its mmap threshold to the largest array freed so far. From then on such arrays
     come from a heap that fragments, and its growth depends on chance.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and bool(mallopt(_M_MMAP_THRESHOLD, _DEFAULT_MMAP_THRESHOLD) == 1)
+    _set_threshold(_M_MMAP_THRESHOLD, _DEFAULT_MMAP_THRESHOLD)
 
 
 def room_bytes(faults: int, output_bytes: int) -> int:
@@ -65,8 +66,6 @@ def reserve(size: int) -> None:
     if allowed != resource.RLIM_INFINITY:
         most = min(most, allowed // 8)
     libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "mallopt"):
-        return
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = (ctypes.c_size_t,)
     libc.free.argtypes = (ctypes.c_void_p,)

@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import suppress
 
 from attnbench.types.words import count_of
-
-
-class _Driver:
-    """NVIDIA's driver, where nvidia-ml-py is installed: torch does not tell the power limit."""
-
-    def __init__(self) -> None:
-        import pynvml
-
-        self._nvml = pynvml
-        pynvml.nvmlInit()
-
-    def power_limit_w(self, uuid: str) -> int:
-        """Return the limit that holds for a card now, in W."""
-        handle = self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        return int(self._nvml.nvmlDeviceGetEnforcedPowerLimit(handle)) // 1000
-
-    def close(self) -> None:
-        self._nvml.nvmlShutdown()
 
 
 def card_details() -> tuple[str, ...]:
@@ -45,8 +27,18 @@ def card_details() -> tuple[str, ...]:
 
 
 def _power_limits_w(uuids: list[str]) -> list[int]:
-    """Return the power limit of each card, 0 where it is not known."""
+    """Return the power limit that holds for each card now, in W; 0 where it is not known.
+
+    torch does not tell it, but NVIDIA's driver does.
+    """
     # nvidia-ml-py may be missing, and a driver may refuse any question, each with an exception of its own.
-    with suppress(Exception), closing(_Driver()) as driver:
-        return [driver.power_limit_w(uuid) for uuid in uuids]
+    with suppress(Exception):
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            handles = [pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}") for uuid in uuids]
+            return [int(pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)) // 1000 for handle in handles]
+        finally:
+            pynvml.nvmlShutdown()
     return [0] * len(uuids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import repeat
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
@@ -126,9 +127,7 @@ class CudaTimer:
         self._clear = clear
         self._now_ns = now_ns
         self._launch_ns: dict[int, float] = {}
-        self._flush: Callable[[], object] | None = None
         self._can_tell_clock = True
-        self._default_clock_mhz: int | None = None
         self._of: tuple[Any, ...] = ()
         self._uses = 0
         self._strays = False
@@ -143,12 +142,16 @@ class CudaTimer:
             return "cold"
         return "batch" if self._captured and not self.refused else "launches"
 
-    @property
+    @cached_property
     def default_clock_mhz(self) -> int:
         """The device's own clock rate; 0 where torch does not state it."""
-        if self._default_clock_mhz is None:
-            self._default_clock_mhz = int(getattr(self._properties(), "clock_rate", 0)) // 1000
-        return self._default_clock_mhz
+        return int(getattr(self._properties(), "clock_rate", 0)) // 1000
+
+    @cached_property
+    def _flush(self) -> Callable[[], object]:
+        """A function that fills the L2 cache with other memory."""
+        l2_bytes = int(getattr(self._properties(), "L2_cache_size", 0)) or _UNKNOWN_L2_BYTES
+        return self._overwrite(_FLUSHED_L2_SIZES * l2_bytes)
 
     def __call__(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, Any]:
         """Take a sample of ``calls`` calls; a single one is never captured."""
@@ -187,14 +190,11 @@ class CudaTimer:
         return self._window(replay, len(captured.graphs), calls)
 
     def _single_launches(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[_Taken, Any]:
-        if self._flush is None:
-            l2_bytes = int(getattr(self._properties(), "L2_cache_size", 0)) or _UNKNOWN_L2_BYTES
-            self._flush = self._overwrite(_FLUSHED_L2_SIZES * l2_bytes)
-        total, output = _Taken(0, 0, 0), None
+        total, output, flush = _Taken(0, 0, 0), None, self._flush
         self._cuda.synchronize()
         for _ in repeat(None, calls):
             output = None
-            self._flush()
+            flush()
             taken, output = self._window(lambda: call(a, b, c), 1, _EAGER)
             total = _Taken(
                 total.device_ns + taken.device_ns, total.host_ns + taken.host_ns, total.cpu_ns + taken.cpu_ns

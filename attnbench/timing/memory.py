@@ -63,9 +63,7 @@ def peak_extra_bytes(call: Callable[[], object]) -> int | None:
 
 
 def _give_back_free_memory() -> None:
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 LEAST_GROWTH_BYTES = 256 * 1024

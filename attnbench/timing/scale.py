@@ -95,17 +95,9 @@ def measure_scale(dtype: Dtype, device: str, working_set_bytes: int) -> MachineS
 def _far_copies_ns(timer: Timer, device: str) -> list[int]:
     if device != "cpu":
         return []
-    source, target = _far_arrays()
+    source, target, _ = _copied(device, FAR_COPY_BYTES)
     timer(_copy, target, source, None, 1)
     return [timer(_copy, target, source, None, 1)[0].wall_ns for _ in range(FAR_COPIES)]
-
-
-@lru_cache(maxsize=1)
-def _far_arrays() -> tuple[Tensor, Tensor]:
-    import torch
-
-    source = torch.ones(FAR_COPY_BYTES // 8)
-    return source, torch.zeros_like(source)
 
 
 def _whole(times: list[float]) -> list[int]:
@@ -204,7 +196,7 @@ def _factors(dtype: Dtype, device: str, side: int) -> tuple[Tensor, Tensor, Tens
     return a, b, torch.empty_like(a)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)  # of the case, and far
 def _copied(device: str, copy_bytes: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the source, the target, and one element, whose copy takes only the time of a call."""
     import torch

@@ -167,9 +167,3 @@ def operation_named(name: str) -> Operation:
 def operation_of(case: Case) -> Operation:
     """Return the operation of a case."""
     return operation_named(case.operation)
-
-
-def word_for(case: Case, output: str) -> str:
-    """Return words for an output in a sentence, with its name if there are several."""
-    several = len(operation_of(case).outputs(case)) > 1
-    return f"the output {output!r}" if several else "the output"

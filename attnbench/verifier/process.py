@@ -13,7 +13,6 @@ import msgspec
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import bytes_moved, flops
-from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.channel import Channel, ChannelClosed, close_all
 from attnbench.ipc.names import WEIGHTS, parameter_names
@@ -21,10 +20,9 @@ from attnbench.ipc.process import die_with_parent, leave_terminal, silence
 from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.masks import kept_pairs, kept_rows
 from attnbench.plugins.load import load
-from attnbench.types.case import Case
 from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
-from attnbench.types.operation import Operation, make_known, operation_of, word_for
+from attnbench.types.operation import Operation, make_known
 from attnbench.types.rule import Rule
 from attnbench.types.words import one_line
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
@@ -113,8 +111,6 @@ def _score(opened: CaseVerifier, request: rm.Score, fd: int) -> rm.Scored:
     problem = ""
     check: Check = ""
     for specs in request.outputs:
-        if problem := _wrong_shape(opened.case, specs):
-            return rm.Scored(problem, check="output_form")
         parts = unpack(fd, specs)
         if request.what == "exact":
             opened.expect(request.index, parts)
@@ -134,24 +130,14 @@ def _score_timed(opened: CaseVerifier, request: rm.ScoreTimed, fd: int) -> rm.Sc
     """Compare outputs of timed calls one by one, then all of them together."""
     opened.begin_timed()
     for place, each in enumerate(request.outputs):
-        problem = _wrong_shape(opened.case, each.parts)
-        if not problem:
-            parts = unpack(fd, each.parts)
-            problem = opened.score_timed(each.index, each.change, parts, request.arithmetic)
+        parts = unpack(fd, each.parts)
+        problem = opened.score_timed(each.index, each.change, parts, request.arithmetic)
         if problem:
             return rm.Scored(problem, place, "timed_values")
     problem = opened.end_timed()
     if problem:
         return rm.Scored(problem, len(request.outputs) - 1, "timed_values")
     return rm.Scored("")
-
-
-def _wrong_shape(case: Case, parts: tuple[m.ArraySpec, ...]) -> str:
-    shapes = {spec.name: spec.shape for spec in operation_of(case).outputs(case)}
-    for part in parts:
-        if part.name in shapes and tuple(part.shape) != shapes[part.name]:
-            return f"{word_for(case, part.name)} has shape {tuple(part.shape)}"
-    return ""
 
 
 def _load_rule(source: Source, name: str) -> Rule:

@@ -32,9 +32,7 @@ def collapse_memory() -> int:
     process is forked and when the fork ends, which is most of the cost of a fork. Linux can do this since 6.1
     (MADV_COLLAPSE in madvise(2)); elsewhere nothing happens.
     """
-    madvise = getattr(ctypes.CDLL(None), "madvise", None)
-    if madvise is None:
-        return 0
+    madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return sum(madvise(start, HUGE_BYTES, _MADV_COLLAPSE) == 0 for start in _aligned())
 

@@ -57,7 +57,7 @@ class Bench:
 
     def _child(self, name: str) -> WorkerLink:
         timed = self.prepared_worker(name).fork(timed=True, cpus=self._pool.measured_cpus(1))
-        give_draw(timed, self._context.draws[0], ENOUGH_S, fresh=True)
+        give_draw(timed, self._context.draws[0], fresh=True)
         timed.put_first()
         return timed
 
@@ -65,7 +65,7 @@ class Bench:
         """The prepared workers themselves with inputs, for backends that cannot be forked."""
         links = {name: self.prepared_worker(name) for name in names}
         for link in links.values():
-            give_draw(link, self._context.draws[0], ENOUGH_S, fresh=True)
+            give_draw(link, self._context.draws[0], fresh=True)
             link.pin(self._pool.measured_cpus(self._context.threads))
             link.put_first()
         return links
