@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,7 +33,7 @@ from attnbench.runner.machine import sharing_note
 from attnbench.runner.outputs import MismatchFound
 from attnbench.runner.plan import plan_candidates
 from attnbench.runner.pool import Scale, WorkerPool
-from attnbench.runner.processes import HelperLost, VerifierFailed, WorkerFailed
+from attnbench.runner.processes import HelperLost, VerifierFailed, VerifierLink, WorkerFailed
 from attnbench.runner.progress import Clock
 from attnbench.stats.protocol import ORACLE_FLOPS, STRETCHES, TIMED_DRAWS
 from attnbench.stats.records import checked_record
@@ -229,18 +230,23 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
     variant: Mapping[str, Inexact] = {}
     try:
         verifier = opened.enter_context(pool.lent_verifier())
-        if "near" not in pool.options.without:
-            run.notify("variant case")
-            variant, failures = check_variant(
-                pool, verifier, run.case, rule, operation.source, entries, limit_bytes
-            )
-            run.record_failures(failures)
-            entries = [entry for entry in entries if entry.name not in failures]
-            run.clock.spend("near")
-            if not entries:
-                return None
-        run.notify("oracle")
-        context = opened.enter_context(open_context(verifier, opening, run.case.threads, limit_bytes))
+        solved = open_context(verifier, opening, run.case.threads, limit_bytes)
+        with ThreadPoolExecutor(1) as solver, _ended_early(verifier):
+            # The oracle works on one core, so it solves the case while the variant case is checked.
+            solving = solver.submit(opened.enter_context, solved)
+            if "near" not in pool.options.without:
+                run.notify("variant case")
+                with pool.lent_verifier() as other:
+                    variant, failures = check_variant(
+                        pool, other, run.case, rule, operation.source, entries, limit_bytes
+                    )
+                run.record_failures(failures)
+                entries = [entry for entry in entries if entry.name not in failures]
+                run.clock.spend("near")
+                if not entries:
+                    return None
+            run.notify("oracle")
+            context = solving.result()
         run.clock.spend("oracle")
         passed = _passed(run, context, entries, variant)
         for candidate in passed:
@@ -260,6 +266,16 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
         for name, plan in found.items():
             run.put(checked_record(run.id, run.case.rule, name, plan, run.pool.options.accuracy))
     return None
+
+
+@contextmanager
+def _ended_early(verifier: VerifierLink) -> Iterator[None]:
+    """End a verifier that another thread waits for where something is raised, as by Ctrl-C."""
+    try:
+        yield
+    except BaseException:
+        verifier.close()
+        raise
 
 
 def _passed(
