@@ -164,7 +164,9 @@ def test_a_failure_in_a_slot_drops_one_backend_and_the_segment_is_taken_again(br
         for number in range(2):
             blocks = [block for both in line.blocks.values() for block in both if block.stretch == number]
             slots = sorted(slot for block in blocks for slot in block.turns)
-            assert slots == [*range(len(slots))]
+            assert len(set(slots)) == len(slots)
+            # Those of a backend whose outputs were wrong are not kept.
+            assert line.failed or slots == [*range(len(slots))]
 
 
 def test_no_process_is_left(broken: StoredRun, left: list[psutil.Process]) -> None:

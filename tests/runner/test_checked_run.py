@@ -127,7 +127,8 @@ def test_dropped_keys_may_hold_nan_only_where_a_backend_says_so(checked: StoredR
     expected = {"clears_dropped": RIGHT, "eager": RIGHT, "reads_dropped": ("mismatch", "not_finite", "")}
     records = by_backend(checked, PADDED)
     assert_records(records, expected)
-    assert records["reads_dropped"].failed_on == ["near:dropped"]
+    # Lengths of the variant case are drawn: one in twenty pads nothing, and then the case itself shows it.
+    assert records["reads_dropped"].failed_on in (["near:dropped"], ["dropped"])
 
 
 def test_views_and_inputs_that_require_gradients_are_checked(checked: StoredRun) -> None:
