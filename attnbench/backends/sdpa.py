@@ -97,7 +97,7 @@ def refuse_cap(case: Case, rule: Rule) -> str | None:
     """Return why torch's function can't compute the rule's dot form, or None."""
     dot = form_of(case, rule).dot
     if dot is not None and dot.cap is not None:
-        return "scaled_dot_product_attention has no soft cap between the product and the softmax"
+        return "scaled_dot_product_attention has no soft cap"
     return None
 
 

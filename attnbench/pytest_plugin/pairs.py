@@ -140,7 +140,7 @@ def _declined(case: Case, name: str, plan: RunPlan) -> str:
     if refused is not None:
         return f"{refused[0]}: {refused[1]}"
     if name in plan.left_out(case_id(case)):
-        return "compiles for seconds a case, so this suite runs it on few of its cases"
+        return "compiles slowly: this suite gives it few cases"
     if case.cache == "rotating":
         return "only attnbench run rotates inputs through copies"
     return ""

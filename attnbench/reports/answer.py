@@ -6,7 +6,7 @@ Tables, Markdown, JSON, CSV, frames and the page all take it from here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,9 @@ from attnbench.types.words import count_of
 if TYPE_CHECKING:
     import pandas as pd
 
-FASTEST, TIED, UNSURE, ABSENT = "*", "=", "?", "–"
+FASTEST, TIED, UNSURE, BOTH, ABSENT = "*", "=", "?", "~", "–"
 BUSY_SHARE = 0.1
-"""A run with a larger share of disturbed rows says so."""
+"""A run with a larger share of disturbed measurements says so."""
 FEW_CASES = 0.25
 """A backend without a mean and with no more than this share of the cases has no line in the matrix."""
 _MOST_TIES = 3
@@ -137,6 +137,22 @@ def numbered(parts: Sequence[Part]) -> Iterator[tuple[Part, Answer, dict[str, in
             yield part, part.answer, {case: n for case, n in numbers.items() if case in own}
 
 
+def case_list(numbers: Iterable[int]) -> str:
+    """Write numbers of cases in short: 1-6, 10, 12."""
+    runs: list[list[int]] = []
+    for place in sorted(numbers):
+        if runs and place == runs[-1][-1] + 1:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def cases_gap(width: int) -> int:
+    """Return the number of spaces between the columns of :func:`cases_grid`."""
+    return 2 if width >= 100 else 1
+
+
 def cases_grid(parts: Sequence[Part], width: int = 1000) -> Grid:
     """Return a row for each case: its number and short id, its fastest backend, time, and how sure that is.
 
@@ -161,7 +177,9 @@ def cases_grid(parts: Sequence[Part], width: int = 1000) -> Grid:
             known.append((*first, *((kind,) if several else ()), who, time))
             shown.append(lead)
             first = ("", "")
-    room = width - sum(max(map(len, column)) + 1 for column in zip(heads[:-1], *known, strict=True))
+    room = width - sum(
+        max(map(len, column)) + cases_gap(width) for column in zip(heads[:-1], *known, strict=True)
+    )
     tight = any(len(_next_text(lead, tight=False)) > room for lead in leads.values())
     last = [(_tie_text(lead, room) or _next_text(lead, tight=tight)) if lead else "" for lead in shown]
     rows = tuple((*cells, text) for cells, text in zip(known, last, strict=True))
@@ -178,18 +196,18 @@ def lead_text(lead: Lead) -> str:
     if lead.following is None:
         return f"only {best}"
     if lead.sure == "tie":
-        return f"fastest: {best}; {_tie_text(lead, 1000)}"
+        return f"fastest: {best}, {_tie_text(lead, 1000)}"
     few = "; too few sets to be sure" if lead.sure == "few sets" else ""
     return f"fastest: {best}; {_who(lead.following)} takes {_compared_text(lead.takes)} times as long{few}"
 
 
 def _tie_text(lead: Lead, room: int) -> str:
-    """Name those that share the lead, as many as there is room for; "" without a tie."""
+    """Name those that may be as fast, as many as there is room for; "" without a tie."""
     if lead.sure != "tie":
         return ""
     count = len(lead.ties)
     texts = [
-        f"tie with {', '.join(lead.ties[:shown])}{f' +{count - shown}' if shown < count else ''}"
+        f"or {', '.join(lead.ties[:shown])}{f' +{count - shown}' if shown < count else ''}"
         for shown in range(min(count, _MOST_TIES), 0, -1)
     ]
     return next((text for text in texts if len(text) <= room), texts[-1])
@@ -283,7 +301,7 @@ def _wins_text(standing: Standing | None) -> str:
 
 
 def _cell(judged: Judged | None, lead: Lead | None) -> str:
-    """The mark and the ratio of a backend in a case; where nothing is timed, its rms/ref."""
+    """The marks and the ratio of a backend in a case; where nothing is timed, its rms/ref."""
     if judged is None:
         return ""
     record = judged.record
@@ -295,27 +313,33 @@ def _cell(judged: Judged | None, lead: Lead | None) -> str:
         text = time_text(record) or ""
     else:
         return "ok" if record.accuracy is None else number(record.accuracy.error_budget)
-    if lead is not None and record.backend == lead.best.backend:
+    unsure = judged.verdict == "unclear"
+    if lead is None or record.backend not in (lead.best.backend, *lead.ties):
+        return (UNSURE if unsure else "") + text
+    if lead.sure in ("clear", "alone"):
         return FASTEST + text
-    if lead is not None and record.backend in lead.ties:
-        return TIED + text
-    return (UNSURE if judged.verdict == "unclear" else "") + text
+    return (BOTH if unsure else TIED) + text
 
 
 def _two_places(value: float) -> str:
     return "1" if value == 1 else number(value, 0.0, most=3 if 1 <= value < 10 else 2)
 
 
-def key_text(answer: Answer) -> str:
-    """The marks and heads of the matrix in one line."""
+def key_lines(answer: Answer, numbers: Mapping[str, int]) -> list[str]:
+    """Explain the marks of the matrix, and its columns. numbers: of the cases."""
     if not answer.leads:
-        return f"rms/ref of each backend in each case; {ABSENT} not run"
-    marks = f"{FASTEST} fastest, {TIED} tied, {UNSURE} unclear, {ABSENT} not run."
-    if answer.baseline is None:
-        return f"{marks} wins: won+tied"
-    total, common = len(answer.leads), len(answer.common)
-    over = f"all {count_of(total, 'case')}" if common == total else f"{common} common cases"
-    return f"× {answer.baseline}'s time. {marks} mean: over {over}. wins: won+tied"
+        return [f"rms/ref of each backend in each case; {ABSENT} not run"]
+    name, mean, ties = answer.baseline, "", TIED
+    lead, absent = f"{FASTEST} fastest, {TIED} may be the fastest", f"{ABSENT} not run"
+    marks = f"{lead}, {absent}"
+    if name is not None:
+        ties = f"{TIED} or {BOTH}"
+        marks = f"× {name}'s time. {lead}, {UNSURE} may equal {name}, {BOTH} both, {absent}"
+    if common := answer.common:
+        few = f"cases {case_list(numbers[case] for case in common)}"
+        over = "all cases" if len(common) == len(answer.leads) else few
+        mean = f"ratio: median of pairs. mean: geometric, of {over}, ± its interval. "
+    return [marks, f"{mean}wins: {FASTEST} + {ties}"]
 
 
 def busy_text(answer: Answer) -> str:
@@ -323,6 +347,6 @@ def busy_text(answer: Answer) -> str:
     if answer.disturbed <= BUSY_SHARE * answer.timed:
         return ""
     return (
-        f"{answer.disturbed} of {count_of(answer.timed, 'row')} were disturbed: measure again on an idle "
-        "machine, or with --budget 1"
+        f"{answer.disturbed} of {count_of(answer.timed, 'measurement')} were disturbed: use an idle machine, "
+        "or more time (--budget 1, in seconds)"
     )

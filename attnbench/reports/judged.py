@@ -58,7 +58,7 @@ class Part:
     """Outcomes that are told together: those of one run, or of several runs on one kind of device.
 
     answer: None for a live comparison. runs: the places of the runs. again: how often a case was measured by
-    a run that is left out for this case.
+    a run that is left out for this case. torch: its version, or versions.
     """
 
     judged: Sequence[Judged]
@@ -66,6 +66,7 @@ class Part:
     kind: str = ""
     runs: tuple[int, ...] = (0,)
     again: int = 0
+    torch: str = ""
 
 
 def several_kinds(judged: Iterable[Judged]) -> bool:

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 
 from attnbench.reports.answer import (
     ABSENT,
+    BOTH,
     FASTEST,
     TIED,
     UNSURE,
     Grid,
     backends_grid,
     busy_text,
+    case_list,
+    cases_gap,
     cases_grid,
-    key_text,
+    key_lines,
     numbered,
     totals_grid,
 )
@@ -26,6 +29,7 @@ from attnbench.reports.judged import Judged, Part
 from attnbench.reports.names import shared_words
 from attnbench.stats.answer import Answer
 from attnbench.stats.sign_test import LEVEL, fewest_sets
+from attnbench.types.device import UNKNOWN
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, STATUSES, Status, status_words
 from attnbench.types.words import count_of
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 
 
 FEW_SETS = f"few sets: to win a case takes {fewest_sets(LEVEL)} sets, see --sets and --budget"
-_MARK_STYLES = {FASTEST: "bold green", TIED: "green", UNSURE: "dim", ABSENT: "dim"}
+_MARK_STYLES = {FASTEST: "bold green", TIED: "green", BOTH: "dim", UNSURE: "dim", ABSENT: "dim"}
 
 
 def counted(records: Sequence[Record]) -> str:
@@ -60,22 +64,24 @@ def print_answer(console: Console, parts: Sequence[Part], *, reasons: bool) -> s
     console.print(counted(records).replace(":", f", all {shared}:" if shared else ":", 1))
     if several:
         console.print()
-        _print_grid(console, cases)
+        _print_grid(console, cases, cases_gap(console.width))
     for part, answer, numbers in numbered(parts):
         records = [one.record for one in part.judged]
         if several:
             console.print(Text(f"\n{part_head(part)}", style="bold"))
             console.print(counted(records))
+        else:
+            print_lines(console, [machine_line(part)])
         _print_absent(console, records, numbers)
         console.print()
         if not several:
-            _print_grid(console, cases)
+            _print_grid(console, cases, cases_gap(console.width))
             console.print()
         backends, others = backends_grid(part.judged, answer, numbers)
         for block in _blocks(backends, console.width):
             _print_grid(console, block)
         few = FEW_SETS if any(lead.sure == "few sets" for lead in answer.leads) else ""
-        print_lines(console, filter(None, (others, key_text(answer), few)))
+        print_lines(console, filter(None, (others, *key_lines(answer, numbers), few)))
         print_lines(console, no_ratios(part.judged) if reasons else ())
         print_end(console, answer, numbers)
         if answer.leads:
@@ -86,7 +92,14 @@ def print_answer(console: Console, parts: Sequence[Part], *, reasons: bool) -> s
 def part_head(part: Part) -> str:
     """Return the kind of device of a part, with its runs, and how much of them other runs replace."""
     again = f"; {count_of(part.again, 'other measurement')} of its cases left out" if part.again else ""
-    return f"{part.kind}: {count_of(len(part.runs), 'run')}{again}"
+    torch = f", torch {part.torch}" if part.torch else ""
+    return f"{part.kind}: {count_of(len(part.runs), 'run')}{again}{torch}"
+
+
+def machine_line(part: Part) -> str:
+    """Return where a part was measured, and what ``ok`` means."""
+    known = ("" if part.kind == UNKNOWN else part.kind, part.torch and f"torch {part.torch}")
+    return "; ".join(filter(None, (", ".join(filter(None, known)), "ok: right by the float64 oracle")))
 
 
 def print_end(console: Console, answer: Answer, numbers: Mapping[str, int]) -> None:
@@ -130,10 +143,10 @@ def _blocks(grid: Grid, width: int) -> Iterator[Grid]:
         yield Grid(heads, tuple(rows), grid.right)
 
 
-def _print_grid(console: Console, grid: Grid) -> None:
+def _print_grid(console: Console, grid: Grid, gap: int = 1) -> None:
     from rich.text import Text
 
-    block = bare_table(1)
+    block = bare_table(gap)
     for head in grid.heads:
         right, folds = head in grid.right, head in ("case", KIND)
         block.add_column(head, justify="right" if right else "left", overflow="fold", no_wrap=not folds)
@@ -156,15 +169,21 @@ def _print_absent(console: Console, records: Sequence[Record], numbers: Mapping[
         console.print(Text(words, style=MEANING[status].style))
     ran = {record.backend for record in records if not MEANING[record.status].declined}
     declined = [record for record in records if MEANING[record.status].declined]
-    for head, those in (
-        ("not here", [record for record in declined if record.backend not in ran]),
-        (f"not in all cases ({ABSENT})", [record for record in declined if record.backend in ran]),
-    ):
-        sentences = [
-            f"{names} ({reason})" for reason, names in gathered(zip(_reasons(those), those, strict=True))
-        ]
-        if sentences:
-            print_lines(console, [f"{head}: {'; '.join(sentences)}"])
+    nowhere = [record for record in declined if record.backend not in ran]
+    sentences = [f"{names} ({why})" for why, names in gathered(zip(_reasons(nowhere), nowhere, strict=True))]
+    lines = [f"not here: {'; '.join(sentences)}"] if sentences else []
+    print_lines(console, lines + _not_everywhere([one for one in declined if one.backend in ran], numbers))
+
+
+def _not_everywhere(records: Sequence[Record], numbers: Mapping[str, int]) -> list[str]:
+    """Say in which cases backends do not run, and why: a line for the same cases and reason."""
+    places: dict[tuple[str, str], list[int]] = {}
+    for reason, record in zip(_reasons(records), records, strict=True):
+        places.setdefault((reason, record.backend), []).append(numbers[record.case])
+    alike: dict[tuple[str, str], list[str]] = {}
+    for (reason, name), cases in places.items():
+        alike.setdefault((case_list(cases), reason), []).append(name)
+    return [f"{ABSENT} in {cases}: {', '.join(names)} ({why})" for (cases, why), names in alike.items()]
 
 
 def _reasons(records: Sequence[Record]) -> list[str]:

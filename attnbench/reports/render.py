@@ -13,7 +13,7 @@ from attnbench.reports.answer import (
     backends_grid,
     busy_text,
     cases_grid,
-    key_text,
+    key_lines,
     numbered,
     totals_grid,
 )
@@ -21,7 +21,7 @@ from attnbench.reports.columns import KEYS, KIND, NAMES, in_order, name_text, re
 from attnbench.reports.formats import as_markdown, as_text, listing
 from attnbench.reports.judged import Judged, Part, several_kinds
 from attnbench.reports.names import shared_words
-from attnbench.reports.overview import part_head
+from attnbench.reports.overview import machine_line, part_head
 from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
 from attnbench.types.errors import PluginFailed
@@ -105,10 +105,10 @@ def _markdown_answer(parts: Sequence[Part]) -> str:
         backends, others = backends_grid(part.judged, answer, numbers)
         totals = totals_grid(answer, numbers)
         texts += [
-            f"**{as_text(part_head(part))}**" if len(parts) > 1 else "",
+            f"**{as_text(part_head(part))}**" if len(parts) > 1 else as_text(machine_line(part)),
             _grid(backends),
             as_text(others),
-            key_text(answer),
+            ". ".join(key_lines(answer, numbers)),
             "" if totals is None else _grid(totals),
             busy_text(answer),
         ]

@@ -142,7 +142,8 @@ class Run:
             counts = {} if lacks else {case: count for head in heads for case, count in head.counts.items()}
             found = answer([one.record for one in kept], taken, counts)
         again = len({(run, one.record.case) for run, one in every}) - len(last)
-        return Part(kept, found, kind, tuple(runs), again)
+        torch = dict.fromkeys(str(head.environment.get("torch") or "") for head in heads)
+        return Part(kept, found, kind, tuple(runs), again, " and ".join(filter(None, torch)))
 
     @property
     def parts(self) -> list[Part]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from attnbench.cases.work import FLOP_CONVENTION
 from attnbench.reports.answer import (
+    FASTEST,
+    TIED,
     UNSURE,
     lead_text,
     numbered,
@@ -28,6 +30,7 @@ from attnbench.reports.judged import BASELINE, Judged, Part, several_kinds
 from attnbench.reports.overview import (
     counted,
     gathered,
+    machine_line,
     no_ratios,
     print_answer,
     print_end,
@@ -66,13 +69,16 @@ CONVENTIONS = {
 }
 """The lines that explain a column, by its head."""
 ANSWER_CONVENTION = (
-    "fastest: the least time; it wins if all others are shown to be slower, by the rule of the verdicts; "
-    f"otherwise it ties. mean: geometric mean of the ratios, interval over sets. {UNSURE}: unclear"
+    f"{FASTEST}: all others are shown to be slower, by the rule of the verdicts, without the correction for "
+    f"many ratios; {TIED}: not shown to be slower than the fastest; {UNSURE}: the verdict is unclear. "
+    "A ratio is a median over pairs or sets, so two of them need not multiply to a third. "
+    "mean: geometric mean of the ratios, interval over sets"
 )
 RATIO_CONVENTION = (
     "time: median of a call; ratio: time over the baseline's, below 1 is faster, from pairs measured next to "
     "each other"
 )
+MORE = "more: --details (intervals, reasons), --legend (words)"
 _MOST_REASONS = 3
 
 
@@ -176,14 +182,15 @@ def table(parts: Sequence[Part], view: View | None = None) -> str:
             console.print()
         heads |= print_answer(console, parts, reasons=not blocks)
     else:
-        for _, answer, numbers in found:
+        for part, answer, numbers in found:
+            print_lines(console, [machine_line(part)])
             for lead in answer.leads:
                 console.print(lead_text(lead))
             print_end(console, answer, numbers)
     if view.legend:
         print_lines(console, legend(judged, heads))
     elif judged:
-        print_lines(console, ["more: --legend" if blocks else "more: --details, --legend"])
+        print_lines(console, ["more: --legend" if blocks else MORE])
     return written(console)
 
 

@@ -62,7 +62,7 @@ _TRIVIAL = {
 }
 """Trivial answers (:mod:`attnbench.check.trivial`) in words."""
 
-_COMPILES = "compiles for seconds a case, so this suite gives it a few of its cases"
+_COMPILES = "compiles slowly: this suite gives it few cases"
 
 
 def refusal(

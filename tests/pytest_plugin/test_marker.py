@@ -63,7 +63,7 @@ def test_arguments_change_the_cases_of_a_test_without_a_backend(registry: Regist
         (CASE, {"backends": ["sdpa_cudnn", "bmm"]}, "sdpa_cudnn", "unavailable: runs on cuda only"),
         ("attention/additive/H2-L16-D8", {"backends": "sdpa_flash"}, "sdpa_flash", "unsupported: "),
         (CASE, {"cache": "rotating", "backends": "bmm"}, "bmm", "only attnbench run rotates inputs"),
-        ("smoke", {}, "flex", "compiles for seconds a case"),
+        ("smoke", {}, "flex", "compiles slowly"),
     ],
 )
 def test_a_declined_case_is_skipped_with_the_reason(

@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from msgspec import structs
-from page_runs import FAILED, TIMES, case, failed, run_of
+from page_runs import DOUBTFUL, FAILED, TIMES, case, failed, run_of
 
 from attnbench.api import load
-from attnbench.reports.answer import SUMMARY, busy_text, cases_grid, lead_text
+from attnbench.reports.answer import SUMMARY, busy_text, case_list, cases_grid, lead_text
 from attnbench.reports.judged import Part
 from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
@@ -30,7 +30,7 @@ def shown(run: Run, width: int = 100, **view: bool) -> str:
     return table(run.parts, View(width, **view))
 
 
-@pytest.mark.parametrize(("width", "lines"), [(100, 45), (80, 55)])
+@pytest.mark.parametrize(("width", "lines"), [(100, 45), (80, 60)])
 def test_smoke_is_seen_at_a_glance(smoke: Run, width: int, lines: int) -> None:
     text = shown(smoke, width)
     assert len(text.splitlines()) <= lines
@@ -42,7 +42,7 @@ def test_smoke_is_seen_at_a_glance(smoke: Run, width: int, lines: int) -> None:
 def test_every_case_of_a_run_has_its_winner_and_every_backend_its_place() -> None:
     lines = shown(run_of(TIMES)).splitlines()
     assert lines[0] == "3 cases, all attention scaled_dot B1-H4-D64 none float32 cpu forward: 12 ok"
-    at = lines.index("# case fastest    time next, × as long")
+    at = lines.index("#  case  fastest     time  next, × as long")
     assert lines[at + 1].split() == ["1", "L128", "quick", "546", "µs", "eager", "3.00", "[2.96,", "3.04]"]
     (quick,) = (line.split() for line in lines if line.startswith("quick"))
     assert quick == ["quick", "0.333", "±1%", "3", "*0.33", "*0.33", "*0.33"]
@@ -90,12 +90,38 @@ def test_reasons_that_differ_in_the_rule_alone_are_told_once() -> None:
     assert "flex (needs a dot product; this rule has none)" in text
 
 
+def test_missing_backends_are_told_with_the_numbers_of_their_cases() -> None:
+    lengths = (16, 32, 48, 64, 80)
+    times = {case(n): {"eager": 1.0} | ({"flex": 2.0} if n in (16, 64) else {}) for n in lengths}
+    declined = [failed(case(n), "flex", "unsupported", "no odd lengths") for n in (32, 48, 80)]
+    assert "– in 2, 3, 5: flex (no odd lengths)" in shown(run_of(times, *declined)).splitlines()
+
+
+def test_numbers_of_cases_are_written_in_short() -> None:
+    assert case_list([12, 3, 1, 2, 10, 11]) == "1-3, 10-12"
+    assert case_list([1, 2, 4]) == "1, 2, 4"
+    assert case_list([]) == ""
+
+
+def test_the_marks_tell_the_lead_and_the_doubt_about_the_baseline() -> None:
+    sure, unsure = {"eager": 1.0, "quick": 0.1, "slow": 30.0}, {"eager": 1.0, "quick": 0.99, "slow": 30.0}
+    run = run_of({case(64): sure, case(128): unsure}, off=DOUBTFUL)
+    lines = shown(run).splitlines()
+    (quick,) = (line.split() for line in lines if line.startswith("quick"))
+    (eager,) = (line.split() for line in lines if line.startswith("eager"))
+    (slow,) = (line.split() for line in lines if line.startswith("slow"))
+    assert quick[-2:] == ["*0.10", "~0.99"], "the fastest for sure; perhaps the fastest, perhaps as eager"
+    assert eager[-2:] == ["1", "=1"]
+    assert slow[-2:] == ["30", "30"], "shown to differ"
+    assert (quick[-3], eager[-3], slow[-3]) == ("1+1", "0+1", "0")
+
+
 def test_a_tie_names_as_many_as_there_is_room_for() -> None:
     alike = {f"backend_{place}": 1.0 for place in range(6)}
     (answer,) = run_of({case(64): {"eager": 1.0} | alike, case(128): {"eager": 1.0}}).answers
-    assert "tie with " in lead_text(answer.leads[0])
+    assert ", or backend_" in lead_text(answer.leads[0])
     parts = [Part(run_of({case(64): alike, case(128): alike}).judged, answer)]
-    texts = {width: cases_grid(parts, width).rows[0][-1] for width in (200, 60, 45)}
+    texts = {width: cases_grid(parts, width).rows[0][-1] for width in (200, 55, 45)}
     assert [text.count(",") for text in texts.values()] == [2, 1, 0]
     assert [text.split("+")[1] for text in texts.values()] == ["3", "4", "5"]
 
@@ -103,10 +129,11 @@ def test_a_tie_names_as_many_as_there_is_room_for() -> None:
 def test_a_busy_machine_is_told_in_one_line(smoke: Run) -> None:
     (answer,) = smoke.answers
     line = (
-        f"{answer.disturbed} of 91 rows were disturbed: measure again on an idle machine, or with --budget 1"
+        f"{answer.disturbed} of 91 measurements were disturbed: use an idle machine, or more time "
+        "(--budget 1, in seconds)"
     )
     assert busy_text(answer) == line
-    assert shown(smoke).splitlines().count(line) == 1
+    assert " ".join(shown(smoke).split()).count(line) == 1
     assert "disturbed" not in shown(run_of(TIMES))
 
 
@@ -136,8 +163,8 @@ def test_without_a_baseline_times_stand_in_the_matrix() -> None:
     run = run_of({case(64): {"a": 1.0, "b": 2.0}, case(128): {"a": 1.0, "b": 2.0}})
     records = tuple(structs.replace(record, ratio=None) for record in run.records)
     lines = shown(replace(run, by_file=(records,))).splitlines()
-    assert lines[-4].split() == ["b", "0", "2.00", "ms", "2.00", "ms"]
-    assert lines[-3].startswith("* fastest")
+    assert lines[-5].split() == ["b", "0", "2.00", "ms", "2.00", "ms"]
+    assert lines[-4].startswith("* fastest")
     assert lines[-2] == "no ratios: the baseline eager has no time; run it too"
 
 

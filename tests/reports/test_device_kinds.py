@@ -55,7 +55,7 @@ def of_kind(run: Run, kind: str) -> Part:
 
 
 def test_a_kind_on_which_all_backends_of_a_case_failed_has_no_winner() -> None:
-    assert f"3 L256 cuda {A100}" in shown(FLEET).splitlines()
+    assert f"3  L256 cuda  {A100}" in shown(FLEET).splitlines()
 
 
 def test_each_kind_has_its_own_means_over_all_its_runs() -> None:

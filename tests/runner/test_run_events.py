@@ -31,7 +31,7 @@ def test_a_backend_that_compiles_is_left_out_where_the_suite_says_unless_it_is_n
         timed=False,
     )  # fmt: skip
     refused = [(r.case, r.backend, r.status, r.reason) for r in stored.records if r.reason]
-    words = "compiles for seconds a case, so this suite gives it a few of its cases"
+    words = "compiles slowly: this suite gives it few cases"
     assert refused == [(CAUSAL, "bmm", "unsupported", words)]
     named = RunPlan((), ("bmm",), registry, Options(), named=("bmm",), compiled_on=frozenset())
     assert named.left_out(PLAIN) == frozenset()
