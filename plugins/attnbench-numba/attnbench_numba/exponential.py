@@ -16,11 +16,11 @@ import numpy as np
 
 
 def make_exponential(dtype: str) -> Callable[[Any], Any]:
-    """A compiled function of one number of ``dtype`` (float32 or float64), 0 at most: e^x within two ulp.
+    """A function for compiled loops: e^x within two ulp, of one number, 0 at most, of ``dtype``.
 
-    Below the smallest normal number it gives 0, of -inf too; NaN stays NaN.
+    dtype: float32 or float64. Below the smallest normal number it gives 0, of -inf too; NaN stays NaN.
     """
-    import numba
+    import numba.extending
 
     real = np.float32 if dtype == "float32" else np.float64
     whole = np.int32 if dtype == "float32" else np.int64
@@ -33,8 +33,9 @@ def make_exponential(dtype: str) -> Callable[[Any], Any]:
     lowest, zero = real(np.log(np.finfo(real).tiny)), real(0)
     shift, series = whole(bits), _series(dtype)
 
-    # No reassociation, which would undo the rounding; only fused multiply-add.
-    @numba.njit(fastmath={"contract"}, error_model="numpy")
+    # No reassociation, which would undo the rounding; only fused multiply-add. A function that were compiled
+    # here would be another in each process, and the cache would never find the loops that hold it.
+    @numba.extending.register_jitable(fastmath={"contract"}, error_model="numpy")
     def exponential(x: Any) -> Any:
         # Written so that NaN goes on and is not replaced.
         reduced = lowest if x < lowest else x
@@ -44,13 +45,13 @@ def make_exponential(dtype: str) -> Callable[[Any], Any]:
         power = whole((real(shifted).view(whole) + exponent_of_1) << shift).view(real)
         return zero if x < lowest else series(rest) * power
 
-    compiled: Callable[[Any], Any] = exponential
-    return compiled
+    made: Callable[[Any], Any] = exponential
+    return made
 
 
 def _series(dtype: str) -> Callable[[Any], Any]:
     """The Taylor series of e^x for |x| ≤ ln 2 / 2, to the term below an ulp. A loop would stay one."""
-    import numba
+    import numba.extending
 
     real = np.float32 if dtype == "float32" else np.float64
     c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13 = (real(1 / factorial(n)) for n in range(2, 14))
@@ -64,5 +65,7 @@ def _series(dtype: str) -> Callable[[Any], Any]:
         return c1 + x * (c1 + x * (c2 + x * (c3 + x * (c4 + x * (c5 + x * (c6 + x * tail))))))
 
     chosen = short if dtype == "float32" else long
-    compiled: Callable[[Any], Any] = numba.njit(fastmath={"contract"}, error_model="numpy")(chosen)
-    return compiled
+    made: Callable[[Any], Any] = numba.extending.register_jitable(fastmath={"contract"}, error_model="numpy")(
+        chosen
+    )
+    return made

@@ -1,6 +1,6 @@
 """The two loops that are compiled: scores of additive attention, and one step of the online softmax.
 
-Each is compiled for a dtype when it is first asked for, in a backend's preparation, and kept for the process.
+Each is compiled for a dtype when it is first asked for, in a backend's preparation; Numba's cache keeps it.
 What may be reordered is nothing: sums run in lanes of their own that are written out, so that LLVM needs no
 licence to reassociate, and NaN and infinity mean what they mean.
 """
@@ -148,10 +148,14 @@ def additive_scores(dtype: str) -> Callable[..., None]:
 
 
 def _compiled(signature: Any, function: Callable[..., None]) -> Callable[..., None]:
-    """Compile for these types now. Python's rule for division by zero would prevent vector loops."""
+    """Compile for these types now, or read what was compiled before from Numba's cache.
+
+    The cache is asked for the code, the values that it holds and the processor. Python's rule for division by
+    zero would prevent vector loops.
+    """
     import numba
 
-    compiled: Callable[..., None] = numba.njit(signature, fastmath={"contract"}, error_model="numpy")(
-        function
-    )
+    compiled: Callable[..., None] = numba.njit(
+        signature, fastmath={"contract"}, error_model="numpy", cache=True
+    )(function)
     return compiled
