@@ -239,7 +239,8 @@ def _case_forecast(
     solve_s = COMPARE_S + elements * DRAWN_S + solved_flops / ORACLE_FLOPS_PER_S
     given_s = elements * GIVEN_S
     check_s = PREPARE_S + draws * (COMPARE_S + given_s + each_s)
-    checking_s = (draws + TIMED_DRAWS) * solve_s + check_s + cells * check_s / at_once
+    secret_draws = TIMED_DRAWS if options.timed else 1
+    checking_s = (draws + secret_draws) * solve_s + check_s + cells * check_s / at_once
     if "near" not in options.without:
         checking_s += NEAR_S * (1 + (cells - compiling) / at_once)
     if not options.timed:
