@@ -68,8 +68,8 @@ def take_segment(
                 asked.append(name)
             except WorkerFailed as failure:
                 failed[name] = failure
-        waited = {name: waited_ns(links[name].pid) for name in asked}
-        overslept_ns = -waited_ns(os.getpid())
+        before = {name: scheduled(links[name].pid) for name in asked}
+        overslept_ns = -scheduled(os.getpid()).waited_ns
         begun_ns = time.perf_counter_ns()
         if failed:
             _call_off(handoffs)
@@ -77,8 +77,8 @@ def take_segment(
             os.eventfd_write(handoffs[order[0]], 1)
         taken, in_time = _hear_all({name: links[name] for name in asked}, patience_s, handoffs, failed)
         ended_ns = time.perf_counter_ns()
-        overslept_ns += waited_ns(os.getpid())
-        waited = {name: waited_ns(links[name].pid) - before for name, before in waited.items()}
+        overslept_ns += scheduled(os.getpid()).waited_ns
+        core = {name: scheduled(links[name].pid).since(then) for name, then in before.items()}
     done = sum(len(slots.block.turns) for slots in taken.values())
     if not failed and not in_time and done < len(order):
         # All answered, so the backend that was in its slot when the time was over took too long.
@@ -89,15 +89,28 @@ def take_segment(
         failed |= {name: WorkerFailed("error", text, "clock") for name, text in problems.items() if text}
     if failed:
         return Segment({}, failed)
-    return Segment(_with_asked(order, taken, begun_ns, ended_ns, overslept_ns, waited), {})
+    return Segment(_with_asked(order, taken, begun_ns, ended_ns, overslept_ns, core), {})
 
 
-def waited_ns(pid: int) -> int:
-    """Return how long the first thread of a process has waited for a core; 0 where Linux does not tell."""
+@dataclass(frozen=True)
+class Scheduled:
+    """How long the first thread of a process had a core, and how long it waited for one."""
+
+    ran_ns: int
+    waited_ns: int
+
+    def since(self, then: Scheduled) -> Scheduled:
+        """Return the times after an earlier reading."""
+        return Scheduled(self.ran_ns - then.ran_ns, self.waited_ns - then.waited_ns)
+
+
+def scheduled(pid: int) -> Scheduled:
+    """Read the times of a process from the system; zeros where Linux does not tell."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
+        ran, waited, *_ = Path(f"/proc/{pid}/schedstat").read_text().split()
+        return Scheduled(int(ran), int(waited))
+    except (OSError, ValueError):
+        return Scheduled(0, 0)
 
 
 def _call_off(handoffs: Mapping[str, int]) -> None:
@@ -167,14 +180,14 @@ def _with_asked(
     begun_ns: int,
     ended_ns: int,
     overslept_ns: int,
-    waited: Mapping[str, int],
+    core: Mapping[str, Scheduled],
 ) -> dict[str, Block]:
     """Return blocks with the time of each slot by the clocks of the workers before and after it.
 
     Bounds between several slots in a row are known to their worker alone, so each slot gets the same share.
-    The time that the worker waited for the core is subtracted first, so that one wait does not lengthen all
-    of them. At the ends of the segment the wait of the parent (``overslept_ns``) is subtracted too, because
-    it may have woken up late.
+    At the ends of the segment the wait of the parent (``overslept_ns``) is subtracted, because it may have
+    woken up late. A slot ends when the next worker wakes up, so it is longer by what both waited for the
+    core. Of that only the sums over the segment are known, so each slot gets the mean.
     """
     received = {name: iter(slots.received_ns) for name, slots in taken.items()}
     passed = {name: iter(slots.passed_ns) for name, slots in taken.items()}
@@ -190,14 +203,20 @@ def _with_asked(
         took_ns = after - before
         if first == 0 or place + 1 == len(bounds):
             took_ns -= overslept_ns
-        if count > 1 or count == len(order):
-            took_ns -= waited[name] * count // len(taken[name].received_ns)
         asked[name] += [max(0, round(took_ns / count))] * count
         first = place + 1
+
+    def mean_wait_ns(name: str) -> int:
+        own, others = len(asked[name]), len(order) - len(asked[name])
+        of_others = sum(times.waited_ns for other, times in core.items() if other != name)
+        return round(core[name].waited_ns / own + (of_others / others if others else 0))
+
     return {
         name: msgspec.structs.replace(
             slots.block,
             asked_ns=asked[name],
+            ran_ns=core[name].ran_ns // len(asked[name]),
+            waited_ns=mean_wait_ns(name),
             others_cpu_ns=max(0, slots.process_cpu_ns - slots.thread_cpu_ns),
         )
         for name, slots in taken.items()

@@ -19,6 +19,8 @@ def block(
     turns: Sequence[int] | None = None,
     faults: int = 0,
     asked_ns: Sequence[int] = (),
+    ran_ns: int = 0,
+    waited_ns: int = 0,
 ) -> Block:
     """A block whose samples had the core all the time, unless ``cpu_ns`` says otherwise."""
     n = len(wall_ns)
@@ -31,6 +33,8 @@ def block(
         switches=[0] * n,
         faults=[faults] * n,
         asked_ns=list(asked_ns),
+        ran_ns=ran_ns,
+        waited_ns=waited_ns,
     )
 
 

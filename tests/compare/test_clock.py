@@ -13,11 +13,14 @@ from attnbench.types.record import SetLine
 US = 1_000
 
 
-def sets(*told_and_asked_us: tuple[float, float], calls: int = 1) -> list[SetLine]:
-    """Nine sets of two stretches that all have these turns."""
+def sets(
+    *told_and_asked_us: tuple[float, float], calls: int = 1, ran: float = 0, waited: float = 0
+) -> list[SetLine]:
+    """Nine sets of two stretches that all have these turns, which ran and waited so long on average, µs."""
     told = [round(told * US) for told, _ in told_and_asked_us]
     asked = [round(asked * US) for _, asked in told_and_asked_us]
-    blocks = [block(told, stretch=i, calls=calls, asked_ns=asked) for i in range(2)]
+    core = {"ran_ns": round(ran * US), "waited_ns": round(waited * US)}
+    blocks = [block(told, stretch=i, calls=calls, asked_ns=asked, **core) for i in range(2)]
     return [set_line(i, mine=blocks) for i in range(9)]
 
 
@@ -64,6 +67,16 @@ def test_turns_that_waited_for_the_core_are_no_doubt() -> None:
     rng = np.random.default_rng(1)
     waits = [(400.0, 450 + (rng.random() < 0.6) * rng.exponential(20_000)) for _ in range(40)]
     assert clock_problem(sets(*waits), "mine") == ""
+
+
+def test_turns_that_all_waited_are_no_doubt_where_the_system_says_so() -> None:
+    """Twelve runs on two cores; and a wrong clock, which an ordinary wait does not explain."""
+    turns = [(550.0, 7_700 + 100 * (i % 50)) for i in range(50)]
+    assert clock_problem(sets(*turns), "mine") != ""
+    assert clock_problem(sets(*turns, ran=700, waited=9_000), "mine") == ""
+    assert clock_problem(sets(*turns, ran=700, waited=100), "mine") != "", "it slept"
+    assert clock_problem(sets(*turns, ran=7_000, waited=9_000), "mine") != "", "it worked"
+    assert clock_problem(sets((4, 500), ran=490, waited=100), "mine") != ""
 
 
 def test_warm_calls_are_part_of_a_turn() -> None:
