@@ -207,7 +207,7 @@ def _tie_text(lead: Lead, room: int) -> str:
         return ""
     count = len(lead.ties)
     texts = [
-        f"or {', '.join(lead.ties[:shown])}{f' +{count - shown}' if shown < count else ''}"
+        f"or {', '.join(lead.ties[:shown])}{f' +{count - shown} more' if shown < count else ''}"
         for shown in range(min(count, _MOST_TIES), 0, -1)
     ]
     return next((text for text in texts if len(text) <= room), texts[-1])
@@ -329,17 +329,16 @@ def key_lines(answer: Answer, numbers: Mapping[str, int]) -> list[str]:
     """Explain the marks of the matrix, and its columns. numbers: of the cases."""
     if not answer.leads:
         return [f"rms/ref of each backend in each case; {ABSENT} not run"]
-    name, mean, ties = answer.baseline, "", TIED
-    lead, absent = f"{FASTEST} fastest, {TIED} may be the fastest", f"{ABSENT} not run"
-    marks = f"{lead}, {absent}"
+    name, mean = answer.baseline, ""
+    ties = TIED if name is None else f"{TIED} or {BOTH}"
+    marks = f"{FASTEST} fastest, {ties} may be the fastest, {ABSENT} not run"
     if name is not None:
-        ties = f"{TIED} or {BOTH}"
-        marks = f"× {name}'s time. {lead}, {UNSURE} may equal {name}, {BOTH} both, {absent}"
+        marks = f"× {name}'s time, a clear verdict unless {UNSURE} or {BOTH}. {marks}"
     if common := answer.common:
         few = f"cases {case_list(numbers[case] for case in common)}"
         over = "all cases" if len(common) == len(answer.leads) else few
-        mean = f"ratio: median of pairs. mean: geometric, of {over}, ± its interval. "
-    return [marks, f"{mean}wins: {FASTEST} + {ties}"]
+        mean = f"mean: geometric, of {over}, ± over repetitions. "
+    return [marks, f"{mean}wins: cases with {FASTEST}, + with {ties}"]
 
 
 def busy_text(answer: Answer) -> str:

@@ -183,7 +183,10 @@ def _not_everywhere(records: Sequence[Record], numbers: Mapping[str, int]) -> li
     alike: dict[tuple[str, str], list[str]] = {}
     for (reason, name), cases in places.items():
         alike.setdefault((case_list(cases), reason), []).append(name)
-    return [f"{ABSENT} in {cases}: {', '.join(names)} ({why})" for (cases, why), names in alike.items()]
+    return [
+        f"{ABSENT} in case{'s' * (not cases.isdecimal())} {cases}: {', '.join(names)} ({why})"
+        for (cases, why), names in alike.items()
+    ]
 
 
 def _reasons(records: Sequence[Record]) -> list[str]:

@@ -94,7 +94,7 @@ def test_missing_backends_are_told_with_the_numbers_of_their_cases() -> None:
     lengths = (16, 32, 48, 64, 80)
     times = {case(n): {"eager": 1.0} | ({"flex": 2.0} if n in (16, 64) else {}) for n in lengths}
     declined = [failed(case(n), "flex", "unsupported", "no odd lengths") for n in (32, 48, 80)]
-    assert "– in 2, 3, 5: flex (no odd lengths)" in shown(run_of(times, *declined)).splitlines()
+    assert "– in cases 2, 3, 5: flex (no odd lengths)" in shown(run_of(times, *declined)).splitlines()
 
 
 def test_numbers_of_cases_are_written_in_short() -> None:
@@ -123,7 +123,7 @@ def test_a_tie_names_as_many_as_there_is_room_for() -> None:
     parts = [Part(run_of({case(64): alike, case(128): alike}).judged, answer)]
     texts = {width: cases_grid(parts, width).rows[0][-1] for width in (200, 55, 45)}
     assert [text.count(",") for text in texts.values()] == [2, 1, 0]
-    assert [text.split("+")[1] for text in texts.values()] == ["3", "4", "5"]
+    assert [text.split("+")[1] for text in texts.values()] == ["3 more", "4 more", "5 more"]
 
 
 def test_a_busy_machine_is_told_in_one_line(smoke: Run) -> None:
