@@ -60,9 +60,10 @@ class Project:
     site: Path
 
     def write(self, **files: str) -> None:
-        """Write files of the repository; ``src__mini_x`` is ``src/mini_x.py``."""
+        """Write files of the repository; ``src__mini_x____init__`` is ``src/mini_x/__init__.py``."""
         for name, text in files.items():
-            path = self.repo / (name.replace("__", "/") + ".py")
+            parts = name.replace("__init__", "\0").split("__")
+            path = self.repo / ("/".join(parts).replace("\0", "__init__") + ".py")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 

@@ -100,8 +100,7 @@ def test_what_git_ignores_is_no_part_of_it(project: Install) -> None:
 
 def test_a_repository_that_is_the_package_itself(project: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     there = project("kernels")
-    there.commit(____init____="")
-    (there.repo / "__init__.py").write_text("")
+    there.commit(__init__="")
     monkeypatch.syspath_prepend(there.repo.parent)
     with pytest.raises(BadInput, match="both sides would be the same code"):
         names_of(there.repo, "kernels")
