@@ -8,7 +8,7 @@ licence to reassociate, and NaN and infinity mean what they mean.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -150,12 +150,14 @@ def additive_scores(dtype: str) -> Callable[..., None]:
 def _compiled(signature: Any, function: Callable[..., None]) -> Callable[..., None]:
     """Compile for these types now, or read what was compiled before from Numba's cache.
 
-    The cache is asked for the code, the values that it holds and the processor. Python's rule for division by
-    zero would prevent vector loops.
+    The cache is asked for the code, the values that it holds and the processor. Where no folder can be
+    written, every process compiles. Python's rule for division by zero would prevent vector loops.
     """
     import numba
 
-    compiled: Callable[..., None] = numba.njit(
-        signature, fastmath={"contract"}, error_model="numpy", cache=True
-    )(function)
+    jit = partial(numba.njit, signature, fastmath={"contract"}, error_model="numpy")
+    try:
+        compiled: Callable[..., None] = jit(cache=True)(function)
+    except RuntimeError:
+        compiled = jit()(function)
     return compiled

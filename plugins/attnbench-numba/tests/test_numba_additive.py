@@ -17,7 +17,7 @@ pytest.importorskip("numba", reason="Numba is not installed")
 
 from attnbench_numba import NUMBA_ADDITIVE, NUMBA_TILED, additive, attnbench_backends
 from attnbench_numba.exponential import make_exponential
-from attnbench_numba.kernels import additive_scores, softmax_step
+from attnbench_numba.kernels import LANES, additive_scores, softmax_step
 
 CASES = (
     "attention/additive/B2-H3-Lq33-Lk65-D13",
@@ -81,6 +81,20 @@ def test_both_loops_are_vector_instructions(tmp_path: Path, monkeypatch: pytest.
     ):
         (assembly,) = function.inspect_asm().values()
         assert re.search(rf"{instruction}\S*\s+.*%[yz]mm", assembly), f"no {instruction} of vectors"
+
+
+def test_where_nothing_can_be_written_each_process_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    from numba.core import caching
+
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    with pytest.raises(RuntimeError, match="no locator"):
+        caching.FunctionCache(compiled_exponential("float32").py_func)
+    step = softmax_step.__wrapped__("float32")
+    scores, largest, total, shrink = np.zeros((4, 1, 1), np.float32)[:, 0]
+    largest[:] = -np.inf
+    low, high = np.array([[0], [1]])
+    step(scores[None], 0, low, high, largest, total, shrink, np.zeros(LANES, np.float32))
+    assert (scores[0], largest[0], total[0]) == (1, 0, 1)
 
 
 def compiled_exponential(dtype: str) -> Callable[[Any], Any]:
