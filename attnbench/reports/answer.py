@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FASTEST, TIED, UNSURE, BOTH, ABSENT = "*", "=", "?", "~", "–"
+WIDE = 100
+"""From so many characters on there is room for two spaces between columns."""
 BUSY_SHARE = 0.1
 """A run with a larger share of disturbed measurements says so."""
 FEW_CASES = 0.25
@@ -115,11 +117,12 @@ def summary_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of text. right: the heads whose cells are aligned to the right."""
+    """A table of text. right: the heads whose cells are aligned to the right. gap: spaces between columns."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: frozenset[str] = frozenset()
+    gap: int = 1
 
 
 def case_numbers(parts: Sequence[Part]) -> dict[str, int]:
@@ -148,11 +151,6 @@ def case_list(numbers: Iterable[int]) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
-def cases_gap(width: int) -> int:
-    """Return the number of spaces between the columns of :func:`cases_grid`."""
-    return 2 if width >= 100 else 1
-
-
 def cases_grid(parts: Sequence[Part], width: int = 1000) -> Grid:
     """Return a row for each case: its number and short id, its fastest backend, time, and how sure that is.
 
@@ -177,13 +175,12 @@ def cases_grid(parts: Sequence[Part], width: int = 1000) -> Grid:
             known.append((*first, *((kind,) if several else ()), who, time))
             shown.append(lead)
             first = ("", "")
-    room = width - sum(
-        max(map(len, column)) + cases_gap(width) for column in zip(heads[:-1], *known, strict=True)
-    )
+    gap = 2 if width >= WIDE else 1
+    room = width - sum(max(map(len, column)) + gap for column in zip(heads[:-1], *known, strict=True))
     tight = any(len(_next_text(lead, tight=False)) > room for lead in leads.values())
     last = [(_tie_text(lead, room) or _next_text(lead, tight=tight)) if lead else "" for lead in shown]
     rows = tuple((*cells, text) for cells, text in zip(known, last, strict=True))
-    return Grid(heads, rows, frozenset({"#", "time"}))
+    return Grid(heads, rows, frozenset({"#", "time"}), gap)
 
 
 def _who(record: Record) -> str:

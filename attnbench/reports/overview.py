@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attnbench.reports.answer import (
@@ -17,7 +18,6 @@ from attnbench.reports.answer import (
     backends_grid,
     busy_text,
     case_list,
-    cases_gap,
     cases_grid,
     key_lines,
     numbered,
@@ -49,44 +49,60 @@ def counted(records: Sequence[Record]) -> str:
     return f"{count_of(len({record.case for record in records}), 'case')}: {said or 'no records'}"
 
 
-def print_answer(console: Console, parts: Sequence[Part], *, reasons: bool) -> set[str]:
-    """Print the fastest backend of each case, and each backend over all cases; return the heads.
+@dataclass(frozen=True)
+class Line:
+    """A line of the answer. style: as rich names it; a bold line is a heading."""
+
+    text: str
+    style: str = "dim"
+
+
+def answer_blocks(parts: Sequence[Part], width: int = 1000, *, reasons: bool = True) -> Iterator[Line | Grid]:
+    """Yield the answer of a report: lines and tables, for a terminal or Markdown.
 
     The cases of all kinds of device stand in one table; then each kind has a part of its own. reasons: say
     why there are no ratios.
     """
-    from rich.text import Text
-
-    several, cases = len(parts) > 1, cases_grid(parts, console.width)
-    heads: set[str] = set()
+    several, cases = len(parts) > 1, cases_grid(parts, width)
     records = [one.record for part in parts for one in part.judged]
     shared = shared_words(record.case for record in records)
-    console.print(counted(records).replace(":", f", all {shared}:" if shared else ":", 1))
+    yield Line(counted(records).replace(":", f", all {shared}:" if shared else ":", 1), "")
     if several:
-        console.print()
-        _print_grid(console, cases, cases_gap(console.width))
+        yield cases
     for part, answer, numbers in numbered(parts):
         records = [one.record for one in part.judged]
         if several:
-            console.print(Text(f"\n{part_head(part)}", style="bold"))
-            console.print(counted(records))
+            yield Line(part_head(part), "bold")
+            yield Line(counted(records), "")
         else:
-            print_lines(console, [machine_line(part)])
-        _print_absent(console, records, numbers)
-        console.print()
+            yield Line(machine_line(part))
+        yield from _absent(records, numbers)
         if not several:
-            _print_grid(console, cases, cases_gap(console.width))
-            console.print()
+            yield cases
         backends, others = backends_grid(part.judged, answer, numbers)
-        for block in _blocks(backends, console.width):
-            _print_grid(console, block)
+        yield backends
         few = FEW_SETS if any(lead.sure == "few sets" for lead in answer.leads) else ""
-        print_lines(console, filter(None, (others, *key_lines(answer, numbers), few)))
-        print_lines(console, no_ratios(part.judged) if reasons else ())
-        print_end(console, answer, numbers)
-        if answer.leads:
-            heads |= {"time", "verdict", *cases.heads, *backends.heads}
-    return heads or {"rms/ref"}
+        without = no_ratios(part.judged) if reasons else []
+        yield from map(Line, filter(None, (others, *key_lines(answer, numbers), few, *without)))
+        yield from end_blocks(answer, numbers)
+
+
+def print_blocks(console: Console, blocks: Iterable[Line | Grid]) -> set[str]:
+    """Print lines and tables, an empty line before each table and heading; return the heads of the tables."""
+    from rich.text import Text
+
+    heads: set[str] = set()
+    for block in blocks:
+        if isinstance(block, Grid):
+            heads.update(block.heads)
+            console.print()
+            for each in _fitting(block, console.width):
+                _print_grid(console, each)
+        else:
+            if block.style == "bold":
+                console.print()
+            console.print(Text(block.text, style=block.style))
+    return heads
 
 
 def part_head(part: Part) -> str:
@@ -102,14 +118,13 @@ def machine_line(part: Part) -> str:
     return "; ".join(filter(None, (", ".join(filter(None, known)), "ok: right by the float64 oracle")))
 
 
-def print_end(console: Console, answer: Answer, numbers: Mapping[str, int]) -> None:
-    """Print what all counted calls take, where they were counted, and whether the machine was busy."""
+def end_blocks(answer: Answer, numbers: Mapping[str, int]) -> Iterator[Line | Grid]:
+    """Yield what all counted calls take, where they were counted, and whether the machine was busy."""
     totals = totals_grid(answer, numbers)
     if totals is not None:
-        console.print()
-        _print_grid(console, totals)
+        yield totals
     if busy := busy_text(answer):
-        console.print(busy, style="yellow")
+        yield Line(busy, "yellow")
 
 
 def timed(judged: Sequence[Judged]) -> list[Record]:
@@ -125,14 +140,15 @@ def no_ratios(judged: Sequence[Judged]) -> list[str]:
     return [f"no ratios: the baseline {records[0].baseline} has no time; run it too"]
 
 
-def _blocks(grid: Grid, width: int) -> Iterator[Grid]:
-    """Divide a grid of too many cases; each block begins with the same columns."""
+def _fitting(grid: Grid, width: int) -> Iterator[Grid]:
+    """Divide a grid of too many cases; each part begins with the same columns."""
     first = len([head for head in grid.heads if not head.isdecimal()])
     columns = list(zip(grid.heads, *grid.rows, strict=True))
     widths = [max(map(len, column)) + 1 for column in columns]
     least = sum(widths[:first])
     count = len(columns) - first
     if not count:
+        yield grid
         return
     each = max(1, (width - least + 1) // max(widths[first:]))
     if least + sum(widths[first:]) <= width + 1:
@@ -143,10 +159,10 @@ def _blocks(grid: Grid, width: int) -> Iterator[Grid]:
         yield Grid(heads, tuple(rows), grid.right)
 
 
-def _print_grid(console: Console, grid: Grid, gap: int = 1) -> None:
+def _print_grid(console: Console, grid: Grid) -> None:
     from rich.text import Text
 
-    block = bare_table(gap)
+    block = bare_table(grid.gap)
     for head in grid.heads:
         right, folds = head in grid.right, head in ("case", KIND)
         block.add_column(head, justify="right" if right else "left", overflow="fold", no_wrap=not folds)
@@ -155,24 +171,26 @@ def _print_grid(console: Console, grid: Grid, gap: int = 1) -> None:
     console.print(block)
 
 
-def _print_absent(console: Console, records: Sequence[Record], numbers: Mapping[str, int]) -> None:
-    """Print each failure and each reason why backends do not run, once for the run."""
-    from rich.text import Text
-
+def _absent(records: Sequence[Record], numbers: Mapping[str, int]) -> Iterator[Line]:
+    """Yield each failure and each reason why backends do not run, once for the run."""
     failed: dict[tuple[Status, str, str], list[int]] = {}
     for record, reason in zip(records, _reasons(records), strict=True):
         if record.status != "ok" and not MEANING[record.status].declined:
             failed.setdefault((record.status, record.backend, reason), []).append(numbers[record.case])
     for (status, name, reason), where in failed.items():
-        places = f"case{'s' if len(where) > 1 else ''} {', '.join(map(str, where))}"
-        words = f"{status_words(status)}: {name} in {places}: {reason}"
-        console.print(Text(words, style=MEANING[status].style))
+        words = f"{status_words(status)}: {name} in {_cases_text(where)}: {reason}"
+        yield Line(words, MEANING[status].style)
     ran = {record.backend for record in records if not MEANING[record.status].declined}
     declined = [record for record in records if MEANING[record.status].declined]
     nowhere = [record for record in declined if record.backend not in ran]
     sentences = [f"{names} ({why})" for why, names in gathered(zip(_reasons(nowhere), nowhere, strict=True))]
-    lines = [f"not here: {'; '.join(sentences)}"] if sentences else []
-    print_lines(console, lines + _not_everywhere([one for one in declined if one.backend in ran], numbers))
+    if sentences:
+        yield Line(f"not here: {'; '.join(sentences)}")
+    yield from map(Line, _not_everywhere([one for one in declined if one.backend in ran], numbers))
+
+
+def _cases_text(numbers: Sequence[int]) -> str:
+    return f"case{'s' if len(numbers) > 1 else ''} {case_list(numbers)}"
 
 
 def _not_everywhere(records: Sequence[Record], numbers: Mapping[str, int]) -> list[str]:
@@ -182,11 +200,8 @@ def _not_everywhere(records: Sequence[Record], numbers: Mapping[str, int]) -> li
         places.setdefault((reason, record.backend), []).append(numbers[record.case])
     alike: dict[tuple[str, str], list[str]] = {}
     for (reason, name), cases in places.items():
-        alike.setdefault((case_list(cases), reason), []).append(name)
-    return [
-        f"{ABSENT} in case{'s' * (not cases.isdecimal())} {cases}: {', '.join(names)} ({why})"
-        for (cases, why), names in alike.items()
-    ]
+        alike.setdefault((_cases_text(cases), reason), []).append(name)
+    return [f"{ABSENT} in {cases}: {', '.join(names)} ({why})" for (cases, why), names in alike.items()]
 
 
 def _reasons(records: Sequence[Record]) -> list[str]:
@@ -214,9 +229,3 @@ def gathered(pairs: Iterable[tuple[str, Record]]) -> list[tuple[str, str]]:
     for text, record in pairs:
         names.setdefault(text, {})[record.backend] = None
     return [(text, ", ".join(those)) for text, those in names.items()]
-
-
-def print_lines(console: Console, lines: Iterable[str]) -> None:
-    """Print lines in a soft colour."""
-    for line in lines:
-        console.print(line, style="dim")

@@ -8,20 +8,11 @@ from typing import Any
 
 from attnbench.plugins.calling import Raised, call, traced
 from attnbench.plugins.registry import Entry
-from attnbench.reports.answer import (
-    Grid,
-    backends_grid,
-    busy_text,
-    cases_grid,
-    key_lines,
-    numbered,
-    totals_grid,
-)
+from attnbench.reports.answer import Grid, numbered
 from attnbench.reports.columns import KEYS, KIND, NAMES, in_order, name_text, record_row, table_columns
 from attnbench.reports.formats import as_markdown, as_text, listing
 from attnbench.reports.judged import Judged, Part, several_kinds
-from attnbench.reports.names import shared_words
-from attnbench.reports.overview import machine_line, part_head
+from attnbench.reports.overview import Line, answer_blocks
 from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
 from attnbench.types.errors import PluginFailed
@@ -96,23 +87,15 @@ def render_run(run: Run, format: Format, view: View) -> str:
 
 
 def _markdown_answer(parts: Sequence[Part]) -> str:
-    found = list(numbered(parts))
-    if not any(answer.leads for _, answer, _ in found):
+    if not any(answer.leads for _, answer, _ in numbered(parts)):
         return ""
-    shared = shared_words(one.record.case for part in parts for one in part.judged)
-    texts = [f"All cases: {shared}" if shared else "", _grid(cases_grid(parts))]
-    for part, answer, numbers in found:
-        backends, others = backends_grid(part.judged, answer, numbers)
-        totals = totals_grid(answer, numbers)
-        texts += [
-            f"**{as_text(part_head(part))}**" if len(parts) > 1 else as_text(machine_line(part)),
-            _grid(backends),
-            as_text(others),
-            ". ".join(key_lines(answer, numbers)),
-            "" if totals is None else _grid(totals),
-            busy_text(answer),
-        ]
-    return "".join(f"{text.rstrip()}\n\n" for text in texts if text)
+    return "".join(
+        f"{_grid(block) if isinstance(block, Grid) else _line(block)}\n" for block in answer_blocks(parts)
+    )
+
+
+def _line(line: Line) -> str:
+    return f"**{as_text(line.text)}**\n" if line.style == "bold" else f"{as_text(line.text)}\n"
 
 
 def _grid(grid: Grid) -> str:

@@ -28,13 +28,14 @@ from attnbench.reports.columns import (
 from attnbench.reports.formats import GAP, bare_table, print_indented, string_console, written
 from attnbench.reports.judged import BASELINE, Judged, Part, several_kinds
 from attnbench.reports.overview import (
+    Line,
+    answer_blocks,
     counted,
+    end_blocks,
     gathered,
     machine_line,
     no_ratios,
-    print_answer,
-    print_end,
-    print_lines,
+    print_blocks,
     timed,
 )
 from attnbench.stats.intervals import SIGN_TEST_FROM
@@ -96,7 +97,7 @@ def legend(judged: Sequence[Judged], heads: Collection[str]) -> list[str]:
     rules = (
         ("time" in heads, RATIO_CONVENTION),
         (any(record.low_ms is not None for record in with_time), INTERVAL_CONVENTION),
-        ("verdict" in heads, _verdict_convention(judged)),
+        ("verdict" in heads or "fastest" in heads, _verdict_convention(judged)),
         ("mean" in heads, ANSWER_CONVENTION),
         (any(record.kernel_of and record.status == "ok" for record in records), KERNEL_CONVENTION),
         (sampled, SAMPLED),
@@ -172,25 +173,24 @@ def table(parts: Sequence[Part], view: View | None = None) -> str:
     judged = [one for part in parts for one in part.judged]
     found = list(numbered(parts))
     several = bool(found) and (len(parts) > 1 or len({one.record.case for one in judged}) > 1)
-    blocks = not several or view.details or view.trace
+    cases = not several or view.details or view.trace
     heads: set[str] = set()
-    if blocks:
+    if cases:
         heads |= _print_cases(console, judged, trace=view.trace)
-        print_lines(console, footer(judged))
+        print_blocks(console, map(Line, footer(judged)))
     if several:
-        if blocks:
+        if cases:
             console.print()
-        heads |= print_answer(console, parts, reasons=not blocks)
+        heads |= print_blocks(console, answer_blocks(parts, console.width, reasons=not cases))
+        heads |= set() if "fastest" in heads else {"rms/ref"}
     else:
         for part, answer, numbers in found:
-            print_lines(console, [machine_line(part)])
-            for lead in answer.leads:
-                console.print(lead_text(lead))
-            print_end(console, answer, numbers)
+            leads = (Line(lead_text(lead), "") for lead in answer.leads)
+            print_blocks(console, [Line(machine_line(part)), *leads, *end_blocks(answer, numbers)])
     if view.legend:
-        print_lines(console, legend(judged, heads))
+        print_blocks(console, map(Line, legend(judged, heads)))
     elif judged:
-        print_lines(console, ["more: --legend" if blocks else MORE])
+        print_blocks(console, [Line("more: --legend" if cases else MORE)])
     return written(console)
 
 
