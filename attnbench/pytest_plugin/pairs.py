@@ -17,7 +17,7 @@ from attnbench.cases.select import Overrides, Selection, select
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.plugins.sources import named as source_of
 from attnbench.pytest_plugin import PAIR
-from attnbench.runner.case import refusal
+from attnbench.runner.case import COMPILES, refusal
 from attnbench.runner.forecast import RunPlan, plan_run
 from attnbench.runner.options import make_options
 from attnbench.types.case import Case
@@ -140,7 +140,7 @@ def _declined(case: Case, name: str, plan: RunPlan) -> str:
     if refused is not None:
         return f"{refused[0]}: {refused[1]}"
     if name in plan.left_out(case_id(case)):
-        return "compiles slowly: this suite gives it few cases"
+        return COMPILES
     if case.cache == "rotating":
         return "only attnbench run rotates inputs through copies"
     return ""

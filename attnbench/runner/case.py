@@ -62,7 +62,8 @@ _TRIVIAL = {
 }
 """Trivial answers (:mod:`attnbench.check.trivial`) in words."""
 
-_COMPILES = "compiles slowly: this suite gives it few cases"
+COMPILES = "compiles slowly: this suite gives it few cases"
+"""The reason of a backend that a suite leaves out of a case."""
 
 
 def refusal(
@@ -358,7 +359,7 @@ def _not_refused(run: CaseRun) -> Entries:
         entry = run.registry.backends[name]
         refused = refusal(entry.record, run.case, rule, cuda_devices=torch.cuda_devices)
         if refused is None and name in run.left_out:
-            refused = ("unsupported", _COMPILES)
+            refused = ("unsupported", COMPILES)
         if refused is not None:
             run.record_all([entry], *refused)
         else:

@@ -266,8 +266,9 @@ def clock_problem(sets: Iterable[SetLine], backend: str, *, warm_calls: int = 0)
     A turn is ``warm_calls`` untimed calls, one sample, and waking the next process. The clock is doubted
     where nearly all turns, 19 of 20, took over four times as long as the median turn should by the worker's
     own clock, and ``HANDOFF_NS`` more. Honest turns are longer too where they wait for the core, but a wrong
-    clock shows in the fastest as well. With a dozen runs on two cores even the fastest wait; so there is no
-    doubt where the system counts that turns had the core no longer than they should, and waited for the rest.
+    clock shows in the fastest as well. With a dozen runs on two cores even the fastest wait. So the clock
+    is believed where the system counts that turns had the core no longer than they should, and waited for
+    the rest.
     On a device launching is added. Cold launches are not judged, since overwriting the cache takes longer.
     """
     blocks = [block for block in _blocks(sets, backend) if block.mode != "cold"]

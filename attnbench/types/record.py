@@ -85,9 +85,8 @@ class Block(Struct, frozen=True, omit_defaults=True):
     the time per call of sample i. wall_ns, cpu_ns (of the thread), switches (involuntary), faults (minor):
     one number for each sample, read outside the timed window. asked_ns: the duration of each turn by the
     clocks of the processes before and after it (the parent's at the ends). Turns in a row share their
-    duration equally; 0 where a clock is missing. ran_ns, waited_ns: how long the calling thread had
-    its core in a turn, and how long it and the next process waited for it, both on average and as the system
-    counts.
+    duration equally; 0 where a clock is missing. ran_ns, waited_ns: how long the calling thread had its core
+    in a turn, and how long it and the next process waited for it; means, as the system counts them.
     others_cpu_ns: CPU time of the process's other threads, from before its first turn until after its last.
     renewed_ns: the time of the one call that was the first on inputs refreshed within the segment, 0 where
     unknown.

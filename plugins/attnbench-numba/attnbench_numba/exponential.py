@@ -33,8 +33,8 @@ def make_exponential(dtype: str) -> Callable[[Any], Any]:
     lowest, zero = real(np.log(np.finfo(real).tiny)), real(0)
     shift, series = whole(bits), _series(dtype)
 
-    # No reassociation, which would undo the rounding; only fused multiply-add. A function that were compiled
-    # here would be another in each process, and the cache would never find the loops that hold it.
+    # No reassociation, which would undo the rounding; only fused multiply-add. It is compiled with the loops:
+    # compiled here, it would be another object in each process, and the cache would never find its loops.
     @numba.extending.register_jitable(fastmath={"contract"}, error_model="numpy")
     def exponential(x: Any) -> Any:
         # Written so that NaN goes on and is not replaced.

@@ -73,7 +73,7 @@ def test_the_ends_of_the_range(dtype: str, a: float, b: float) -> None:
 def test_both_loops_are_vector_instructions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import numba
 
-    # What is read from the cache has no assembly to show.
+    # Code from the cache has no assembly to show.
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     for function, instruction in (
         (additive_scores.__wrapped__("float32"), "vdivps"),
