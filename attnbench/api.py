@@ -59,7 +59,7 @@ def run(
         BadInput: something is unknown or impossible, or no case is in the shard.
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
     """
-    from attnbench.cases.shard import cut
+    from attnbench.cases.select import cut
     from attnbench.runner.forecast import plan_run
     from attnbench.runner.options import keyword_options
 
@@ -129,7 +129,7 @@ def loaded(paths: str | Path | Sequence[str | Path], registry: Registry) -> Run:
 
 
 def _run_of(stored: Sequence[StoredRun], registry: Registry, flaws: Sequence[str] = ()) -> Run:
-    from attnbench.reports.judged import metric_columns
+    from attnbench.reports.run import metric_columns
 
     by_file = tuple(_in_order(s) for s in stored)
     try:

@@ -14,9 +14,8 @@ import msgspec
 from attnbench.cases.ids import parse_case, short_id
 from attnbench.plugins.registry import Registry
 from attnbench.reports.run import Run
-from attnbench.stats.answer import by_repetition, over
-from attnbench.stats.sign_test import Interval
-from attnbench.stats.totals import saved
+from attnbench.stats.answer import by_repetition, over, saved
+from attnbench.stats.tests import Interval
 from attnbench.types.case import Case
 from attnbench.types.device import UNKNOWN, device_kind, device_of, kind_of_device
 from attnbench.types.errors import BadFile, BadInput

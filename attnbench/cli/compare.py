@@ -24,7 +24,7 @@ from attnbench.types.errors import BadInput
 if TYPE_CHECKING:
     from attnbench.compare.gate import Gate
     from attnbench.types.compared import Compared
-    from attnbench.types.formats import Format
+    from attnbench.types.words import Format
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 LIVE_BUDGET_S = 0.3
@@ -211,13 +211,12 @@ def _stored(paths: list[Path], baseline: str | None, gate: Gate, *, force: bool,
 
 def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate) -> Compared:
     """Measure both sides, with progress on stderr, and compare them."""
-    from attnbench.cli.plan import warn_of_busy_cores
     from attnbench.cli.progress import progress
-    from attnbench.cli.run import check_devices
+    from attnbench.cli.run import check_devices, warn_of_busy_cores
     from attnbench.compare.paired import compared_live
     from attnbench.live.measure import choose_backends, measure_live, nothing_measured
     from attnbench.live.sides import two_sides
-    from attnbench.stats.interim import sets_before_look
+    from attnbench.stats.verdict import sets_before_look
 
     registry = load_plugins()
     selection = selected(registry, chosen | {"words": words}, timed=True)

@@ -15,7 +15,7 @@ from attnbench.cli.parameters import RULE, Positive, Whole, load_plugins, meant,
 
 if TYPE_CHECKING:
     from attnbench.explain.behaviour import Behaviour
-    from attnbench.types.formats import Format
+    from attnbench.types.words import Format
 
 
 _WIDTHS, _GAINS = (4, 16, 64, 256), (0.25, 1.0, 4.0, 16.0)

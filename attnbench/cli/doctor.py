@@ -9,7 +9,7 @@ import click
 from attnbench.cli.options import format_option
 from attnbench.cli.output import print_listing, say
 from attnbench.cli.parameters import ALLOCATOR, Whole
-from attnbench.types.formats import Format
+from attnbench.types.words import Format
 
 
 @click.command("doctor")

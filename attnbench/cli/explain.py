@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from attnbench.explain.examples import Example
     from attnbench.explain.steps import Step
     from attnbench.plugins.registry import Registry
-    from attnbench.types.formats import Format
+    from attnbench.types.words import Format
 
 _FEATURES = 8
 
@@ -183,8 +183,7 @@ def _chosen(
 
 def _own(tokens: Path | None, sentence: str | None, heads: int, seed: int) -> Example:
     """Return inputs from a user's file, or random ones labelled by the words of a sentence."""
-    from attnbench.explain.examples import example_of, stream
-    from attnbench.explain.token_files import read_example
+    from attnbench.explain.examples import example_of, read_example, stream
 
     labels = tuple((sentence or "").split())
     if sentence is not None and not labels:

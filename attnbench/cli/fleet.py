@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnbench.results.format import StoredRun
     from attnbench.runner.forecast import RunPlan
     from attnbench.types.fleet import Fleet
-    from attnbench.types.formats import Format
+    from attnbench.types.words import Format
 
 _AT_HOME = ("out", "resume", "plan", "benchmark_json", "on", "where", "each", "kept", *SHOWING)
 """The parameters of ``run`` that are for the driver alone: units have cases of their own (``kept``)."""

@@ -11,8 +11,7 @@ from attnbench.cli.options import format_option
 from attnbench.cli.output import colourful, print_text, told_side, width
 from attnbench.cli.parameters import BACKEND
 from attnbench.types.errors import BadCase, BadInput
-from attnbench.types.formats import Format
-from attnbench.types.words import unknown_name
+from attnbench.types.words import Format, unknown_name
 
 
 @click.command("history")

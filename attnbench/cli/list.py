@@ -17,7 +17,7 @@ from attnbench.types.case import DEVICES
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry
     from attnbench.types.backend import Backend
-    from attnbench.types.formats import Format
+    from attnbench.types.words import Format
 
 
 @click.group("list", cls=NamingGroup)

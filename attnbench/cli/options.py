@@ -26,7 +26,7 @@ from attnbench.cli.parameters import (
 from attnbench.runner.options import Kind, Options, make_options
 from attnbench.types.arithmetic import ARITHMETICS
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, NICKNAMES, PASSES
-from attnbench.types.formats import FORMATS
+from attnbench.types.words import FORMATS
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection
@@ -268,8 +268,7 @@ def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Sele
     Raises:
         BadInput: something is unknown or impossible.
     """
-    from attnbench.cases.select import Overrides, select
-    from attnbench.cases.shard import cut, only
+    from attnbench.cases.select import Overrides, cut, only, select
 
     overrides = Overrides(**{one.name: chosen[one.name] for one in fields(Overrides)})
     selection = select(chosen["words"] or ("smoke",), registry, overrides, timed=timed)

@@ -14,8 +14,7 @@ import click
 
 from attnbench.plugins.calling import TRACE
 from attnbench.types.errors import BadInput
-from attnbench.types.formats import FORMATS, Format
-from attnbench.types.words import count_of, printable
+from attnbench.types.words import FORMATS, Format, count_of, printable
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry, Registry

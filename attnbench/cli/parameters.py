@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from attnbench.types.errors import BadCase
-from attnbench.types.formats import FORMATS
 from attnbench.types.mask import Mask, parse_mask
-from attnbench.types.words import share_of, unknown_name
+from attnbench.types.words import FORMATS, share_of, unknown_name
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

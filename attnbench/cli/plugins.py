@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from attnbench.plugins.commands import PluginCommand
     from attnbench.types.extensions import Source
-    from attnbench.types.formats import Format
+    from attnbench.types.words import Format
 
 _WHO = ("name", "distribution", "version", "module")
 _SHOWN = ("name", "distribution", "version", "brings", "faults")

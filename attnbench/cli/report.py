@@ -31,7 +31,7 @@ from attnbench.types.errors import BadInput
 if TYPE_CHECKING:
     from attnbench.reports.run import Run
     from attnbench.types.compared import Measured
-    from attnbench.types.formats import Format
+    from attnbench.types.words import Format
 
 _FILES = decorated(
     click.option(

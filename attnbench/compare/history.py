@@ -9,8 +9,7 @@ from functools import cache
 
 from attnbench.compare.environment import differences
 from attnbench.compare.stored import compare_sides
-from attnbench.stats.intervals import time_interval
-from attnbench.stats.sign_test import Interval
+from attnbench.stats.tests import Interval, time_interval
 from attnbench.types.compared import Cell, ComparedCell, Measured
 from attnbench.types.device import device_kind
 

@@ -18,7 +18,7 @@ from attnbench.results.format import StoredRun, read_run
 from attnbench.results.read import flaws_of, not_timed
 from attnbench.stats.pairs import compare
 from attnbench.stats.records import with_ratio
-from attnbench.stats.sign_test import LEVEL
+from attnbench.stats.tests import LEVEL
 from attnbench.stats.verdict import DELTA, FALSE_DISCOVERIES, Verdict, verdicts
 from attnbench.types.compared import BASE, HEAD, SIDES, Cell, Compared, ComparedCell, Outcome, parts_of, sided
 from attnbench.types.device import device_kind

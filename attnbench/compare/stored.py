@@ -10,7 +10,7 @@ from math import expm1, log, log1p
 from statistics import median
 
 from attnbench.compare.environment import check_alike, differences, one_sided
-from attnbench.stats.sign_test import ends
+from attnbench.stats.tests import ends
 from attnbench.stats.unpaired import (
     ENOUGH_BESIDE,
     FEW_FACTOR,

@@ -12,10 +12,9 @@ from msgspec import Struct
 from attnbench.ipc import channel
 from attnbench.timing.warmup import IN_CHECKS, Limits
 from attnbench.types.case import Dtype
-from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
 from attnbench.types.record import Block, MachineScale
-from attnbench.types.status import Status
+from attnbench.types.status import Check, Status
 
 
 class ArraySpec(Struct, frozen=True):

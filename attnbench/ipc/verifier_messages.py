@@ -7,9 +7,9 @@ from typing import Literal
 from msgspec import Struct
 
 from attnbench.ipc.messages import ArraySpec
-from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
 from attnbench.types.record import Accuracy, DropoutNumbers
+from attnbench.types.status import Check
 
 What = Literal["output", "calls", "weights", "exact", "before", "nudged"]
 """The purpose of outputs that the verifier gets, see :class:`Score`."""
@@ -35,7 +35,7 @@ class GetDraw(Struct, frozen=True, tag=True):
     """Ask for inputs. Draws count from 0: first those of the check, then those of timed calls.
 
     change: the seed of the transform applied to the draw (:mod:`attnbench.inputs.symmetries`); 0 for none.
-    nudged: a draw of the check with every number a little changed (:mod:`attnbench.check.rounding`).
+    nudged: a draw of the check with every number a little changed (:mod:`attnbench.check.errors`).
     Answer: :class:`Arrays` with a descriptor.
     """
 

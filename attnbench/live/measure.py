@@ -15,7 +15,7 @@ from attnbench.results.format import StoredRun
 from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import Options
 from attnbench.runner.progress import Progress
-from attnbench.runner.run import Side, start_run
+from attnbench.runner.run import RunSide, start_run
 from attnbench.types.case import Case
 from attnbench.types.compared import HEAD, SIDES, Compared, sided
 from attnbench.types.errors import BadInput
@@ -103,7 +103,7 @@ def measure_live(
     )
     facts = sides.manifest()
     facts[HEAD] |= {"notes": list(_notes(sides, registry)), "left_out": list(choice.left_out)}
-    run_sides: dict[str, Side] = {
-        side.label: Side(side.servers(), facts[side.label]) for side in (sides.base, sides.head)
+    run_sides: dict[str, RunSide] = {
+        side.label: RunSide(side.servers(), facts[side.label]) for side in (sides.base, sides.head)
     }
     return start_run(plan, out, progress, run_sides)

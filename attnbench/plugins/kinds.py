@@ -13,10 +13,9 @@ from attnbench.types.backend import Backend, Layout
 from attnbench.types.case import DEVICES, DTYPES, PASSES, Case
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
 from attnbench.types.fleet import Executor
-from attnbench.types.formats import FORMATS
 from attnbench.types.operation import Operation
 from attnbench.types.rule import Constant, Law, Rule
-from attnbench.types.words import LONGEST_NAME, NAME, NAMES_ARE
+from attnbench.types.words import FORMATS, LONGEST_NAME, NAME, NAMES_ARE
 
 LONGEST_HEAD = 24
 LONGEST_TEXT = 600

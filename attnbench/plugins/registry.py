@@ -15,10 +15,9 @@ from attnbench.types.compared import SIDES, sided
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Source, Suite, VerdictRule
 from attnbench.types.fleet import Executor
-from attnbench.types.formats import FORMATS
 from attnbench.types.operation import Operation, make_known
 from attnbench.types.rule import Rule
-from attnbench.types.words import unknown_name
+from attnbench.types.words import FORMATS, unknown_name
 
 T = TypeVar("T", Rule, Backend, Operation, Suite, VerdictRule, Metric, Reporter, EnvironmentFact, Executor)
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnbench.reports.columns import KIND, UNCERTAIN, arithmetic_text, time_text
-from attnbench.reports.judged import Judged, Part
 from attnbench.reports.names import short_names
+from attnbench.reports.run import Judged, Part
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach
 from attnbench.stats.answer import Answer, Compared, Lead, Standing
-from attnbench.stats.sign_test import ends
+from attnbench.stats.tests import ends
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
 from attnbench.types.words import count_of

@@ -27,8 +27,7 @@ from attnbench.reports.formats import (
 from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.units import DIGITS_UNTOLD, duration, number, ratio, reach
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
-from attnbench.types.formats import Format
-from attnbench.types.words import count_of, first_of
+from attnbench.types.words import Format, count_of, first_of
 
 if TYPE_CHECKING:
     from rich.console import Console

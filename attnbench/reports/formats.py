@@ -10,8 +10,7 @@ from collections.abc import Collection, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from attnbench.types.formats import Format
-from attnbench.types.words import printable
+from attnbench.types.words import Format, printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,9 +12,9 @@ from attnbench.reports.columns import KIND
 from attnbench.reports.compared import least_words
 from attnbench.reports.formats import as_markdown, bare_table, finite, listing, string_console, written
 from attnbench.reports.units import duration, number, ratio, reach
-from attnbench.stats.sign_test import ends
-from attnbench.types.formats import Format
+from attnbench.stats.tests import ends
 from attnbench.types.status import MEANING
+from attnbench.types.words import Format
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -26,7 +26,6 @@ from attnbench.reports.columns import (
     time_text,
 )
 from attnbench.reports.formats import GAP, bare_table, print_indented, string_console, written
-from attnbench.reports.judged import BASELINE, Judged, Part, several_kinds
 from attnbench.reports.overview import (
     Line,
     answer_blocks,
@@ -38,9 +37,8 @@ from attnbench.reports.overview import (
     print_blocks,
     timed,
 )
-from attnbench.stats.intervals import SIGN_TEST_FROM
-from attnbench.stats.sign_test import AT_LEAST, LEVEL
-from attnbench.stats.t_test import FEWEST
+from attnbench.reports.run import BASELINE, Judged, Part, several_kinds
+from attnbench.stats.tests import AT_LEAST, LEVEL, SIGN_TEST_FROM, T_TEST_FROM
 from attnbench.stats.verdict import FALSE_DISCOVERIES
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, STATUSES, status_words
@@ -56,7 +54,7 @@ INTERVAL_CONVENTION = (
     f"{100 * (1 - LEVEL):g} %; ±: its farther end; "
     "numbers are rounded to the precision their interval supports"
 )
-NO_INTERVAL = f"?: no interval, which needs {FEWEST} sets: omit --sets, or give more"
+NO_INTERVAL = f"?: no interval, which needs {T_TEST_FROM} sets: omit --sets, or give more"
 KERNEL_CONVENTION = "a → b: a runs the kernel of b, by a trace of one call (see --trace)"
 SAMPLED = "large cases were checked on a sample of rows: see rows and rows_of in --format json"
 CONVENTIONS = {

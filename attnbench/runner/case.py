@@ -40,11 +40,10 @@ from attnbench.stats.records import checked_record
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
-from attnbench.types.checks import Check
 from attnbench.types.mask import mask_text
 from attnbench.types.record import CandidatePlan, CaseLine, Line, Record, SetLine
 from attnbench.types.rule import Rule
-from attnbench.types.status import Status
+from attnbench.types.status import Check, Status
 
 _MEMORY_SHARE = 0.8
 """The share of free memory that a backend may allocate unless the user says otherwise."""

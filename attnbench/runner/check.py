@@ -26,11 +26,11 @@ from attnbench.stats.protocol import ORACLE_FLOPS, can_be_forked
 from attnbench.types.arithmetic import UNIT, coarser
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
-from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
 from attnbench.types.operation import operation_of
 from attnbench.types.record import CandidatePlan
 from attnbench.types.rule import Rule
+from attnbench.types.status import Check
 from attnbench.types.words import clean
 
 _ANEW_BELOW_NS = 100_000_000

@@ -12,10 +12,9 @@ from attnbench.runner.case import CaseRun, CheckedCase, check_case
 from attnbench.runner.check import Candidate
 from attnbench.runner.pool import WorkerPool
 from attnbench.runner.processes import HelperLost, ServerLost, VerifierFailed
-from attnbench.runner.repetitions import RepetitionUnderWay
-from attnbench.runner.workers import TimedWorkers
-from attnbench.stats.interim import decided_candidates
+from attnbench.runner.repetitions import RepetitionUnderWay, TimedWorkers
 from attnbench.stats.records import failed_candidates, timed_records
+from attnbench.stats.verdict import decided_candidates
 from attnbench.types.record import SetLine
 
 

@@ -18,8 +18,8 @@ from attnbench.runner.processes import WorkerFailed, WorkerLink
 from attnbench.types.arithmetic import coarser
 from attnbench.types.backend import Backend
 from attnbench.types.case import output_shape
-from attnbench.types.checks import Check
 from attnbench.types.record import Accuracy, DropoutNumbers
+from attnbench.types.status import Check
 
 NUDGED_ELEMENTS = 2048
 """About so many elements show whether errors scatter: a correlation by chance is then below 0.1."""

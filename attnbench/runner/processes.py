@@ -24,9 +24,8 @@ from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.channel import Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
 from attnbench.ipc.process import descendants, has_ended, kill_all, kill_group, session_of, state_of
 from attnbench.runner.machine import SLEEPING_SOON, thread_environment
-from attnbench.types.checks import Check
 from attnbench.types.errors import MeasuringFailed
-from attnbench.types.status import Status
+from attnbench.types.status import Check, Status
 
 _POLL_S = 0.002
 

@@ -25,7 +25,7 @@ from attnbench.runner.options import options_of
 from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.processes import Interpreter
 from attnbench.runner.progress import Clock, Progress
-from attnbench.stats.interim import sets_before_look
+from attnbench.stats.verdict import sets_before_look
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput, Interrupted
@@ -107,7 +107,7 @@ def check_same_device(cases: Iterable[Case], manifest: Manifest, devices: Sequen
 
 
 @dataclass(frozen=True)
-class Side:
+class RunSide:
     """A side of a live comparison: the interpreter of its code, and facts for the manifest."""
 
     interpreter: Interpreter
@@ -118,7 +118,7 @@ def start_run(
     plan: RunPlan,
     out: Path,
     progress: Progress | None = None,
-    sides: Mapping[str, Side] | None = None,
+    sides: Mapping[str, RunSide] | None = None,
 ) -> StoredRun:
     """Make a new run, and return the content of its file.
 
@@ -241,7 +241,7 @@ def _run_cases(plan: RunPlan, pool: WorkerPool, writer: RunWriter, progress: Pro
         writer.append(EndLine(_now(), clock.elapsed_s, clock.phases_s, list(os.getloadavg())))
 
 
-def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, Side]) -> Manifest:
+def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, RunSide]) -> Manifest:
     started = _now()
     stamp = started.replace("-", "").replace(":", "")[:15]
     facts = plugin_facts(plan.registry.environment_facts.values())

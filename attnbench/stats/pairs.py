@@ -10,8 +10,7 @@ from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
-from attnbench.stats.intervals import ratio_interval, ratio_p_value
-from attnbench.stats.sign_test import Interval
+from attnbench.stats.tests import Interval, ratio_interval, ratio_p_value
 from attnbench.types.record import Block, SetLine
 
 MOST_LOST = 0.03
@@ -116,7 +115,7 @@ def _places(m: int, n: int) -> Iterator[tuple[int, int]]:
 class Comparison:
     """A candidate's time over a baseline's.
 
-    ratio: the median over sets of the set's ratio. interval, p_value: see :mod:`attnbench.stats.intervals`;
+    ratio: the median over sets of the set's ratio. interval, p_value: see :mod:`attnbench.stats.tests`;
     exact, or of a model where there are few sets. sets: those that have pairs of both. pairs: those that
     count. left_out: those with a disturbed side. contended: more than half would have been left out, so all
     were kept. set_log_ratios: the log ratio of each set, in the order given; these are the independent

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, expm1, isfinite, log, log1p
 from statistics import median, quantiles
 
-from attnbench.stats.sign_test import Interval
+from attnbench.stats.tests import Interval
 from attnbench.stats.verdict import word_of
 from attnbench.types.compared import FAR_COPY
 from attnbench.types.extensions import Word

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnbench.types.checks import Check
+from attnbench.types.status import Check
 
 RAISES_NOTHING = (
     "supports() is called with any case: return None, or the reason as a string, and raise nothing."

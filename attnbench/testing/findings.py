@@ -21,7 +21,7 @@ class Finding:
 
     backend: its name. problem: one sentence. do: what to do about it, "" if that is not known. cases: ids of
     the cases that show it. about: the part of the kit that found it. check: the check that failed
-    (:mod:`attnbench.types.checks`), ``repeatability`` if answers changed, "" if a call failed otherwise.
+    (:mod:`attnbench.types.status`), ``repeatability`` if answers changed, "" if a call failed otherwise.
     mistake: the known mistake that gives the same answers, "" for none.
     """
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from attnbench.types.checks import Check
-from attnbench.types.status import Status
+from attnbench.types.status import Check, Status
 
 
 class Accuracy(Struct, frozen=True):
@@ -223,7 +222,7 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     case: its id. reason: why the status is not ``ok``, in words. median_ms: the median over repetitions of
     their median time per call; low_ms, high_ms: its interval at ``confidence``. ratio: time over the
     baseline's, the median over repetitions of the median of paired ratios; ratio_low, ratio_high: its
-    interval at ``ratio_confidence``, see :mod:`attnbench.stats.intervals`; None for two or fewer. p_value:
+    interval at ``ratio_confidence``, see :mod:`attnbench.stats.tests`; None for two or fewer. p_value:
     that the ratio is 1. delta: the least effect that counts in a verdict. pairs: the pairs behind
     the ratio; pairs_left_out: those left out because one side was preempted. best: the fastest backend of the
     case; ratio_to_best: as ratio.
@@ -237,7 +236,7 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     accuracy: of the output, or of the gradient that is farthest off; parts: of the output and each gradient,
     where there are several. dropout: in place of both in a case with dropout. failed_on: the kinds of inputs
     on which the check failed, ``near:KIND`` for those of the variant case, ``dropout`` where outputs do not
-    have the moments of dropout. failed_check: the check that failed, see :mod:`attnbench.types.checks`.
+    have the moments of dropout. failed_check: the check that failed, see :mod:`attnbench.types.status`.
     failed_case: the id of the variant case that shows the failure, "" where it is the case itself. ran: the
     operations of torch and the kernels of a device that one call ran, in order, with counts (``bmm x2``).
     kernel_of: another backend whose kernel is among them, or "". arithmetic: the arithmetic that its outputs

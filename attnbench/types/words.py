@@ -1,11 +1,11 @@
-"""Text for people: names and corrections of them, counts, and foreign text made safe to show."""
+"""Text for people: names and corrections of them, counts, formats, and foreign text made safe to show."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
-from typing import Any
+from typing import Any, Literal, get_args
 
 LONGEST = 600
 
@@ -106,3 +106,7 @@ def span_words(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{round(seconds / 3600)} h"
+
+
+Format = Literal["table", "json", "csv", "markdown"]
+FORMATS: tuple[Format, ...] = get_args(Format)

@@ -13,19 +13,21 @@ from attnbench.cases.ids import parse_case, rule_word
 from attnbench.check.errors import (
     Errors,
     Scale,
+    Scatter,
     assumed_errors,
     compare_wide,
     errors_of,
     longest_sum,
+    nudged,
     pool,
     reference_off,
+    rounded,
     rounding_unit,
     scale_of,
     together,
     verdict,
 )
 from attnbench.check.gradients import few, gradient_scale, summed
-from attnbench.check.rounding import Scatter, nudged, rounded
 from attnbench.check.trivial import TRIVIAL_ANSWERS, trivial_answers, wrong_constants
 from attnbench.check.weights import WeightErrors, weight_errors, weights_problem
 from attnbench.inputs.draw import (
@@ -53,10 +55,10 @@ from attnbench.ipc.names import ERROR, HELD, OUT, PLAIN, UPSTREAM
 from attnbench.oracle.solve import choose_rows, solve, solve_outputs, solve_weights
 from attnbench.types.arithmetic import assumed
 from attnbench.types.case import Case
-from attnbench.types.checks import Check
 from attnbench.types.operation import operation_of
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
+from attnbench.types.status import Check
 from attnbench.verifier.answers import Drawn, errors_after, some_rows
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from attnbench.inputs.symmetries import invert
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import OUT, PLAIN
 from attnbench.oracle.moments import Moments, solve_moments
-from attnbench.types.checks import Check
 from attnbench.types.record import DropoutNumbers
 from attnbench.types.rule import Rule
+from attnbench.types.status import Check
 from attnbench.verifier.case import CaseVerifier
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from attnbench.ipc.process import die_with_parent, leave_terminal, silence
 from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.masks import kept_pairs, kept_rows
 from attnbench.plugins.load import load
-from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
 from attnbench.types.operation import Operation, make_known
 from attnbench.types.rule import Rule
+from attnbench.types.status import Check
 from attnbench.types.words import one_line
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
 from attnbench.verifier.dropout import DropoutVerifier

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from attnbench.check.gradients import NoGradient
 from attnbench.ipc.messages import Failed
-from attnbench.types.checks import Check
-from attnbench.types.status import Status
+from attnbench.types.status import Check, Status
 from attnbench.types.words import clean, one_line
 
 _NO_MEMORY = ("can't allocate memory", "out of memory", "cannot allocate memory", "unable to allocate")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import attnbench
-from attnbench.compare.shards import shard_notes
+from attnbench.cli.merge import shard_notes
 from attnbench.results.merge import merge
 from attnbench.types.errors import BadInput
 

@@ -145,7 +145,7 @@ def told(folder: Path, name: str, pairs: int) -> list[str]:
     from attnbench.api import load
     from attnbench.choice.table import decide, saving
     from attnbench.plugins.registry import load_registry
-    from attnbench.stats.sign_test import median_interval
+    from attnbench.stats.tests import median_interval
 
     here = str(Path(__file__).resolve())
     run(

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.cases.select import Selection
-from attnbench.cases.shard import cut, shard_number, shard_words
+from attnbench.cases.select import Selection, cut, shard_number, shard_words
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parents[1] / "stored"))
 from made_sides import BESIDE, LONG, SHORT, times, write_benchmarks, write_run
 
-from attnbench.results.digest import with_digest
+from attnbench.results.format import with_digest
 
 Invoke = Callable[..., Result]
 LATER = "2026-02-01T00:00:00+00:00"

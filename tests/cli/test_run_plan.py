@@ -11,7 +11,7 @@ import torch
 from click.testing import Result
 
 import attnbench.api
-from attnbench.cli.plan import plan_words
+from attnbench.cli.run import plan_words
 from attnbench.runner import machine
 from attnbench.runner.forecast import CaseForecast, Forecast
 from attnbench.runner.options import Options

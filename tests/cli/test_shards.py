@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.cases.shard import shard_number
+from attnbench.cases.select import shard_number
 
 CASE = "attention/dot/H1-L8-D4"
 

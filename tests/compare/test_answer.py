@@ -11,7 +11,7 @@ import pytest
 
 from attnbench.stats.answer import Answer, answer
 from attnbench.stats.records import CONTENDED
-from attnbench.stats.sign_test import LEVEL
+from attnbench.stats.tests import LEVEL
 from attnbench.types.record import Record
 
 WOBBLE = (1.0, 1.02, 0.97, 1.01, 0.99, 1.03, 0.98, 1.0, 1.04)

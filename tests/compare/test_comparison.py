@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_sets import block, many_sets, set_line, simple_sets
 
-from attnbench.stats.intervals import ratio_p_value
 from attnbench.stats.pairs import Comparison, compare
+from attnbench.stats.tests import ratio_p_value
 from attnbench.stats.verdict import decide
 from attnbench.types.record import Block, SetLine
 

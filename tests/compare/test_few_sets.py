@@ -6,8 +6,7 @@ from math import exp, nan
 
 import pytest
 
-from attnbench.stats.intervals import ratio_interval, ratio_p_value, time_interval
-from attnbench.stats.t_test import FLOOR, tail
+from attnbench.stats.tests import FLOOR, ratio_interval, ratio_p_value, tail, time_interval
 
 
 @pytest.mark.parametrize(

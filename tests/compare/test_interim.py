@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from made_sets import simple_sets
 
-from attnbench.stats.interim import decided_candidates, sets_before_look
+from attnbench.stats.verdict import decided_candidates, sets_before_look
 from attnbench.types.record import SetLine
 
 LOOK = 15

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.stats.intervals import WHOLE_RANGE_BELOW, time_interval
-from attnbench.stats.sign_test import Interval, median_interval, sign_test
+from attnbench.stats.tests import WHOLE_RANGE_BELOW, Interval, median_interval, sign_test, time_interval
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from made_sets import block, many_sets, set_line, simple_sets
 
-from attnbench.stats.summary import Timing, summarise
+from attnbench.stats.records import Timing, summarise
 from attnbench.types.record import SetLine
 
 

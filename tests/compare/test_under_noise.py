@@ -17,7 +17,7 @@ from noise import EVEN, MILD, NOISES, Plan, draw_trials
 
 from attnbench.runner.options import sets_for
 from attnbench.stats.pairs import Comparison, compare
-from attnbench.stats.sign_test import LEVEL
+from attnbench.stats.tests import LEVEL
 from attnbench.stats.verdict import decide
 from attnbench.types.record import SetLine
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from attnbench.stats.sign_test import LEVEL, fewest_sets, sign_test
+from attnbench.stats.tests import LEVEL, fewest_sets, sign_test
 from attnbench.stats.verdict import (
     FALSE_DISCOVERIES,
     Verdict,

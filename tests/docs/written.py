@@ -31,9 +31,8 @@ from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed
 from attnbench.reports.answer import SUMMARY
 from attnbench.reports.columns import COLUMNS
-from attnbench.types.checks import CHECKS
 from attnbench.types.rule import Rule
-from attnbench.types.status import MEANING
+from attnbench.types.status import CHECKS, MEANING
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURE = DOCS / "pictures" / "weights.svg"

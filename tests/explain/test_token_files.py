@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnbench.explain.attention import heads_of
-from attnbench.explain.token_files import read_example
+from attnbench.explain.examples import read_example
 from attnbench.types.errors import AttnbenchError
 
 TOKENS = np.array([[1.0, 2], [3, 4.5]])

@@ -12,9 +12,8 @@ from msgspec.structs import replace as with_facts
 
 from attnbench.cases.ids import parse_case
 from attnbench.live.facts import Facts
-from attnbench.live.measure import Choice, choose_backends
+from attnbench.live.measure import Choice, choose_backends, unchanged
 from attnbench.live.sides import Side, TwoSides
-from attnbench.live.unchanged import unchanged
 from attnbench.plugins.registry import Entry, Registry, load_registry
 from attnbench.types.backend import Backend
 from attnbench.types.errors import BadInput

@@ -12,16 +12,18 @@ from torch import Tensor
 
 from attnbench.check.errors import (
     Errors,
+    Scatter,
     compare,
     compare_wide,
     longest_sum,
+    nudged,
     pool,
+    rounded,
     rounding_unit,
     scale_of,
     verdict,
 )
 from attnbench.check.reference import PLAIN
-from attnbench.check.rounding import Scatter, nudged, rounded
 from attnbench.inputs.draw import widen
 from attnbench.inputs.kinds import draw_family, family_draws, largest_score
 from attnbench.oracle.solve import solve

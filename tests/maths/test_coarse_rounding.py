@@ -15,7 +15,7 @@ from torch import Tensor
 from wrong_kernels import WRONG, attend, scale_off, score_lost
 
 from attnbench.cases.ids import parse_case
-from attnbench.check.rounding import FEWEST_OFF, MOST_ALIKE
+from attnbench.check.errors import FEWEST_OFF, MOST_ALIKE
 from attnbench.inputs.kinds import DELIVERIES, families_of
 from attnbench.types.arithmetic import ARITHMETICS, ASSUMED, UNIT, assumed, coarser
 from attnbench.types.backend import Setup

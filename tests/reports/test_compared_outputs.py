@@ -20,7 +20,7 @@ from attnbench.reports.compared import (
 )
 from attnbench.reports.table import View
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
-from attnbench.types.formats import FORMATS, Format
+from attnbench.types.words import FORMATS, Format
 
 SHORT = "attention/dot/B1-H4-Lq64-Lk64-D32/none/float32/cpu/forward"
 LONG = "attention/scaled_dot/B1-H4-Lq128-Lk128-D64/causal/float32/cpu/forward"

@@ -21,9 +21,8 @@ from attnbench.runner.plan import (
     plan_calls,
     plan_candidates,
 )
-from attnbench.stats.intervals import time_interval
 from attnbench.stats.protocol import STRETCHES, TURN_S
-from attnbench.stats.sign_test import LEVEL
+from attnbench.stats.tests import LEVEL, time_interval
 from attnbench.types.compared import BASE, HEAD, parts_of, sided
 from attnbench.types.record import CandidatePlan
 

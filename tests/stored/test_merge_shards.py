@@ -12,7 +12,7 @@ from made_sides import CASES
 from msgspec.structs import replace
 
 import attnbench
-from attnbench.cases.shard import shard_number
+from attnbench.cases.select import shard_number
 from attnbench.cli import attnbench as command
 from attnbench.results.format import RunWriter
 from attnbench.types.record import EndLine, Manifest, PluginLine, Record, Shard

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from attnbench.results.format import read_run
 from attnbench.results.read import read_ours, read_side
-from attnbench.stats.summary import summarise
+from attnbench.stats.records import summarise
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadFile
 

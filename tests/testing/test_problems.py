@@ -12,9 +12,8 @@ from attnbench.testing.diagnosis_process import Diagnosed
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
 from attnbench.testing.judge import rules_in
 from attnbench.testing.problems import MOST_LOOKS, findings_of, looks, shared
-from attnbench.types.checks import Check
 from attnbench.types.record import Record
-from attnbench.types.status import Status
+from attnbench.types.status import Check, Status
 
 REGISTRY = load_registry()
 RULES = rules_in(REGISTRY)

@@ -8,7 +8,7 @@ from math import exp
 from statistics import median
 
 from attnbench.stats.pairs import compare
-from attnbench.stats.sign_test import median_interval
+from attnbench.stats.tests import median_interval
 from attnbench.types.extensions import Word
 from attnbench_selftest.cells import (
     Cell,
