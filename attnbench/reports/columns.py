@@ -262,7 +262,7 @@ COLUMNS: tuple[Column, ...] = (
     _of_record("kernel_of", "str", "Another backend whose kernel ran."),
     Column("ran", "str", lambda j: "; ".join(j.record.ran), "Operations of a call, by a trace.", head="ran"),
     Column("notes", "str", lambda j: "; ".join(j.record.notes), "Remarks on the measurement."),
-    _of_case("operation", "str", "`attention` or `multihead`."),
+    _of_case("operation", "str", "Operation."),
     _of_case("B", "int64", "Batch size."),
     _of_case("H", "int64", "Query heads."),
     _of_case("Hkv", "int64", "Key and value heads."),

@@ -20,6 +20,7 @@ from attnbench.testing.advice import RAISES_NOTHING
 from attnbench.testing.findings import Finding
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
+from attnbench.types.errors import BadCase
 from attnbench.types.mask import parse_mask
 from attnbench.types.rule import Rule
 from attnbench.types.words import clean
@@ -126,8 +127,7 @@ def large_cases(backend: Backend, rules: Sequence[Rule]) -> Iterator[list[Case]]
 
 def shape_cases(backend: Backend, rules: Sequence[Rule]) -> Iterator[Case]:
     """Yield cases in which every two values of :data:`SHAPES` meet, in the precisions of a backend."""
-    operation = "attention" if "attention" in backend.operations else "multihead"
-    fixed = {"layer": ({} if operation == "attention" else {"wide": True, "bias": True},), "B": (1,)}
+    fixed = {"layer": variants(backend)[:1], "B": (1,)}
     values = SHAPES | fixed | {"dtype": backend.dtypes, "device": (device_of(backend),), "pass": ("forward",)}
     for number, row in enumerate(covering_rows(values, possible)):
         made = _with_rule(row, rules, number)
@@ -137,16 +137,19 @@ def shape_cases(backend: Backend, rules: Sequence[Rule]) -> Iterator[Case]:
                 yield case
 
 
+def variants(backend: Backend) -> list[tuple[str, dict[str, Any]]]:
+    """Return the operations of a backend, each with the layers that it can have; attention comes first."""
+    names = sorted(backend.operations, key=lambda name: name != "attention")
+    return [(name, layer) for name in names for layer in (LAYERS if name == "multihead" else ({},))]
+
+
 def _values(backend: Backend) -> dict[str, Sequence[Any]]:
-    layers: list[dict[str, Any]] = [{}] if "attention" in backend.operations else []
-    if "multihead" in backend.operations:
-        layers += LAYERS
     return {
         "mask": (*MASKS, *(MASKS_BY_HEAD if backend.masks_by_head else ())),
         "lengths": LENGTHS,
         "features": FEATURES,
         "heads": HEADS,
-        "layer": layers,
+        "layer": variants(backend),
         "dtype": backend.dtypes,
         "pass": backend.passes,
         "B": (2, 1),
@@ -166,12 +169,9 @@ def _with_rule(row: Row, rules: Sequence[Rule], number: int) -> Candidate | None
 
 def _small(row: Row, rule: Rule) -> Case | None:
     (Lq, Lk), (D, Dv), (H, Hkv) = row["lengths"], row["features"], row["heads"]
-    layer = dict(row["layer"])
-    if layer.pop("wide", False):
-        layer["E"] = H * D
     return _case(
-        rule, B=row["B"], H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv, mask=row["mask"], dtype=row["dtype"],
-        device=row["device"], pass_=row["pass"], **layer,
+        rule, row["layer"], B=row["B"], H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv, mask=row["mask"],
+        dtype=row["dtype"], device=row["device"], pass_=row["pass"],
     )  # fmt: skip
 
 
@@ -179,18 +179,21 @@ def _large(backend: Backend, rule: Rule, wanted: dict[str, Any]) -> Case | None:
     sizes = dict(wanted)
     half = ("bfloat16", "float16") if sizes.pop("half", False) else ()
     dtypes = [dtype for dtype in (*half, "float32", *backend.dtypes) if dtype in backend.dtypes]
-    if "attention" not in backend.operations:
-        sizes["E"] = sizes["H"] * sizes["D"]
-    case = _case(rule, dtype=dtypes[0], device=device_of(backend), **sizes)
+    case = _case(rule, variants(backend)[0], dtype=dtypes[0], device=device_of(backend), **sizes)
     if case is None or case.B * case.H * case.Lq * case.Lk * rule.score_elements(case) > MOST_ELEMENTS:
         return None
     return case
 
 
-def _case(rule: Rule, *, mask: str, **sizes: Any) -> Case | None:
+def _case(rule: Rule, variant: tuple[str, dict[str, Any]], *, mask: str, **sizes: Any) -> Case | None:
     """Return the case of a rule with these sizes; None where there is no such case."""
-    operation = "multihead" if "E" in sizes else "attention"
-    case = build_case(operation=operation, rule=rule.name, mask=parse_mask(mask), **sizes)
+    operation, layer = variant
+    if layer.get("wide"):
+        layer = {"E": sizes["H"] * sizes["D"]} | {name: on for name, on in layer.items() if name != "wide"}
+    try:
+        case = build_case(operation=operation, rule=rule.name, mask=parse_mask(mask), **sizes, **layer)
+    except BadCase:
+        return None
     refused = rule.supports(case) or (case.pass_ != "forward" and rule.no_gradients(case))
     return None if refused else case
 

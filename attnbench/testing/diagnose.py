@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.check.gradients import leaf_inputs, passed, recast, with_gradients
 from attnbench.check.reference import PLAIN
-from attnbench.inputs.draw import EPS, draw_parameters, draw_upstream
+from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstream
 from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, draw_family, families_of
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, UPSTREAM, parameter_names
@@ -24,9 +24,10 @@ from attnbench.testing.mistakes.parts import Mistake
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.extensions import Source
+from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
-from attnbench.worker.answers import output_of
+from attnbench.worker.answers import output_of, outputs_by_name
 from attnbench.worker.failures import NotPrepared
 from attnbench.worker.outputs import to_tensors
 from attnbench.worker.prepared import PreparedBackend, loaded_here, prepare
@@ -69,7 +70,7 @@ class Trial:
     """A prepared backend with inputs. inputs, upstream: copies of the same numbers, in BHLD."""
 
     held: PreparedBackend
-    inputs: Triple
+    inputs: tuple[Any, ...]
     upstream: Tensor | None
 
     def call(self) -> Parts:
@@ -77,11 +78,14 @@ class Trial:
         held = self.held
         assert held.inputs is not None
         answer = held.call(*held.inputs)
-        parts = {"out": answer} if held.passed is None else dict(zip(held.passed.names, answer, strict=True))
+        if held.passed is None:
+            parts = outputs_by_name(held, answer)
+        else:
+            parts = dict(zip(held.passed.names, answer, strict=True))
         # Inputs and outputs of a layer have no heads, so both layouts are the same.
         headed = {"out"} if output_of(held, answer) is not None else set()
         headed |= {"q", "k", "v"} if held.case.layer is None else set()
-        exchanged = headed if held.backend.layout == "BLHD" else set()
+        exchanged = headed if held.layout == "BLHD" else set()
         return {
             name: _wide(x.transpose(1, 2) if name in exchanged and x.dim() == 4 else x)
             for name, x in parts.items()
@@ -113,15 +117,17 @@ def begin(case: Case, backend: str, source: Source, rule_source: Source, family:
     parameters = draw_parameters(case, rule)
     request = Prepare(case_id(case), backend, source, rule_source, (), None)
     held, _ = prepare(request, parameter_names(parameters.rule, parameters.projections))
-    stored: dict[str, Any] = dict(
-        zip(ACTIVATIONS, draw_family(case, rule, family, case.seed, 0), strict=True)
-    )
+    stored: dict[str, Any]
+    if operation_of(case).heads is None:
+        stored = dict(draw_inputs(case, rule, case.seed, 0))
+    else:
+        stored = dict(zip(ACTIVATIONS, draw_family(case, rule, family, case.seed, 0), strict=True))
     if case.pass_ != "forward":
         stored[UPSTREAM] = draw_upstream(case, case.seed, 0)
     held = held.with_inputs(stored, fresh=True, delivery=family if family in DELIVERIES else "")
     tensors = to_tensors(stored, case)
-    a, b, c = (tensors[name] for name in ACTIVATIONS)
-    return Trial(held, (a, b, c), tensors.get(UPSTREAM))
+    upstream = tensors.pop(UPSTREAM, None)
+    return Trial(held, tuple(tensors.values()), upstream)
 
 
 def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:

@@ -29,12 +29,13 @@ class Look(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """A backend, the cases to diagnose, and the cases to compute repeatedly."""
+    """A backend, the cases to diagnose, the cases to compute repeatedly, and where their operations are."""
 
     backend: str
     source: Source
     looks: tuple[Look, ...] = ()
     again: tuple[tuple[str, Source], ...] = ()
+    operations: tuple[Source, ...] = ()
 
 
 class Diagnosed(Struct, frozen=True, tag=True):
@@ -83,7 +84,10 @@ def main() -> None:
 
 def _answer(asked: Asked, reply: Callable[[Reply], object]) -> None:
     from attnbench.testing.diagnose import diagnose, unsteady
+    from attnbench.worker.prepared import loaded_here
 
+    for source in asked.operations:
+        loaded_here(source)
     for one in asked.looks:
         try:
             found = diagnose(one, asked.backend, asked.source)

@@ -229,7 +229,8 @@ def _closely(name: str, own: list[Record], right: list[Record], registry: Regist
     sources = {rule: found.source for rule, found in registry.rules.items()}
     wrong = looks(own, sources)
     again = [] if entry.record.compiles else [(r.case, sources[r.rule]) for r in _steady_cases(right)]
-    replies = look(Asked(name, entry.source, tuple(wrong.values()), tuple(again)))
+    operations = tuple(dict.fromkeys(found.source for found in registry.operations.values()))
+    replies = look(Asked(name, entry.source, tuple(wrong.values()), tuple(again), operations))
     by_shown = {reply.case: reply for reply in replies if isinstance(reply, Diagnosed)}
     diagnoses = {case: by_shown[one.case] for case, one in wrong.items() if one.case in by_shown}
     findings = findings_of(own, diagnoses, entry.record, rules_in(registry))

@@ -11,8 +11,9 @@ from attnbench.testing.advice import BY_CHECK, BY_FAMILY, RAISES_NOTHING
 from attnbench.testing.diagnosis_process import Diagnosed, Look
 from attnbench.testing.findings import About, Finding
 from attnbench.types.backend import Backend
-from attnbench.types.case import Case, activation_shapes
+from attnbench.types.case import Case
 from attnbench.types.extensions import Source
+from attnbench.types.operation import operation_of
 from attnbench.types.record import Record
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
@@ -87,7 +88,8 @@ def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str,
     for failure in failures(records):
         record, case = failure.record, failure.shown
         computed = case.B * case.H * case.Lq * case.Lk * case.D
-        if record.failed_check in LOOKED_AT and not case.dropout and computed <= MOST_COMPUTED:
+        known = operation_of(case).heads is not None and record.failed_check in LOOKED_AT
+        if known and not case.dropout and computed <= MOST_COMPUTED:
             look = Look(record.failed_case or record.case, sources[record.rule], failure.families)
             found[record.case], order[record.case] = look, _trouble(case)
     return {name: found[name] for name in sorted(found, key=lambda name: order[name])[:MOST_LOOKS]}
@@ -149,7 +151,8 @@ def _finding(
         others_first = "Fix the problems above first: this may be one of them." if any_known else ""
         do = _joined(common, family or others_first or _decline("such a case"))
     elif record.status == "mismatch":
-        problem, do = f"{reason}.", _joined(BY_CHECK.get(check, ""), common)
+        advice = BY_CHECK.get(check, "") if check != "output_form" else _form(first.shown)
+        problem, do = f"{reason}.", _joined(advice, common)
     elif check == "supports":
         problem, do, about = reason, RAISES_NOTHING, "declarations"
     elif check == "reference":
@@ -177,15 +180,24 @@ def _decline(what: str) -> str:
     return f"Make it work, or let supports() return the reason why it can't run {what}."
 
 
+def _form(case: Case) -> str:
+    """Name what a call of the case's operation returns."""
+    operation = operation_of(case)
+    if operation.heads is not None:
+        return BY_CHECK["output_form"]
+    outputs = ", ".join(f"{spec.name} {spec.shape}" for spec in operation.outputs(case))
+    return f"Return {outputs}: each a torch.Tensor in the case's dtype, several in a tuple."
+
+
 def _given(failure: Failure, backend: Backend, rules: Mapping[str, Rule]) -> str:
     """Name the shapes of a call's inputs: many exceptions come from exchanged axes."""
     case = failure.shown
-    shapes: tuple[tuple[int, ...], ...] = activation_shapes(case, rules[case.rule])
-    names = ("queries", "keys", "values") if case.layer is not None else ("q", "k", "v")
-    if case.layer is None and backend.layout == "BLHD":
-        shapes = tuple((s[0], s[2], s[1], s[3]) for s in shapes)
-    named = ", ".join(f"{name} {shape}" for name, shape in zip(names, shapes, strict=True))
-    layout = "" if case.layer is not None else f", in its layout {backend.layout}"
+    exchanged = case.operation == "attention" and backend.layout == "BLHD"
+    shapes = {spec.name: spec.shape for spec in operation_of(case).inputs(case, rules[case.rule])}
+    if exchanged:
+        shapes = {name: (s[0], s[2], s[1], s[3]) for name, s in shapes.items()}
+    named = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+    layout = f", in its layout {backend.layout}" if case.operation == "attention" else ""
     return f"Inputs were {named}{layout}."
 
 

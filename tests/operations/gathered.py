@@ -102,6 +102,12 @@ def prepare(setup, mistake=""):
     return call
 
 
+def supports(case, rule):
+    if case.constants:
+        return "scales by the root of D alone"
+    return None if case.mask == Mask(causal="upper_left") else "needs causal"
+
+
 @hookimpl
 def attnbench_backends():
     for mistake in ("", *MISTAKES):
@@ -109,7 +115,7 @@ def attnbench_backends():
             name=("wrong " + mistake).replace(" ", "_") if mistake else "gathered",
             summary=mistake or "gather the pages, then matmul, softmax, matmul",
             prepare=lambda setup, mistake=mistake: prepare(setup, mistake),
-            supports=lambda case, rule: None if case.mask == Mask(causal="upper_left") else "needs causal",
+            supports=supports,
             operations=("paged_with_lse",),
             rules=("scaled_dot",),
         )

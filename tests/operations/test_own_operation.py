@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from attnbench.cases.ids import case_id, parse_case
 from attnbench.cli import attnbench as command
 from attnbench.inputs.draw import draw_inputs
 from attnbench.plugins.registry import load_registry, load_wanted
+from attnbench.runner.options import make_options
+from attnbench.testing.judge import plan, records_of, reported
 from attnbench.types.errors import BadCase
 from attnbench.types.record import Record
 
@@ -97,3 +100,15 @@ def test_operations_are_listed() -> None:
     listed = CliRunner().invoke(command, ["list", "operations", "--plugin", PLUGIN, "--format", "json"])
     names = [row["name"] for row in json.loads(listed.stdout)]
     assert names == ["attention", "multihead", "paged_with_lse"]
+
+
+def test_the_conformance_kit_makes_cases_of_it_and_says_what_to_return() -> None:
+    registry = load_wanted([PLUGIN])
+    planned = plan(registry, ["gathered", "wrong_one_output"])
+    asked = dict(list(planned.cases(large=False).items())[:4])
+    report = reported(planned, records_of(asked, registry, make_options(timed=False)), registry)
+    right, wrong = report.counts
+    assert (right.right, right.judged, wrong.right) == (4, 4, 0)
+    (finding,) = report.findings
+    assert finding.problem == "the call gives a Tensor; a tuple of out, lse is asked for."
+    assert re.match(r"Return out \(.*\), lse \(.*\): each a torch.Tensor in the case's dtype", finding.do)
