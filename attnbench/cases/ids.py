@@ -168,9 +168,9 @@ def parse_rule(word: str) -> tuple[str, tuple[tuple[str, float], ...]]:
 
 
 _SIZE_MEANING = {
-    "H": ("query heads", "as H8"),
-    "Lq": ("queries", "as Lq128, or L128 for queries and keys alike"),
-    "D": ("features of a head", "as D64"),
+    "H": ("query heads", "as H8, or H = 8 in a file"),
+    "Lq": ("queries", "as Lq128, or L128 for queries and keys alike; L = 128 in a file"),
+    "D": ("features of a head", "as D64, or D = 64 in a file"),
 }
 
 
@@ -226,6 +226,8 @@ def _parse_segment(segment: str) -> tuple[str, Any]:
         return "layout", segment
     if segment.replace("+", ":").split(":")[0] in MASK_WORDS:
         return "mask", parse_mask(segment)
+    if segment == "gpu":
+        raise BadCase("no device 'gpu'; did you mean 'cuda'?")
     others = ("dropout0.1", "threads2", "seed7")
     known = [*MASK_WORDS, *(word for choices in _CHOICES.values() for word in choices), *ORDERS, *others]
     raise BadCase(unknown_name("mask, dtype, device or pass", segment, known))

@@ -117,6 +117,8 @@ def _suite_of(word: str, registry: Registry) -> Suite:
         return read_suite(Path(word))
     if word.endswith(".json"):
         raise BadInput(f"{word!r} is not a suite; attnbench suite from-config makes one of a model's config")
+    if word.endswith(".jsonl"):
+        raise BadInput(f"{word!r} is not a suite; report and compare read stored runs")
     if word.split("/")[0] in known_operations() or ("/" in word and not Path(word).exists()):
         return Suite(word, "", (parse_case(word),))
     if "/" in word:

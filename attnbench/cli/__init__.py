@@ -44,7 +44,7 @@ Environment:
             "fleet": "List the devices that run --on can use.",
         },
         "Compare": {
-            "report": "Print the records of stored runs.",
+            "report": "Print the results of stored runs.",
             "compare": "Compare two runs, two commits, or the backends of one run.",
             "history": "Show how times changed from run to run.",
             "merge": "Put several runs into one file.",

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- PROGRAM [ARGS]...")
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default="captured.toml", show_default=True,
-    help="The suite to write. A file that capture did not write is kept.",
+    help="The suite to write. Files that capture did not write are never overwritten.",
 )  # fmt: skip
 @click.option(
-    "--steps", type=Whole(1), metavar="N", help="Record N optimizer steps, and write the calls of one step."
+    "--steps", type=Whole(1), metavar="N", help="Record N optimizer steps; write the counts per step."
 )
 def command(program: tuple[str, ...], out: Path, steps: int | None) -> None:
     """Run a program, and write a suite of the attention calls that it makes.
@@ -60,7 +60,7 @@ def _tell(found: Captured, status: int, took_s: float, out: Path, steps: int | N
     if status:
         note(f"the program ended with status {status}; this was captured until then:")
     if not found.cases:
-        note("no attention call was captured: nothing was written; the program's Python needs attnbench, too")
+        note("no attention call was captured: nothing was written; does the program's Python have attnbench?")
     else:
         if steps and not found.steps:
             say("no optimizer made a step: the counts are of the whole program", err=True)

@@ -22,18 +22,18 @@ DEFAULT = "sdpa_flash"
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default="choice.toml", show_default=True,
-    help="The table to write. A file that choose did not write is kept.",
+    help="The table to write. Files that choose did not write are never overwritten.",
 )  # fmt: skip
 @click.option(
     "--default", "default", metavar="BACKEND", default=DEFAULT, show_default=True,
-    help="The backend that stands for torch's function, which stays where no other is proved faster.",
+    help="The backend that is torch's function; it stays where none is proved faster.",
 )  # fmt: skip
 @click.option(
     "--on-device", "kind", metavar="NAME",
     help="Use only records of this kind of device. Needed if the runs have several.",
 )  # fmt: skip
 def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None) -> None:
-    """Choose a backend for each case of runs, where it is proved to be faster than torch's own.
+    """For each case of runs, choose a backend that is proved faster than torch's own.
 
     If two measured lengths have the same choice, lengths between them get it too. Everything else keeps
     torch's function.
@@ -74,7 +74,7 @@ def _tell(decisions: Sequence[Decision]) -> None:
 
     for one in decisions:
         if one.choice is None:
-            words = f"torch's function: {one.why}"
+            words = f"torch's function stays: {one.why}"
         else:
             value, bounds = ratio(one.choice.gain, one.choice.low, one.choice.high)
             words = f"{one.choice.backend}: torch's function takes {value} {bounds} times as long"

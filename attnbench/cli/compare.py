@@ -20,6 +20,7 @@ from attnbench.cli.options import (
 from attnbench.cli.output import colourful, note, print_text, width
 from attnbench.cli.parameters import BACKEND, SHARE, Positive, Whole, load_plugins, plugin_option
 from attnbench.types.errors import BadInput
+from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
     from attnbench.compare.gate import Gate
@@ -44,7 +45,8 @@ _STORED = decorated(
         help="Compare sides that were measured under different conditions; all output says so.",
     ),
     click.option(
-        "--fail-on", "fail_on", metavar="VERDICTS", show_default="slower,mismatch,missing",
+        "--fail-on", "fail_on", metavar="VERDICTS",
+        show_default="slower,mismatch,missing; with --baseline not slower",
         help="Verdicts that fail the gate, separated by commas: slower, mismatch, missing, unclear; or "
         "the word nothing.",
     ),
@@ -194,16 +196,19 @@ def _stored(paths: list[Path], baseline: str | None, gate: Gate, *, force: bool,
     from attnbench.results.read import read_side
 
     delta_of = gate.delta_of if own_delta else None
+    for path in paths:
+        if not path.exists():
+            raise BadInput(f"no file {str(path)!r}; to measure a suite or a case, give --ref")
     if baseline is not None:
         if len(paths) != 1:
-            raise click.UsageError(f"{len(paths)} paths: give one RUN with --baseline")
+            raise click.UsageError(f"{count_of(len(paths), 'path')}: give one RUN with --baseline")
         return compare_within(paths[0], baseline, delta_of)
     if len(paths) == 1 and (run := read_run(paths[0])).manifest.sides:
         return compared_live(run, delta_of)
     if len(paths) != 2:
         raise click.UsageError(
-            f"{len(paths)} paths: give two, BASE and NEW (put several files of a side into a folder), or one "
-            "RUN with --baseline"
+            f"{count_of(len(paths), 'path')}: give two (BASE NEW; a folder may hold several files), one RUN "
+            "with --baseline, or --ref for commits"
         )
     base, new = (read_side([path]) for path in paths)
     return compare_sides(base, new, delta_of=gate.delta_of, force=force)

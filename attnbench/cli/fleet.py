@@ -33,7 +33,10 @@ _AT_HOME = ("out", "resume", "plan", "benchmark_json", "on", "where", "each", "k
     "--on", required=True, metavar="EXECUTOR[:ADDRESS]", help="Where to look: local, or what plugins bring."
 )
 @click.option(
-    "--where", multiple=True, metavar="NAME=TEXT", help="Keep places with this fact, as gpu=H100. Repeatable."
+    "--where",
+    multiple=True,
+    metavar="NAME=TEXT",
+    help="Keep places where this holds, as gpu=H100. Repeatable.",
 )
 @plugin_option
 @format_option
@@ -106,10 +109,9 @@ def measured_on(
     from attnbench.types.errors import BadInput
 
     out: Path = chosen["out"]
+    registry.executor(chosen["on"].partition(":")[0])
     if out.suffix != ".jsonl":
-        raise BadInput(
-            f"--out {str(out)!r}: with --on, name a file, *.jsonl; the same command then continues it"
-        )
+        raise BadInput("--on needs --out FILE.jsonl; the same command then continues it")
     if chosen["shard"] is not None:
         raise BadInput("--on divides the cases itself: leave out --shard")
     arguments, options = _words(ctx)

@@ -71,7 +71,7 @@ SELECTION = (
     click.option(
         "--layout", metavar="LAYOUT",
         help="Set the axis order of q, k and v in every case: BHLD, BLHD, LBHD or BL3HD for all, or one for "
-        "each as BLHD_BHLD_BHLD; own is what each backend takes.",
+        "each as BLHD_BHLD_BHLD; own: each backend's own order.",
     ),
     click.option("--seed", type=Whole(0), metavar="N", help="Set the seed of every case."),
     click.option("--threads", type=Whole(1), metavar="N", help="Set the number of threads of every case."),
@@ -103,7 +103,7 @@ ON = (
     ),
     click.option(
         "--where", multiple=True, metavar="NAME=TEXT",
-        help="With --on: use only places with this fact, for example gpu=H100 or gpu=H100,A100. Repeatable.",
+        help="With --on: use only places where this holds, as gpu=H100 or gpu=H100,A100. Repeatable.",
     ),
     click.option(
         "--each", type=click.Choice(("device",)),

@@ -64,7 +64,7 @@ def command(
     markdown: Path | None,
     **showing: bool,
 ) -> None:
-    """Print the records of stored runs: files, or folders of them.
+    """Print the results of stored runs: files, or folders of them.
 
     Several runs follow one another; in JSON and CSV each row has its run in the column run. JSON files of
     pytest-benchmark hold times and no records, so their times are printed.
@@ -81,7 +81,7 @@ def command(
     if theirs:
         name = repr(str(theirs[0]))
         if len(theirs) < len(files):
-            raise BadInput(f"{name} is a file of pytest-benchmark, others are runs: report them separately")
+            raise BadInput(f"{name} is not a run, others are: report them separately")
         if benchmark_json is not None or any(targets.values()):
             raise BadInput(
                 f"{name} is a file of pytest-benchmark and has no records: leave out the files to write"

@@ -23,7 +23,7 @@ _DIALS_LISTED = frozenset({
 })  # fmt: skip
 """Settings that change the amount of measuring or the report. All others change the meaning of a time."""
 
-_UNKNOWN = "not told"
+_UNKNOWN = "not stated"
 _PROTOCOL = "protocol "
 _SHARED = ("attnbench", "backends", "plugin ", _PROTOCOL)
 _LONGEST = 60
@@ -86,7 +86,7 @@ def check_alike(found: Iterable[Difference]) -> None:
 def one_sided(found: Iterable[Difference]) -> list[str]:
     """Return warnings of facts that matter and that only one side states."""
     return [
-        f"{d.fact} is told by one side alone ({d.base} in base, {d.new} in new)"
+        f"only one side states {d.fact} ({d.base} in base, {d.new} in new)"
         for d in found
         if _matters(d.fact) and _UNKNOWN in (d.base, d.new)
     ]

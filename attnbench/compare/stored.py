@@ -40,8 +40,8 @@ DeltaOf = Callable[[str, str], float]
 """Returns the least effect that counts for a case and a backend, as a share."""
 
 CONVENTIONS = (
-    "ratio: median time in new over median time in base, below 1 is faster; told from: the resolution, the "
-    "least difference that these runs can show, from the spread of repetitions and the drift of the machine",
+    "ratio: median time in new over median time in base, below 1 is faster; resolution: the least "
+    "difference that these runs can show, from the spread of repetitions and the drift of the machine",
     "verdict: slower or faster, the ratio is beyond the resolution; same, the ratio and its resolution lie "
     "within the least effect; unclear, neither; "
     f"with fewer than {FEWEST} repetitions on a side the resolution is a factor of {FEW_FACTOR:g} or more",

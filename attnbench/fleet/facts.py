@@ -113,7 +113,7 @@ def check_given(asked: Facts, manifest: Manifest, place: str) -> None:
         if given.get(name) != wanted.get(name)
     ]
     if unlike:
-        raise BadInput(f"{place} gave another device or software than it has: {', '.join(unlike)}")
+        raise BadInput(f"{place} ran on another device or other software than it stated: {', '.join(unlike)}")
 
 
 def check_versions(here: Facts, there: Mapping[str, Facts]) -> None:

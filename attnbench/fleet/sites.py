@@ -114,7 +114,7 @@ def sites_of(fleet: Fleet, task: Task, where: Sequence[str], tell: Callable[[str
         known = {site.words[name] for site in sites if name in site.words}
         sites = [site for site in sites if any(text in site.words.get(name, "").lower() for text in texts)]
         if not sites:
-            has = f"{name} can be {', '.join(sorted(known))}" if known else "no place has this fact"
+            has = f"{name} can be {', '.join(sorted(known))}" if known else "no place says it"
             raise BadInput(f"--where {name}={','.join(texts)} leaves no place: {has}")
     return sites
 

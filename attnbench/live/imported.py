@@ -82,8 +82,8 @@ def _refuse_renamed(module: Imported) -> None:
         called = place.name if place.is_dir() else place.name.partition(".")[0]
         if called != module.name:
             raise BadInput(
-                f"{module.name} is imported from {str(place)!r}, which has another name, so it can't be "
-                f"imported from a checkout: {INTERPRETERS}"
+                f"{module.name} is imported from {str(place)!r}, which is not named like the module, so a "
+                f"checkout can't supply it: {INTERPRETERS}"
             )
 
 

@@ -309,8 +309,8 @@ def two_sides(
     for source in registry.plugins:
         if source.path:
             raise BadInput(
-                f"{source.distribution} is a file, which would be the same on both sides: live, plugins are "
-                f"imported by name, from what is installed (pip install -e .) or as --plugin {source.name}"
+                f"{source.distribution} is a file, which would be the same on both sides: --ref needs "
+                f"plugins by name; install it (pip install -e .), or give --plugin {source.name}"
             )
     with ExitStack() as removing:
         measured: tuple[Imported, ...] = ()

@@ -311,9 +311,9 @@ def _cell(judged: Judged | None, lead: Lead | None) -> str:
     else:
         return "ok" if record.accuracy is None else number(record.accuracy.error_budget)
     unsure = judged.verdict == "unclear"
-    if lead is None or record.backend not in (lead.best.backend, *lead.ties):
+    if lead is None or lead.sure == "alone" or record.backend not in (lead.best.backend, *lead.ties):
         return (UNSURE if unsure else "") + text
-    if lead.sure in ("clear", "alone"):
+    if lead.sure == "clear":
         return FASTEST + text
     return (BOTH if unsure else TIED) + text
 
@@ -328,14 +328,14 @@ def key_lines(answer: Answer, numbers: Mapping[str, int]) -> list[str]:
         return [f"rms/ref of each backend in each case; {ABSENT} not run"]
     name, mean = answer.baseline, ""
     ties = TIED if name is None else f"{TIED} or {BOTH}"
-    marks = f"{FASTEST} fastest, {ties} may be the fastest, {ABSENT} not run"
+    marks = f"{FASTEST}: fastest; {ties}: may be the fastest; {ABSENT}: not run"
     if name is not None:
-        marks = f"× {name}'s time, a clear verdict unless {UNSURE} or {BOTH}. {marks}"
+        marks = f"× {name}'s time; {UNSURE} or {BOTH}: verdict unclear; {marks}"
     if common := answer.common:
         few = f"cases {case_list(numbers[case] for case in common)}"
         over = "all cases" if len(common) == len(answer.leads) else few
         mean = f"mean: geometric, of {over}, ± over repetitions. "
-    return [marks, f"{mean}wins: cases with {FASTEST}, + with {ties}"]
+    return [marks, f"{mean}wins: {FASTEST} cases + ({ties}) cases"]
 
 
 def busy_text(answer: Answer) -> str:
@@ -344,5 +344,5 @@ def busy_text(answer: Answer) -> str:
         return ""
     return (
         f"{answer.disturbed} of {count_of(answer.timed, 'measurement')} were disturbed: use an idle machine, "
-        "or more time (--budget 1, in seconds)"
+        "or --budget 1 (seconds)"
     )

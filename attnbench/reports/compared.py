@@ -42,7 +42,7 @@ COLUMNS = (
 )  # fmt: skip
 """The columns of JSON and CSV; scripts rely on them."""
 
-HEADS = (KIND, "backend", "base", "new", "ratio", "interval", "told from", "verdict")
+HEADS = (KIND, "backend", "base", "new", "ratio", "interval", "resolution", "verdict")
 """The heads of the table and of Markdown; the first only where kinds of device differ."""
 
 
@@ -66,7 +66,7 @@ def cell_words(cell: ComparedCell) -> dict[str, str]:
         "new": _time(cell, cell.new_ms),
         "ratio": shown,
         "interval": bounds,
-        "told from": least_words(cell.least_told),
+        "resolution": least_words(cell.least_told),
         "verdict": cell.verdict,
     }
 
@@ -87,13 +87,14 @@ def _time(cell: ComparedCell, ms: float | None) -> str:
     return duration(ms, None if far is None or not cell.ratio else ms * min(far / cell.ratio, _TWO_DIGITS))
 
 
-_WORDS = {"slower": "lost (slower)", "faster": "won (faster)", "same": "tied (same)"}
+_WORDS = {"slower": "lost (slower)", "faster": "won (faster)", "same": "tied (same)", "none": "not compared"}
 
 
 def counts(compared: Compared) -> str:
     """Count the cells that won, lost, tied, and the rest, in one line."""
     found = Counter(cell.verdict for cell in compared.cells)
-    order = ("faster", "slower", "same", *(outcome for outcome in OUTCOMES if outcome not in _WORDS))
+    first: tuple[Outcome, ...] = ("faster", "slower", "same")
+    order = (*first, *(outcome for outcome in OUTCOMES if outcome not in first))
     said = [f"{found[outcome]} {_WORDS.get(outcome, outcome)}" for outcome in order if found[outcome]]
     return f"{count_of(len(compared.cells), 'cell')}: {', '.join(said) or 'nothing'}"
 
@@ -189,7 +190,7 @@ _LEFT = ("case", KIND, "backend", "verdict")
 _UNCHANGED = ("unclear", "same")
 _ORDER: tuple[Outcome, ...] = ("slower", "mismatch", "missing", "faster", "unclear", "same", "none")
 _MOST_REASONS = 3
-_DROPPED_FIRST = ("told from", "interval", "base")
+_DROPPED_FIRST = ("resolution", "interval", "base")
 """The columns that a narrow terminal drops, in this order."""
 _NARROW_REASON = 28
 _LEAST_NAME = 13
@@ -215,8 +216,9 @@ def table(compared: Compared, gate: GateResult, view: View) -> str:
     else:
         _print_changed(console, compared, gate)
     _print_summary(console, compared, gate, legend=view.legend)
-    hidden = "" if view.details else "--details, "
-    console.print(Text(f"more: {hidden}{'' if view.legend else '--legend'}".rstrip(", "), style="dim"))
+    hidden = ["--details"] * (not view.details) + ["--legend"] * (not view.legend)
+    if hidden:
+        console.print(Text(f"more: {', '.join(hidden)}", style="dim"))
     return written(console)
 
 

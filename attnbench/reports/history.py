@@ -27,17 +27,19 @@ COLUMNS = (
 """The columns of JSON and CSV; scripts rely on them."""
 
 HEADS = (
-    "date", "commit", KIND, "time", "×baseline", "×before", "interval", "told from", "verdict", "note",
+    "date", "commit", KIND, "time", "×baseline", "×before", "interval", "resolution", "verdict", "note",
 )  # fmt: skip
-_RIGHT = ("time", "×baseline", "×before", "interval", "told from")
+_RIGHT = ("time", "×baseline", "×before", "interval", "resolution")
 _SPEAKS_FOR_ITSELF = ("slower", "faster", "same", "unclear")
 _COMMIT_LETTERS = 9
 
-CONVENTION = (
-    "time: median over processes; ×baseline: over the run's own baseline, from pairs; ×before, verdict: "
-    "against the latest earlier run that was measured alike, as attnbench compare gives them; told from: the "
-    "least difference that these runs can show (why: column reason of --format json)"
-)
+CONVENTIONS = {
+    "time": "median over processes",
+    "×baseline": "over the run's own baseline, from pairs",
+    "×before": "over the latest earlier run that was measured alike",
+    "resolution": "the least difference that these runs can show",
+}
+"""The lines that explain a column, by its head."""
 
 
 def step_row(step: Step) -> dict[str, Any]:
@@ -91,15 +93,18 @@ def _failed(step: Step) -> bool:
 def _table(steps: Sequence[Step], width: int, colour: bool) -> str:
     console = string_console(width, colour=colour)
     several = len({step.device_kind for step in steps}) > 1
+    shown: set[str] = set()
     for (case, backend, kind), group in groupby(steps, key=lambda one: (*one.cell.key, one.device_kind)):
         title = f"{case}  {backend}".rstrip() + (f"  on {kind}" if several else "")
         console.print(title, style="bold", soft_wrap=True)
-        _print_steps(console, list(group))
-    console.print(CONVENTION, style="dim")
+        shown.update(_print_steps(console, list(group)))
+    words = [f"{head}: {what}" for head, what in CONVENTIONS.items() if head in shown]
+    if words:
+        console.print("; ".join(words), style="dim")
     return written(console)
 
 
-def _print_steps(console: Console, steps: Sequence[Step]) -> None:
+def _print_steps(console: Console, steps: Sequence[Step]) -> list[str]:
     words = [_words(step) for step in steps]
     heads = [head for head in _heads(words) if head != "note"]
     block = bare_table()
@@ -113,6 +118,7 @@ def _print_steps(console: Console, steps: Sequence[Step]) -> None:
         if row["note"]:
             console.print(f"{row['date']}: {row['note']}", style="yellow")
     console.print()
+    return heads
 
 
 def _heads(rows: Iterable[dict[str, str]]) -> list[str]:
@@ -140,7 +146,7 @@ def _words(step: Step) -> dict[str, str]:
         "×before": change,
         "interval": bounds,
         "verdict": "" if compared is None else compared.verdict,
-        "told from": least_words(None if compared is None else compared.least_told),
+        "resolution": least_words(None if compared is None else compared.least_told),
         "note": "" if compared is not None and compared.verdict in _SPEAKS_FOR_ITSELF else _reason(step),
     }
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-FEW_SETS = f"few sets: to win a case takes {fewest_sets(LEVEL)} sets, see --sets and --budget"
+FEW_SETS = f"few sets: small leads need {fewest_sets(LEVEL)} sets, see --sets and --budget"
 _MARK_STYLES = {FASTEST: "bold green", TIED: "green", BOTH: "dim", UNSURE: "dim", ABSENT: "dim"}
 
 
@@ -185,7 +185,7 @@ def _absent(records: Sequence[Record], numbers: Mapping[str, int]) -> Iterator[L
     nowhere = [record for record in declined if record.backend not in ran]
     sentences = [f"{names} ({why})" for why, names in gathered(zip(_reasons(nowhere), nowhere, strict=True))]
     if sentences:
-        yield Line(f"not here: {'; '.join(sentences)}")
+        yield Line(f"not run: {'; '.join(sentences)}")
     yield from map(Line, _not_everywhere([one for one in declined if one.backend in ran], numbers))
 
 
@@ -201,7 +201,7 @@ def _not_everywhere(records: Sequence[Record], numbers: Mapping[str, int]) -> li
     alike: dict[tuple[str, str], list[str]] = {}
     for (reason, name), cases in places.items():
         alike.setdefault((_cases_text(cases), reason), []).append(name)
-    return [f"{ABSENT} in {cases}: {', '.join(names)} ({why})" for (cases, why), names in alike.items()]
+    return [f"not in {cases}: {', '.join(names)} ({why})" for (cases, why), names in alike.items()]
 
 
 def _reasons(records: Sequence[Record]) -> list[str]:

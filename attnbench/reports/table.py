@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from attnbench.cases.work import FLOP_CONVENTION
 from attnbench.reports.answer import (
+    BOTH,
     FASTEST,
     TIED,
     UNSURE,
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
 
 
 INTERVAL_CONVENTION = (
-    f"interval: holds at {100 * AT_LEAST:g} % or more, with {SIGN_TEST_FROM} sets (fresh processes) at "
-    f"{100 * (1 - LEVEL):g} %; ±: its farther end; "
+    f"interval: {100 * AT_LEAST:g} % confidence or more, {100 * (1 - LEVEL):g} % with {SIGN_TEST_FROM} sets "
+    "(fresh processes); ±: how far the interval of the number on its left reaches; "
     "numbers are rounded to the precision their interval supports"
 )
 NO_INTERVAL = f"?: no interval, which needs {T_TEST_FROM} sets: omit --sets, or give more"
@@ -68,8 +69,8 @@ CONVENTIONS = {
 }
 """The lines that explain a column, by its head."""
 ANSWER_CONVENTION = (
-    f"{FASTEST}: all others are shown to be slower, by the rule of the verdicts, without the correction for "
-    f"many ratios; {TIED}: not shown to be slower than the fastest; {UNSURE}: the verdict is unclear. "
+    f"{FASTEST}: all others are shown to be slower (p is not corrected for many ratios); {TIED}: not shown "
+    f"to be slower than the fastest; {UNSURE}: the verdict is unclear; {BOTH}: both. "
     "A ratio is a median over pairs or sets, so two of them need not multiply to a third. "
     "mean: geometric mean of the ratios, interval over sets"
 )
@@ -135,7 +136,7 @@ def _verdict_convention(judged: Sequence[Judged]) -> str:
         family = "the ratios of each run"
     return (
         f"verdict: same if the whole interval of the ratio lies within {delta} of 1; faster or slower if the "
-        f"ratio is beyond, with p ≤ {LEVEL:g} over sets and ≤ {FALSE_DISCOVERIES:g} after "
+        f"ratio is outside, with p (of a ratio of 1) ≤ {LEVEL:g} over sets and ≤ {FALSE_DISCOVERIES:g} after "
         f"Benjamini-Hochberg over {family}; unclear otherwise"
     )
 

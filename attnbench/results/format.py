@@ -238,6 +238,8 @@ def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
     runs: list[_Lines] = []
     torn = False
     try:
+        if path.is_dir():
+            raise BadFile(f"{str(path)!r} is a folder: name one file")
         if path.exists() and not path.is_file():
             raise BadFile(f"{str(path)!r} is not a run of attnbench: it is not a regular file")
         with path.open("rb") as file:

@@ -59,8 +59,7 @@ def check_own(path: Path, first_line: str, command: str) -> None:
             if file.readline() == first_line:
                 return
     if path.exists():
-        kept = f"this file was not written by {command}, and is kept: name another one"
-        raise BadInput(f"--out {path}: {kept}")
+        raise BadInput(f"--out {path}: {command} did not write this file: name another one")
 
 
 def _force_names(folder: Path) -> None:

@@ -73,7 +73,7 @@ class Options:
     )  # fmt: skip
     budget_s: float = _asked(0.05, "budget", "seconds", "Measuring time of each backend on each case.")
     sets: int = _asked(
-        9, "sets", "count", "Number of fresh processes for each backend; a verdict needs 9.",
+        9, "sets", "count", "Number of fresh processes for each backend; small differences need 9.",
         default="from the budget",
     )  # fmt: skip
     baseline: str = _asked("eager", "baseline", "backend", "Backend that ratios refer to.")
@@ -82,12 +82,12 @@ class Options:
     )
     accuracy: str = _asked(
         "", "accuracy", "arithmetic",
-        f"Least exact arithmetic to accept and rank: {', '.join(ARITHMETICS)}.",
+        f"Accept and rank results as coarse as this arithmetic: {', '.join(ARITHMETICS)}.",
         default="that of the dtype", timing=False,
     )  # fmt: skip
     allocator_pinned: bool = _asked(
         True, "allocator", "allocator",
-        "While timing, pinned keeps freed memory in the process; the value default changes nothing.",
+        "While timing, pinned keeps freed memory in the process; default leaves the allocator alone.",
         keyword="allocator_pinned",
     )  # fmt: skip
     note: str = _asked(
@@ -106,7 +106,7 @@ class Options:
         if not isinstance(self.delta, int | float) or not 0 < self.delta < 1:
             raise BadInput(f"a delta of {self.delta!r}: give a fraction between 0 and 1, as 0.02 for 2 %")
         if self.sets < 1:
-            raise BadInput(f"{self.sets} sets: give at least 1; a verdict needs 9")
+            raise BadInput(f"{self.sets} sets: give at least 1; small differences need 9")
         if self.sets > MOST_SETS:
             raise BadInput(f"{self.sets} sets: give at most {MOST_SETS}")
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < LEAST_MEMORY_BYTES:

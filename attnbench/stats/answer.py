@@ -222,9 +222,9 @@ def _standing(name: str, timed: Iterable[Record], leads: Sequence[Lead], mean: C
 
 
 def _disturbed(record: Record) -> bool:
-    return CONTENDED in record.notes or record.pairs_left_out > MOST_LEFT_OUT * (
-        record.pairs + record.pairs_left_out
-    )
+    if any(note.startswith(f"{CONTENDED}:") for note in record.notes):
+        return True
+    return record.pairs_left_out > MOST_LEFT_OUT * (record.pairs + record.pairs_left_out)
 
 
 @dataclass(frozen=True)

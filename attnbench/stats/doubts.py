@@ -102,7 +102,7 @@ def limit_problem(flops: float, bytes_moved: float, median_ms: float, limit: Lim
     else:
         work = f"{_si(bytes_moved)}B at {_si(limit.bytes_per_s)}B/s, the rate of the best copy of so much"
     return (
-        f"{_seconds(median_ms / 1e3)} a call is {share:.3g} times as fast as this machine was at its best: "
+        f"{_seconds(median_ms / 1e3)} a call is {share:.3g} times as fast as this machine's best: "
         f"{work}, take {_seconds(share * median_ms / 1e3)}"
     )
 
@@ -176,7 +176,7 @@ def slow_clock_note(sets: Sequence[SetLine], backend: str) -> str:
     default = max(default for _, default in clocks)
     return (
         f"slow clock: the device ran at {median(slow):.0f} MHz of its {default} MHz in {len(slow)} of "
-        f"{len(clocks)} samples, so none is left out; cool it, or raise its power limit"
+        f"{len(clocks)} samples, so all were kept; cool it, or raise its power limit"
     )
 
 
@@ -242,8 +242,8 @@ def kept_answers(sets: Iterable[SetLine], backend: str, threads: int, read_ns: f
     least = quantiles([refreshed for refreshed, _ in pairs], n=4, method="inclusive")[0]
     typical = median(others for _, others in pairs)
     return (
-        f"its first calls on inputs written anew take {least / 1e6:.3g} ms or more (in three of four), "
-        f"and its others {typical / 1e6:.3g} ms (median), as where answers are kept"
+        f"its first calls on new inputs take {least / 1e6:.3g} ms or more (three of four), its other calls "
+        f"{typical / 1e6:.3g} ms (median), as if it kept answers"
     )
 
 
@@ -288,6 +288,6 @@ def clock_problem(sets: Iterable[SetLine], backend: str, *, warm_calls: int = 0)
     if others <= most or (0 < ran <= most and others - waited <= most):
         return ""
     return (
-        f"its turns take {own / 1e6:.3g} ms by its own clock (median), "
-        f"and {others / 1e6:.3g} ms or more by the clocks of the others (in 19 of 20)"
+        f"its turns take {own / 1e6:.3g} ms by its own clock (median), and {others / 1e6:.3g} ms or more by "
+        "the clocks of other processes (19 of 20)"
     )

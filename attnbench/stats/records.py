@@ -36,10 +36,8 @@ from attnbench.types.status import Check, Status
 Outcome = tuple[Status, str, Check]
 """A status, its reason in words, and the check that failed."""
 
-CONTENDED = (
-    "contended: more than half of its samples were preempted, so none is left out; measure when the "
-    "machine is quieter"
-)
+CONTENDED = "contended"
+"""The label of the note on a backend whose samples were mostly preempted."""
 
 
 def checked_record(case: str, rule: str, backend: str, found: CandidatePlan, accuracy: str) -> Record:
@@ -226,7 +224,10 @@ def _notes(
     if slow := slow_clock_note(sets, name):
         yield slow
     elif timing.contended or (against is not None and against.contended):
-        yield CONTENDED
+        yield (
+            f"{CONTENDED}: more than half of its samples were preempted, so all were kept; measure when the "
+            "machine is quieter"
+        )
     yield from mode_notes(sets, name)
     if waiting := waiting_note(sets, name, case.threads):
         yield waiting

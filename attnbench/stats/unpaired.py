@@ -197,7 +197,7 @@ def compare_unpaired(base: Side, new: Side, drift: Drift, delta: float) -> Unpai
         if unlike:
             before, after = sum(base.in_a_row), sum(new.in_a_row)
             causes = f"samples had {before} and {after} calls in a row, and {causes}"
-        reason = f"less than {percent(expm1(far))} can't be told: {causes}"
+        reason = f"less than {percent(expm1(far))} can't be detected: {causes}"
     return Unpaired(exp(logs), interval, expm1(max(far, log1p(delta))), word, reason)
 
 

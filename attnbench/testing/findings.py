@@ -65,7 +65,7 @@ class Counts:
             return f"{self.backend}: nothing was checked, since it can't run here: {self.unavailable}"
         return (
             f"{self.backend}: {self.right} of {self.judged} cases right; supports() declined "
-            f"{self.declined} of {self.asked} combinations of what it declares"
+            f"{self.declined} of the {self.asked} combinations that it declares"
         )
 
 

@@ -98,7 +98,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     guess = nearest(name, names)
     if guess is not None:
         return f"no {kind} {name!r}; did you mean {guess!r}?"
-    return f"no {kind} {name!r}; there are {', '.join(names) or 'none'}."
+    there = "there is" if len(names) == 1 else "there are"
+    return f"no {kind} {name!r}; {there} {', '.join(names) or 'none'}."
 
 
 def span_words(seconds: float) -> str:

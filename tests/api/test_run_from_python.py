@@ -160,7 +160,7 @@ def test_files_and_folders_are_read_together(run: attnbench.Run, tmp_path: Path)
         ({"cases": Path("no.toml")}, "can't read the suite 'no.toml': No such file or directory"),
         *(({"cases": cases}, f"{word} is not a case: {CASE_WORDS}") for cases, word in NO_CASES),
         ({"budget": 0}, "a budget of 0 s: give a positive number of seconds, 1000000 at most"),
-        ({"sets": 0}, "0 sets: give at least 1; a verdict needs 9"),
+        ({"sets": 0}, "0 sets: give at least 1; small differences need 9"),
         ({"delta": 2}, "a delta of 2: give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"threads": 0}, f"case '{ID}' with the options applied: threads = 0: sizes are 1 or more"),
         ({"cases": "edges"}, "the suite 'edges' is for checking, not for timing: use attnbench check edges"),

@@ -86,10 +86,10 @@ BAD = [
     ("attention/dot@c=nan/H1-L3-D4", "rule 'dot@c=nan': write constants as in 'softcap@c=50', not 'c=nan'"),
     ("attention/dot@c=1,c=2/H1-L3-D4", "rule 'dot@c=1,c=2': 'c=2' gives c a second time"),
     ("attention/dot@c=1e999/H1-L3-D4", "c = inf: give a finite number"),
-    ("attention/dot/L3-D4", "the size H is missing (query heads): add it, as H8"),
+    ("attention/dot/L3-D4", "the size H is missing (query heads): add it, as H8, or H = 8 in a file"),
     (
         "attention/dot/H1-Lk3-D4",
-        "the size Lq is missing (queries): add it, as Lq128, or L128 for queries and keys alike",
+        "the size Lq is missing (queries): add it, as Lq128, or L128 for queries and keys alike; L = 128 in a file",
     ),
     ("attention/dot/H8x-L3-D4", "sizes 'H8x-L3-D4': '8x' is not a whole number for H; write it as in 'H8'"),
     ("attention/dot/H1-L3-D4-X2", "sizes 'H1-L3-D4-X2': no size 'X'; there are B, H, Hkv, L, Lq, Lk, D, Dv, E, bias, cross, noout."),

@@ -171,7 +171,7 @@ def test_the_command_tells_every_decision_and_writes_a_table(
     status, told, notes = invoke(str(REFERENCE), "--default", "eager")
     assert (status, notes) == (0, "1 choice in choice.toml\n")
     assert told.splitlines()[:2] == [
-        "scaled_dot/H8-L128-D64/causal: torch's function: eager is the fastest",
+        "scaled_dot/H8-L128-D64/causal: torch's function stays: eager is the fastest",
         "scaled_dot/H8-L256-D64/causal: sdpa_flash: torch's function takes 1.11 [1.08, 1.12] times as long",
     ]
     table = read_table(Path("choice.toml"))
@@ -184,4 +184,4 @@ def test_a_file_of_somebody_else_is_kept(tmp_path: Path) -> None:
     mine.write_text("mine")
     status, _, notes = invoke(str(REFERENCE), "--out", str(mine))
     assert (status, mine.read_text()) == (2, "mine")
-    assert "this file was not written by choose, and is kept" in notes
+    assert "choose did not write this file" in notes

@@ -153,7 +153,7 @@ def test_repetitions_that_lack_a_case_are_left_out_of_the_mean() -> None:
     [
         ({"pairs": 90, "pairs_left_out": 10}, 0),
         ({"pairs": 60, "pairs_left_out": 40}, 2),
-        ({"pairs": 100, "notes": [CONTENDED]}, 2),
+        ({"pairs": 100, "notes": [f"{CONTENDED}: why"]}, 2),
     ],
 )
 def test_rows_that_lost_many_pairs_are_disturbed(fields: dict[str, Any], disturbed: int) -> None:

@@ -42,7 +42,7 @@ def test_an_honest_clock_is_believed(told: float, asked: float) -> None:
 def test_a_clock_that_runs_at_a_hundredth_is_not() -> None:
     assert clock_problem(sets((4, 500)), "mine") == (
         "its turns take 0.004 ms by its own clock (median), "
-        "and 0.5 ms or more by the clocks of the others (in 19 of 20)"
+        "and 0.5 ms or more by the clocks of other processes (19 of 20)"
     )
 
 

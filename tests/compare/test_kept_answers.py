@@ -26,8 +26,8 @@ def sets(renewed_us: Sequence[int], others_us: int = 200, *, turns: int = 4, cal
 
 def test_calls_that_do_more_where_inputs_are_new_are_told_with_both_times() -> None:
     assert kept_answers(sets(KEPT), "mine", 1, read_ns=0) == (
-        "its first calls on inputs written anew take 1 ms or more (in three of four), "
-        "and its others 0.2 ms (median), as where answers are kept"
+        "its first calls on new inputs take 1 ms or more (three of four), "
+        "its other calls 0.2 ms (median), as if it kept answers"
     )
 
 

@@ -125,11 +125,11 @@ def test_a_row_is_suspect_from_the_allowance_on(flops: float, moved: float, ms: 
 
 def test_what_is_beyond_the_limit_is_said_in_words() -> None:
     assert limit_problem(1e9, 1e3, MS_OF_A_GFLOP / 2, LIMIT) == (
-        "5 ms a call is 2 times as fast as this machine was at its best: "
+        "5 ms a call is 2 times as fast as this machine's best: "
         "1 GFLOP at 100 GFLOP/s, the rate of the best product of matrices, take 10 ms"
     )
     assert limit_problem(1e3, 1e6, MS_OF_A_MB / 1.6, LIMIT) == (
-        "12.5 µs a call is 1.6 times as fast as this machine was at its best: "
+        "12.5 µs a call is 1.6 times as fast as this machine's best: "
         "1 MB at 50 GB/s, the rate of the best copy of so much, take 20 µs"
     )
 

@@ -158,7 +158,7 @@ def test_units_of_another_run_are_kept_and_refused(tmp_path: Path) -> None:
     [
         ("rack", "--where 'rack': give NAME=TEXT"),
         ("rack=three", "--where rack=three leaves no place: rack can be one, two"),
-        ("colour=red", "--where colour=red leaves no place: no place has this fact"),
+        ("colour=red", "--where colour=red leaves no place: no place says it"),
     ],
 )
 def test_a_choice_of_places_that_cannot_be_is_said(where: str, said: str) -> None:
@@ -179,7 +179,7 @@ def test_cases_on_a_device_that_no_place_has_are_refused(tmp_path: Path) -> None
     ("words", "status", "said"),
     [
         (("pretended:fine", "--shard", "1/1"), 2, "--on divides the cases itself: leave out --shard"),
-        (("pretended:fine", "--out", "folder"), 2, "with --on, name a file, *.jsonl"),
+        (("pretended:fine", "--out", "folder"), 2, "--on needs --out FILE.jsonl"),
         (("locale",), 2, "did you mean 'local'?"),
         (("pretended:raises",), 3, "a is left out: its executor failed: RuntimeError: no such queue\n"),
     ],

@@ -70,7 +70,7 @@ def test_a_folder_of_another_name_is_refused(project: Install, monkeypatch: pyte
     there = project("mini_d")
     there.commit(lib____init__="")
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder("mini_d", there.repo / "lib")])
-    with pytest.raises(BadInput, match="another name") as failure:
+    with pytest.raises(BadInput, match="not named like the module") as failure:
         names_of(there.repo, "mini_d")
     assert "--head-python" in str(failure.value)
 

@@ -82,7 +82,7 @@ def test_an_answer_that_is_kept_while_inputs_stay_the_same_is_suspect(steady: St
     records = by_backend(steady, KEPT)
     found = records["keeps_its_answer"]
     assert (found.status, found.failed_check) == ("suspect", "kept_answers")
-    assert "on inputs written anew take" in found.reason
+    assert "on new inputs take" in found.reason
     assert all("on inputs written anew" not in records[name].reason for name in ("eager", "honest1"))
 
 

@@ -93,10 +93,10 @@ def test_a_side_whose_own_runs_differ_differs() -> None:
 def test_a_fact_that_one_side_does_not_tell_is_listed_and_warned_of() -> None:
     found = differences([run()], [run(numpy="2.0", system="x")])
     assert [(one.fact, one.base, one.matters) for one in found] == [
-        ("numpy", "not told", False),
-        ("system", "not told", False),
+        ("numpy", "not stated", False),
+        ("system", "not stated", False),
     ]
-    assert one_sided(found) == ["numpy is told by one side alone (not told in base, 2.0 in new)"]
+    assert one_sided(found) == ["only one side states numpy (not stated in base, 2.0 in new)"]
     check_alike(found)
 
 

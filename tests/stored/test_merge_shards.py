@@ -103,7 +103,7 @@ def test_a_shard_that_was_measured_twice_is_named(store: Store, warnings: Warnin
         ({"environment": {"cpu": "x", "torch": "2.10"}}, "torch: 2.9 in {}/3; 2.10 in {}/3"),
         ({"environment": {"cpu": "y", "torch": "2.9"}}, "cpu: x in {}/3; y in {}/3"),
         ({"plugins": [PluginLine("mine", "my-kernel", "1.0")]},
-         "plugin mine: not told in {}/3; my-kernel 1.0 in {}/3"),
+         "plugin mine: not stated in {}/3; my-kernel 1.0 in {}/3"),
         ({"protocol": {"sets": 3}}, "protocol sets: 9 in {}/3; 3 in {}/3"),
     ],
 )  # fmt: skip

@@ -77,7 +77,7 @@ def test_nothing_finer_than_repetitions_differ_by_is_told() -> None:
     assert found.verdict == "unclear"
     assert found.least_told == pytest.approx(0.83, abs=0.01)
     assert found.reason == (
-        "less than 83 % can't be told: repetitions of base differ by 27 %, those of new by 27 %, and the "
+        "less than 83 % can't be detected: repetitions of base differ by 27 %, those of new by 27 %, and the "
         "other backends of the case moved by 0 %"
     )
 

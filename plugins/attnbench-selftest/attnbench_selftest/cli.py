@@ -85,9 +85,9 @@ def _rate_options(function: Callable[..., None]) -> Callable[..., None]:
 def command() -> None:
     """Measure how often attnbench's verdicts are right on this machine.
 
-    Contenders whose answer is known are measured as any run is, and scored; the rules of other tools are
-    scored beside, on the same samples (attnbench list verdicts). A target is refuted where the data are next
-    to impossible for a build that meets it.
+    Contenders with known answers are measured like any run and scored. The rules of other tools are scored on
+    the same samples (attnbench list verdicts). A target is refuted if a build that meets it almost never
+    gives such data.
 
     \b
     attnbench selftest aa                    identical code: never slower
@@ -110,7 +110,7 @@ def aa(ctx: click.Context, /, live: bool, **chosen: Any) -> None:
     """Identical contenders are called slower in at most 0.2 % of cells and proved the same in 95 %.
 
     Several copies of one kernel, each against the first: at L=16 within 0.5 s, at L=512 within 2 s. At L=2048
-    they are only held not to be called slower, in the nine repetitions that a run has by default.
+    they must only not be called slower, in the nine repetitions that a run has by default.
 
     \b
     attnbench selftest aa --length 16 --trials 2
@@ -128,8 +128,8 @@ def aa(ctx: click.Context, /, live: bool, **chosen: Any) -> None:
 @_LIVE
 @click.pass_context
 def power(ctx: click.Context, /, live: bool, **chosen: Any) -> None:
-    """Planted slowdowns are found: 5 % in 99 % of cells and 3 % in 95 %, within small budgets; 10 % of slow
-    calls in 95 %. Each is the only one that differs: among 40 cells, with slow calls among the 8 of a case.
+    """Planted slowdowns are found: 5 % in 99 % of cells and 3 % in 95 %, within small budgets; of slow calls,
+    10 % in 95 %. Only one of 40 cells differs (with slow calls, one of the 8 of a case).
 
     They do real extra work. A run before calibrates how much, once for each length (on a GPU each is
     calibrated when it is prepared); the realised slowdown is printed beside.
@@ -138,8 +138,8 @@ def power(ctx: click.Context, /, live: bool, **chosen: Any) -> None:
     attnbench selftest power --length 512
     attnbench selftest power --live --trials 5
 
-    With --live, three of eight backends of the second commit take 3, 5 and 10 % longer, in 80, 95 and 99 % of
-    cells to be found. --trials is the number of comparisons.
+    With --live, three of eight backends of the second commit take 3, 5 and 10 % longer, to be found in
+    80, 95 and 99 % of cells. --trials is the number of comparisons.
     """
     if live:
         _measure_live(ctx, _Rates(**chosen), planted=True)

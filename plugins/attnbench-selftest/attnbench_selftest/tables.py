@@ -85,7 +85,7 @@ def _findings(findings: Sequence[Finding]) -> Table:
                 "" if number is None else f"{sign} {percent(number)}",
                 f"{one.events}/{one.trials}",
                 target_text(one),
-                "" if one.first else "fails nothing",
+                "" if one.first else "informational",
                 outcome,
             )
         )
