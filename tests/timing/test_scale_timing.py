@@ -18,20 +18,15 @@ MIB = 1024**2
 
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> Iterator[None]:
-    caches = (
-        scale_module._fastest_products,
-        scale_module._factors,
-        scale_module._copied,
-        scale_module._convolved,
-    )
-    for each in caches:
-        each.cache_clear()
+    names = ("_fastest_products", "_factors", "_copied", "_convolved")
+    for name in names:
+        getattr(scale_module, name).cache_clear()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    for each in caches:
-        each.cache_clear()
+    for name in names:
+        getattr(scale_module, name).cache_clear()
 
 
 class Timer:

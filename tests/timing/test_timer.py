@@ -6,12 +6,8 @@ import mmap
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from attnbench.timing.memory import peak_extra_bytes
-from attnbench.timing.sample import Sample, device_fields, take_sample, timer_for
-from attnbench.timing.warmup import Limits, settled, warm_up
+from attnbench.timing.sample import device_fields, take_sample, timer_for
 from attnbench.types.case import CacheMode
 
 
@@ -70,28 +66,6 @@ def test_an_output_is_dropped_before_the_one_after_the_next_is_made() -> None:
     _, output = take_sample(lambda a, b, c: Output(), 1, 2, 3, 50)
     assert isinstance(output, Output)
     assert (most, alive) == (2, 1)
-
-
-@pytest.mark.parametrize("failing", [1, 2])
-def test_a_call_that_fails_is_no_system_that_can_not_tell(failing: int) -> None:
-    made: list[int] = []
-
-    def call() -> None:
-        made.append(1)
-        if len(made) == failing:
-            raise OSError("the backend's own file is gone")
-
-    with pytest.raises(OSError, match="the backend's own"):
-        peak_extra_bytes(call)
-
-
-@given(st.lists(st.integers(1, 100), min_size=1, max_size=30), st.integers(0, 25))
-def test_warming_up_ends_with_the_first_evidence_or_the_last_call(times: list[int], most_calls: int) -> None:
-    left = iter(times * 25)
-    trace = warm_up(lambda: Sample(1, next(left), 0, 0, 0), Limits(most_calls, 60))
-    assert trace == (times * 25)[: len(trace)]
-    assert not any(settled(trace[:end]) for end in range(len(trace)))
-    assert settled(trace) or len(trace) == most_calls
 
 
 def test_cpu_time_is_that_of_this_thread() -> None:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attnbench.timing import warmup
 from attnbench.timing.sample import Sample
-from attnbench.timing.warmup import FAULT_NS, Limits, calm, warm_up
+from attnbench.timing.warmup import FAULT_NS, Limits, calm, settled, warm_up
 
 MS = 1_000_000
 MOST_FAULTS = 10 * MS // 100 // FAULT_NS
@@ -52,6 +54,14 @@ def test_calls_are_made_until_there_is_evidence(
     ns: list[int], faults: tuple[int, ...], limits: Limits, made: int
 ) -> None:
     assert warm_up(calls(*ns, faults=faults), limits) == ns[:made]
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=30), st.integers(0, 25))
+def test_warming_up_ends_with_the_first_evidence_or_the_last_call(times: list[int], most_calls: int) -> None:
+    trace = warm_up(calls(*times * 25), Limits(most_calls, 60))
+    assert trace == (times * 25)[: len(trace)]
+    assert not any(settled(trace[:end]) for end in range(len(trace)))
+    assert settled(trace) or len(trace) == most_calls
 
 
 def test_agreement_settles_nothing_before_the_least_time(monkeypatch: pytest.MonkeyPatch) -> None:
