@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from asked import BUILT_IN_BACKENDS, OUTSPOKEN, Asked, New, attend
+from asked import BUILT_IN_BACKENDS, OUTSPOKEN, New, attend
 
 from attnbench.runner.processes import WorkerFailed
 from attnbench.types.extensions import Source
+from attnbench.worker.failures import classify
 
 SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
 SQUARE = "attention/dot/B2-H2-L3-D4/none"
@@ -79,12 +80,6 @@ def test_the_last_output_is_that_of_the_last_timed_call(prepared_worker: New) ->
     assert set(worker.output().ravel()) == {made + 2}
 
 
-def refused(worker: Asked, *args: object, **options: object) -> tuple[str, str]:
-    with pytest.raises(WorkerFailed) as failure:
-        worker.prepare(*args, **options)  # type: ignore[arg-type]
-    return failure.value.status, failure.value.reason
-
-
 @pytest.mark.parametrize(
     ("backend", "source", "status", "reason"),
     [
@@ -99,7 +94,9 @@ def test_backends_that_can_not_be_prepared(
     prepared_worker: New, backend: str, source: Source, status: str, reason: str
 ) -> None:
     worker = prepared_worker(SMALL)
-    assert refused(worker, backend, source) == (status, reason)
+    with pytest.raises(WorkerFailed) as failure:
+        worker.prepare(backend, source)
+    assert (failure.value.status, failure.value.reason) == (status, reason)
     worker.prepare("counts_calls")
     worker.give()
     assert worker.output().shape == (2, 2, 3, 4)
@@ -142,3 +139,27 @@ def test_inputs_are_refreshed_in_place_until_they_come_in_another_way(
         worker.give(draw, guarded=guarded, delivery=delivery)
         counts.append(int(worker.output().flat[0]))
     assert counts == [1, 1, 2, 2]
+
+
+class Unreadable(Exception):  # noqa: N818
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "reason"),
+    [
+        (Unreadable(), "error", "the call raised Unreadable: (its message can't be read)"),
+        (SystemExit("\x1b[31m\nred"), "crashed", r"the call called exit('\\x1b[31m red')"),
+        (MemoryError(), "out_of_memory", "the call ran out of memory: MemoryError"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "out_of_memory", None),
+        (OSError(12, "Cannot allocate memory"), "out_of_memory", None),
+    ],
+)
+def test_a_failure_is_a_status_and_one_line(failure: BaseException, status: str, reason: str | None) -> None:
+    got = classify(failure, "the call")
+    assert got[0] == status
+    if reason is None:
+        assert got[1].startswith(f"the call ran out of memory: {type(failure).__name__}: ")
+    else:
+        assert got[1] == reason

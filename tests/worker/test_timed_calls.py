@@ -6,30 +6,19 @@ import os
 from collections import Counter
 
 import numpy as np
-import pytest
 from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, New, attend, stretch
 
-from attnbench.cases.ids import parse_case
 from attnbench.cases.work import pool_copies
 from attnbench.ipc import messages as m
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.timing.warmup import Limits
 
 SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
-
-
-@pytest.fixture
-def worker(prepared_worker: New) -> Asked:
-    return prepared_worker(SMALL, "counts_calls")
-
-
-HOT = "attention/dot/B2-H8-L64-D64/none/float32"
-ROTATING = f"{HOT}/cpu/forward/rotating"
+ROTATING = "attention/dot/B2-H8-L64-D64/none/float32/cpu/forward/rotating"
 
 
 def test_outputs_of_samples_count_where_their_bits_repeat(prepared_worker: New) -> None:
-    worker = prepared_worker(SMALL)
-    worker.prepare("eager", BUILT_IN_BACKENDS)
+    worker = prepared_worker(SMALL, "eager", BUILT_IN_BACKENDS)
     for _ in range(4):
         worker.give(0)
         stretch(worker, 1, calls=1, samples=4)
@@ -39,8 +28,9 @@ def test_outputs_of_samples_count_where_their_bits_repeat(prepared_worker: New) 
         assert log.repeated >= 1
 
 
-def test_outputs_with_other_bits_are_kept_for_the_verifier(worker: Asked) -> None:
+def test_outputs_with_other_bits_are_kept_for_the_verifier(prepared_worker: New) -> None:
     """Each call of this backend gives another number."""
+    worker = prepared_worker(SMALL, "counts_calls")
     for _ in range(4):
         stretch(worker, 1, calls=1, samples=4)
         numbers = [float(output.flat[0]) for _, output in worker.kept()]
@@ -48,8 +38,7 @@ def test_outputs_with_other_bits_are_kept_for_the_verifier(worker: Asked) -> Non
 
 
 def test_inputs_may_be_refreshed_before_any_call_of_any_slot(prepared_worker: New) -> None:
-    worker = prepared_worker(SMALL)
-    worker.prepare("eager", BUILT_IN_BACKENDS)
+    worker = prepared_worker(SMALL, "eager", BUILT_IN_BACKENDS)
     seen: Counter[tuple[int, int]] = Counter()
     for _ in range(120):
         worker.give(0)
@@ -63,20 +52,13 @@ def test_inputs_may_be_refreshed_before_any_call_of_any_slot(prepared_worker: Ne
 
 def told(worker: Asked) -> int:
     """Return the number that the output of the last timed call is full of."""
-    (count,) = set(worker.last().ravel())
+    (count,) = set(worker.kept()[-1][1].ravel())
     return int(count)
 
 
-@pytest.fixture
-def copies() -> int:
-    case = parse_case(HOT)
-    return pool_copies([case.B * case.H * case.Lq * case.D * 4] * 3, last_level_cache_bytes("cpu"))
-
-
-def test_every_timed_call_finds_its_inputs_elsewhere_and_samples_go_on(
-    prepared_worker: New, copies: int
-) -> None:
+def test_every_timed_call_finds_its_inputs_elsewhere_and_samples_go_on(prepared_worker: New) -> None:
     worker = prepared_worker(ROTATING, "counts_places")
+    copies = pool_copies([2 * 8 * 64 * 64 * 4] * 3, last_level_cache_bytes("cpu"))
     assert copies > 50
     worker.block(calls=3, samples=4, warm_calls=2)
     assert told(worker) == 20
@@ -87,11 +69,9 @@ def test_every_timed_call_finds_its_inputs_elsewhere_and_samples_go_on(
 
 
 def test_a_fork_makes_a_pool_of_its_own_inputs(prepared_worker: New) -> None:
-    worker = prepared_worker(ROTATING)
-    worker.prepare("eager", BUILT_IN_BACKENDS)
-    worker.give(0)
+    worker = prepared_worker(ROTATING, "eager", BUILT_IN_BACKENDS)
     worker.link.ask(m.WarmUp(Limits(2, 1.0)), m.Warmed, ENOUGH_S)
     timed = worker.fork()
     arrays = timed.give(1)
     timed.block(calls=3, samples=1)
-    np.testing.assert_allclose(timed.last(), attend(*arrays), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(timed.kept()[-1][1], attend(*arrays), rtol=1e-4, atol=1e-5)
