@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import getpass
 import json
+import math
 import platform
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnbench.plugins.registry import Entry
 from attnbench.runner import machine
 from attnbench.runner.machine import (
     allowed_cpus,
@@ -27,7 +30,9 @@ from attnbench.runner.machine import (
     watch_cores,
 )
 from attnbench.runner.processes import wait_until_ended
+from attnbench.runner.run import plugin_facts
 from attnbench.types.errors import BadInput
+from attnbench.types.extensions import EnvironmentFact, Source
 
 
 @pytest.fixture
@@ -226,3 +231,49 @@ def test_a_record_says_where_no_core_is_left_for_attnbench() -> None:
         "measured on all 2 cores of this process, which attnbench's own process shares"
     )
     assert sharing_note((5,), 1).startswith("measured on the only core of this process")
+
+
+# --- what plugins state of the machine --------------------------------------------------------------
+
+SOURCE = Source("mini", "mini_facts", "attnbench-mini", "1.0")
+OTHER = Source("other", "other_facts", "other", "2.0")
+NEEDED = "where a text, a finite number, true, false or None is needed"
+
+
+def entry(read: Any, name: str = "turbo", source: Source = SOURCE) -> Entry[EnvironmentFact]:
+    return Entry(EnvironmentFact(name, "a test", read), source)
+
+
+def test_facts_stand_under_the_distribution_that_reads_them() -> None:
+    values = {"turbo": True, "cores": 4, "share": 0.5, "name": " a\nname ", "unknown": None}
+    entries = [entry(lambda value=value: value, name) for name, value in values.items()]
+    stated = plugin_facts([*entries, entry(lambda: "x", "theirs", OTHER)])
+    assert stated == {
+        "attnbench-mini": {"turbo": True, "cores": 4, "share": 0.5, "name": "a name", "unknown": None},
+        "other": {"theirs": "x"},
+    }
+    assert json.loads(json.dumps(stated)) == stated
+
+
+class Odd(float):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        (lambda: 1 / 0, "raised ZeroDivisionError: division by zero"),
+        (lambda: sys.exit(2), "raised SystemExit: 2"),
+        (lambda needed: 1, "raised TypeError: <lambda>() missing 1 required positional argument: 'needed'"),
+        (lambda: math.nan, f"gave nan, {NEEDED}"),
+        (lambda: {"a": 1}, f"gave {{'a': 1}}, {NEEDED}"),
+        (lambda: 2**63, f"gave 9223372036854775808, {NEEDED}"),
+        (lambda: Odd(1.5), f"gave 1.5, {NEEDED}"),
+    ],
+)
+def test_one_that_fails_is_told_and_left_out(
+    read: Any, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plugin_facts([entry(read), entry(lambda: 1, "other")]) == {"attnbench-mini": {"other": 1}}
+    said = f"the fact 'turbo' {words}; the run goes without it"
+    assert capsys.readouterr().err == f"attnbench: plugin attnbench-mini 1.0 (mini_facts): {said}\n"

@@ -12,9 +12,12 @@ from bench import ENOUGH_S, Bench, cpu_ns, open_bench, take
 
 from attnbench.ipc import messages as m
 from attnbench.runner import handoff
+from attnbench.runner.machine import cpu_quota
 from attnbench.runner.pool import WorkerPool
-from attnbench.runner.processes import WorkerFailed, WorkerLink
+from attnbench.runner.processes import WorkerFailed, WorkerLink, threads_of
 from attnbench.types.record import Block
+
+TWO_THREADS = "attention/dot/B1-H4-Lq256-Lk256-D64/none/float32/cpu/forward/threads2"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -58,6 +61,20 @@ def test_a_worker_that_waits_for_its_slot_uses_no_core(bench: Bench) -> None:
     assert used["every_work_for_long"] > 1_500_000_000
     # A message, two calls of microseconds and an answer: far less than a hundredth of the time it waited.
     assert used["honest1"] < used["every_work_for_long"] / 30
+
+
+@pytest.mark.skipif(cpu_quota() < 2, reason="needs two cores")
+def test_no_thread_of_a_library_goes_on_spinning(pool: WorkerPool) -> None:
+    """Left alone, those of torch do for 8 ms and those of numpy's BLAS for 100."""
+    with open_bench(pool, TWO_THREADS, threads=2) as bench:
+        links = bench.kept("eager", "numpy", "every_work_for_long")
+        working = {"every_work_for_long": links.pop("every_work_for_long")}
+        for name, link in links.items():
+            assert take([name] * 5, {name: link}).failed == {}
+            assert len(threads_of(link.pid)) >= 2, "several have worked"
+            before = cpu_ns(link.pid)
+            assert take([*working], working).failed == {}
+            assert cpu_ns(link.pid) - before < 2_000_000, name
 
 
 def test_a_worker_that_hangs_in_its_third_slot_fails_alone(
