@@ -35,79 +35,61 @@ from attnbench.types.errors import BadInput
 from attnbench.types.extensions import EnvironmentFact, Source
 
 
-@pytest.fixture
-def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """Eight cores, and folders for /proc and /sys/fs/cgroup of a machine that isn't there."""
-    monkeypatch.setattr(machine, "allowed_cpus", lambda: tuple(range(8)))
-    proc, cgroup = tmp_path / "proc", tmp_path / "cgroup"
-    (proc / "self").mkdir(parents=True)
-    cgroup.mkdir()
-    return proc, cgroup
+def group(folder: str, **files: str) -> dict[str, str]:
+    return {f"cgroup/{folder}/cpu.{name}": f"{text}\n" for name, text in files.items()}
 
 
-def groups(proc: Path, text: str) -> None:
-    (proc / "self" / "cgroup").write_text(text)
+ROOT = {"proc/self/cgroup": "0::/\n"}
+SERVICE = {"proc/self/cgroup": "0::/a.slice/b.service/c\n"} | group("a.slice/b.service/c", max="max 100000")
+SLICE = SERVICE | group("a.slice", max="300000 100000")
+BOX = {"proc/self/cgroup": "7:memory:/box\n4:cpu,cpuacct:/box/inner\n0::/\n"}
+NONE = {"cfs_quota_us": "-1", "cfs_period_us": "100000"}
 
 
-def write(folder: Path, **files: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / f"cpu.{name}").write_text(text)
+def version_1(folder: str, **box: str) -> dict[str, str]:
+    """No group has a quota but that of the box, if it is given."""
+    inner = BOX | group(folder, **NONE) | group(f"{folder}/box/inner", **NONE)
+    return inner | (group(f"{folder}/box", **box) | group("memory/box", max="100000 100000") if box else {})
 
 
 @pytest.mark.parametrize(
-    ("text", "cores"),
+    ("files", "cores"),
     [
-        ("max 100000\n", 8),
-        ("300000 100000\n", 3),
-        ("250000 100000\n", 2),  # nothing can be pinned to half a core
-        ("50000 100000\n", 1),  # but there is always one
-        ("6400000 100000\n", 8),  # a larger quota gives no more cores
-        ("200000 50000\n", 4),
-        ("", 8),
-        ("nonsense\n", 8),
-        ("100000 0\n", 8),
+        ({}, 8),
+        (ROOT | group("", max="max 100000"), 8),
+        # A container may see the name that the host gave its group, and only the root.
+        ({"proc/self/cgroup": "0::/system.slice/docker-abc.scope\n"} | group("", max="300000 100000"), 3),
+        (ROOT | group("", max="250000 100000"), 2),  # nothing can be pinned to half a core
+        (ROOT | group("", max="50000 100000"), 1),  # but there is always one
+        (ROOT | group("", max="6400000 100000"), 8),  # a larger quota gives no more cores
+        (ROOT | group("", max="200000 50000"), 4),
+        (ROOT | group("", max=""), 8),
+        (ROOT | group("", max="nonsense"), 8),
+        (ROOT | group("", max="100000 0"), 8),
+        # The root has no cpu.max; a service's is on a slice above the group it runs in.
+        (SERVICE, 8),
+        (SLICE | group("a.slice/b.service", max="500000 100000"), 3),
+        (SLICE | group("a.slice/b.service/c", max="200000 100000"), 2),
+        (SLICE | group("another.slice", max="100000 100000"), 3),
+        # Version 1 has its quota in two files, and version 2 may stand beside it.
+        *((version_1(folder), 8) for folder in ("cpu,cpuacct", "cpu")),
+        *((version_1(at, cfs_quota_us="250000", cfs_period_us="50000"), 5) for at in ("cpu,cpuacct", "cpu")),
+        (
+            {"proc/self/cgroup": "1:cpu:/\n0::/x\n"}
+            | group("cpu", **NONE) | group("unified/x", max="600000 100000"),
+            6,
+        ),
     ],
-)
-def test_the_quota_of_the_control_group_counts(system: tuple[Path, Path], text: str, cores: int) -> None:
-    proc, cgroup = system
-    # A container may see the name that the host gave its group, and only the root.
-    groups(proc, "0::/system.slice/docker-abc.scope\n" if cores == 3 else "0::/\n")
-    write(cgroup, max=text)
-    assert cpu_quota(proc, cgroup) == cores
-
-
-def test_the_least_quota_of_all_groups_around_this_process_counts(system: tuple[Path, Path]) -> None:
-    """The root has no cpu.max; a service's is on a slice above the group it runs in."""
-    proc, cgroup = system
-    assert cpu_quota(proc, cgroup) == 8
-    groups(proc, "0::/a.slice/b.service/c\n")
-    service = cgroup / "a.slice" / "b.service"
-    steps = [(service / "c", "max", 8), (cgroup / "a.slice", "300000", 3), (service, "500000", 3)]
-    steps += [(service / "c", "200000", 2), (cgroup / "another.slice", "100000", 2)]
-    for folder, quota, cores in steps:
-        write(folder, max=f"{quota} 100000\n")
-        assert cpu_quota(proc, cgroup) == cores
-
-
-@pytest.mark.parametrize("folder", ["cpu,cpuacct", "cpu"])
-def test_version_1_has_its_quota_in_two_files(system: tuple[Path, Path], folder: str) -> None:
-    proc, cgroup = system
-    groups(proc, "7:memory:/box\n4:cpu,cpuacct:/box/inner\n0::/\n")
-    write(cgroup / folder, cfs_quota_us="-1\n", cfs_period_us="100000\n")
-    write(cgroup / folder / "box" / "inner", cfs_quota_us="-1\n", cfs_period_us="100000\n")
-    assert cpu_quota(proc, cgroup) == 8
-    write(cgroup / folder / "box", cfs_quota_us="250000\n", cfs_period_us="50000\n")
-    write(cgroup / "memory" / "box", cfs_quota_us="100000\n", cfs_period_us="100000\n")
-    assert cpu_quota(proc, cgroup) == 5
-
-
-def test_version_2_beside_version_1_is_read_where_it_is(system: tuple[Path, Path]) -> None:
-    proc, cgroup = system
-    groups(proc, "1:cpu:/\n0::/x\n")
-    write(cgroup / "cpu", cfs_quota_us="-1\n", cfs_period_us="100000\n")
-    write(cgroup / "unified" / "x", max="600000 100000\n")
-    assert cpu_quota(proc, cgroup) == 6
+)  # fmt: skip
+def test_the_least_quota_of_all_groups_around_this_process_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], cores: int
+) -> None:
+    monkeypatch.setattr(machine, "allowed_cpus", lambda: tuple(range(8)))
+    (tmp_path / "cgroup").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert cpu_quota(tmp_path / "proc", tmp_path / "cgroup") == cores
 
 
 def test_systems_that_pin_nothing_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
