@@ -1,4 +1,4 @@
-"""A CUDA device that isn't there: streams, events, graphs, a cache and a clock, over a time that work passes.
+"""A CUDA device that isn't there: streams, events, graphs and a clock, over a time that work passes.
 
 The rules are those of the CUDA programming guide. Work in one stream runs in order. Streams run beside each
 other unless one waits for the other. An event is a moment of its stream. A capture takes the work of its own
@@ -106,8 +106,7 @@ class FakeCuda:
     clock_khz: as its properties say, 0 where they say nothing. clock_mhz: as it runs now; None where it can't
     be told. slows: whether work takes longer at a lower clock. can_spin: whether it has ``_sleep``.
     event_grain_ns: the resolution of events. happened: what was asked for, in order. worked: when kernels and
-    graphs of a call began and ended. hit_bytes: of each kernel that reads something, how much was in the
-    cache, and whether the cache had been overwritten just before.
+    graphs of a call began and ended. written: the bytes of each write over a buffer.
     """
 
     launch_ns: int = 10_000
@@ -127,13 +126,10 @@ class FakeCuda:
     graphs: list[FakeGraph] = field(default_factory=list)
     worked: list[tuple[int, int]] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
-    cache: dict[str, int] = field(default_factory=dict)
-    hit_bytes: list[tuple[int, bool]] = field(default_factory=list)
     capturing: FakeGraph | None = None
 
     def __post_init__(self) -> None:
         self.current = self.default = self.Stream()
-        self.overwritten = False
         if self.can_spin:
             self._sleep = self._spin
 
@@ -142,17 +138,10 @@ class FakeCuda:
     def now_ns(self) -> int:
         return self.host_ns
 
-    def kernel(
-        self,
-        ns: int,
-        stream: FakeStream | None = None,
-        *,
-        effect: Effect | None = None,
-        reads: dict[str, int] | None = None,
-    ) -> None:
+    def kernel(self, ns: int, stream: FakeStream | None = None, *, effect: Effect | None = None) -> None:
         """Launch a kernel that takes so long, in the current stream unless another is said.
 
-        effect: what it does to memory. reads: the bytes of each thing that it reads.
+        effect: what it does to memory.
         """
         stream = stream or self.current
         if self.capturing is not None and stream in self.capturing.ends_ns:
@@ -161,10 +150,6 @@ class FakeCuda:
         self.happened.append("kernel")
         self.launched()
         self.worked.append(stream.push(self._at_clock(ns)))
-        if reads:
-            hits = sum(self._touch(name, count) for name, count in reads.items())
-            self.hit_bytes.append((hits, self.overwritten))
-        self.overwritten = False
         if effect is not None:
             effect()
 
@@ -176,8 +161,6 @@ class FakeCuda:
             self.written.append(count)
             self.host_ns += MARK_NS
             self.current.push(count // 4)
-            self._touch("buffer", count)
-            self.overwritten = True
 
         return write
 
@@ -258,14 +241,3 @@ class FakeCuda:
 
     def _at_clock(self, ns: int) -> int:
         return ns * self.clock_khz // (1000 * self.clock_mhz) if self.slows and self.clock_mhz else ns
-
-    def _touch(self, name: str, count: int) -> int:
-        """Read or write a thing; return how much of it was there. What was used longest ago goes first."""
-        hit = min(self.cache.pop(name, 0), count)
-        self.cache[name] = min(count, self.l2_bytes)
-        excess = sum(self.cache.values()) - self.l2_bytes
-        for oldest in list(self.cache):
-            gone = min(self.cache[oldest], max(0, excess))
-            self.cache[oldest] -= gone
-            excess -= gone
-        return hit
