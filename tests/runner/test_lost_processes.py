@@ -103,7 +103,6 @@ def test_a_stopped_process_is_found_within_the_timeout(odd_plugins: None, tmp_pa
     stored = run_of(tmp_path, CASES, ("eager", "bmm"), progress=struck, sets=3, timeout_s=timeout_s)
     assert struck.case
     assert [record.reason for record in stored.records if record.status != "ok"] == []
-    assert stored.finished is not None
     assert stored.finished.wall_s < 200
 
 

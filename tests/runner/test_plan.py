@@ -129,7 +129,6 @@ def test_repetitions_follow_from_the_budget_and_are_enough_for_a_verdict(budget_
     assert sets_for(budget_s) == sets
     assert 2 * 0.5**sets <= LEVEL
     interval = time_interval([float(i) for i in range(1, sets + 1)])
-    assert interval is not None
     assert 0.95 <= interval.confidence <= 0.997
     assert interval.low > 1 or sets == 9
 

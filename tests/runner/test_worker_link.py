@@ -73,7 +73,6 @@ def test_every_thread_of_a_worker_is_pinned_and_put_first(prepared_worker: Worke
     core, before = allowed_cpus()[-1], autogroup()
     process = subprocess.Popen([sys.executable, "-c", TWO_THREADS], stdin=-1, stdout=-1)
     with process as two_threads:
-        assert two_threads.stdout is not None
         assert two_threads.stdout.readline() == b"both run\n"
         ours, theirs = socket_pair()
         ours.close(), theirs.close()

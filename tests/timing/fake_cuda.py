@@ -58,8 +58,6 @@ class FakeEvent:
         self._cuda.host_ns = max(self._cuda.host_ns, self.at_ns)
 
     def elapsed_time(self, end: FakeEvent) -> float:
-        assert self.at_ns is not None
-        assert end.at_ns is not None
         assert end.at_ns <= self._cuda.host_ns, "asked before it has happened"
         grain = self._cuda.event_grain_ns
         return (end.at_ns // grain - self.at_ns // grain) * grain / 1e6
@@ -86,7 +84,6 @@ class FakeGraph:
             self.effects.append(effect)
 
     def replay(self) -> None:
-        assert self.origin is not None
         upload_ns = 0 if self.replays else self.cuda.upload_ns
         self.replays += 1
         self.cuda.happened.append("replay")

@@ -82,7 +82,6 @@ sys.stdin.read()
 
 def test_when_the_parent_is_killed_all_end() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdin=-1, stdout=-1) as parent:
-        assert parent.stdout is not None
         pids = [int(word) for word in parent.stdout.readline().split()]
         assert len(pids) == 4
         watched = [os.pidfd_open(pid) for pid in pids]
