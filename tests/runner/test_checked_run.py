@@ -34,10 +34,7 @@ WITH_WEIGHTS = ("eager", "bmm", "weighted_sum", "per_head_loop")
 RIGHT = ("ok", "", "")
 WEIGHTS = {
     "weights_leak": "where the mask drops the pair",
-    "weights_off": "sums to 1.000",
     "weights_transposed": "what it gives has shape",
-    "weights_of_other_heads": "worst at (b=",
-    "weights_scaled": "worst at (b=",
     "weights_double": "what it gives has dtype float64; float32 is asked for",
 }
 BUILT_INS: Asked = {
@@ -72,7 +69,7 @@ def checked(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> Stor
         **{f"attention/{rule}/{SIZES}": ("eager",) for rule in ("odd_raises", "odd_exits", "odd_bind")},
         CAPPED: ("eager", "bmm", "chunked", "no_cap", "cap_of_2", "root_of_128"),
         WIDE_SCALE: ("eager", "sdpa_math", "root_of_128"),
-        COARSELY: ("eager", *COARSE, "int8_inside", "declared_and_wrong", "scale_off", *between),
+        COARSELY: ("eager", *COARSE, "declared_and_wrong", "scale_off", *between),
         COARSELY_HALF: COARSE,
         COARSELY_BOTH: COARSE[:2],
         **BUILT_INS,
@@ -248,32 +245,23 @@ def test_every_family_but_ordinary_inputs_can_be_left_out() -> None:
 # --- coarser arithmetics ---------------------------------------------------------------------------
 
 
-def test_rounding_in_a_coarser_arithmetic_is_inaccurate(checked: StoredRun) -> None:
+def test_rounding_in_coarser_arithmetic_is_inaccurate_and_wrong_maths_a_mismatch(
+    checked: StoredRun,
+) -> None:
     records = by_backend(checked, COARSELY)
     expected = {
         "eager": RIGHT,
         "bfloat16_inside": ("inaccurate", "values", "as exact as bfloat16 arithmetic: "),
         "bfloat16_declared": ("inaccurate", "", "in bfloat16 arithmetic, as the backend declares"),
         "int8_declared": ("inaccurate", "", "in int8 arithmetic, as the backend declares"),
+        "scale_off": ("mismatch", "values", "these errors stay as they are on nearly equal inputs"),
+        "declared_and_wrong": ("mismatch", "values", "RMS error"),
     }
     assert_records(records, expected)
     assert [records[name].arithmetic for name in COARSE] == ["bfloat16", "bfloat16", "int8"]
     exact, coarse = records["eager"].accuracy, records["bfloat16_inside"].accuracy
     assert coarse.rms_error > 1000 * exact.rms_error
     assert coarse.rms_error < coarse.rms_limit
-
-
-def test_wrong_maths_and_arithmetics_that_are_not_assumed_are_mismatches(checked: StoredRun) -> None:
-    records = by_backend(checked, COARSELY)
-    words = "these errors stay as they are on nearly equal inputs"
-    assert_records(
-        records,
-        {
-            "scale_off": ("mismatch", "values", words),
-            "int8_inside": ("mismatch", "values", "RMS error"),
-            "declared_and_wrong": ("mismatch", "values", "RMS error"),
-        },
-    )
 
 
 def test_an_arithmetic_as_exact_as_the_dtype_is_right(checked: StoredRun) -> None:

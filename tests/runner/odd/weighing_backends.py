@@ -33,20 +33,6 @@ def changed(change: Callable[[Tensor], Tensor]) -> Callable[[Setup], Weigh]:
     return prepare
 
 
-def leaking(found: Tensor) -> Tensor:
-    return found.clamp(min=1e-6)
-
-
-def one_row_off(found: Tensor) -> Tensor:
-    found[0, 0, -1] *= 1.0001
-    return found
-
-
-def scaled(setup: Setup) -> Weigh:
-    weigh = weights(setup)
-    return lambda q, k: weigh(q * 1.01, k)
-
-
 def raising(setup: Setup) -> Weigh:
     raise ValueError("no weights today")
 
@@ -176,11 +162,8 @@ CONSTANTS = {"no_cap": {"cap": None}, "cap_of_2": {"cap": 2.0}, "root_of_128": {
 
 WEIGHTS = {
     "weights_right": weights,
-    "weights_leak": changed(leaking),
-    "weights_off": changed(one_row_off),
+    "weights_leak": changed(lambda found: found.clamp(min=1e-6)),
     "weights_transposed": changed(lambda found: found.mT.contiguous()),
-    "weights_of_other_heads": changed(lambda found: found.flip(1)),
-    "weights_scaled": scaled,
     "weights_double": changed(lambda found: found.double()),
     "weights_raise": raising,
 }
@@ -188,7 +171,6 @@ COARSE: dict[str, Callable[[Setup], Call]] = {
     "bfloat16_inside": partial(rounding, rounded=to_bfloat16),
     "bfloat16_declared": partial(rounding, rounded=to_bfloat16),
     "int8_declared": partial(rounding, rounded=to_int8),
-    "int8_inside": partial(rounding, rounded=to_int8),
     "declared_and_wrong": partial(rounding, rounded=to_bfloat16, scale=1.2),
     "scale_off": partial(rounding, rounded=as_it_is, scale=1.005),
     "reads_between_rows": reads_between_rows,
