@@ -19,16 +19,6 @@ from hypothesis import strategies as st
 
 from attnbench.plugins.registry import Entry
 from attnbench.runner import machine
-from attnbench.runner.machine import (
-    allowed_cpus,
-    busy_warning,
-    check_threads,
-    cpu_quota,
-    environment,
-    sharing_note,
-    split_cpus,
-    watch_cores,
-)
 from attnbench.runner.processes import wait_until_ended
 from attnbench.runner.run import plugin_facts
 from attnbench.types.errors import BadInput
@@ -89,7 +79,7 @@ def test_the_least_quota_of_all_groups_around_this_process_counts(
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert cpu_quota(tmp_path / "proc", tmp_path / "cgroup") == cores
+    assert machine.cpu_quota(tmp_path / "proc", tmp_path / "cgroup") == cores
 
 
 def test_systems_that_pin_nothing_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,13 +88,13 @@ def test_systems_that_pin_nothing_are_refused_in_words(monkeypatch: pytest.Monke
     with pytest.raises(
         BadInput, match=r"^attnbench measures on Linux only, and this is Darwin: use a container"
     ):
-        allowed_cpus()
+        machine.allowed_cpus()
 
 
 def test_affinity_limits_the_quota() -> None:
     """A process pinned to one core has one, whatever the machine has."""
     script = "from attnbench.runner.machine import *; print(cpu_quota(), allowed_cpus(), split_cpus((3,), 1))"
-    core = allowed_cpus()[-1]
+    core = machine.allowed_cpus()[-1]
     done = subprocess.run(
         [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{core}]); {script}"],
         capture_output=True, text=True, check=True,
@@ -123,9 +113,9 @@ def test_more_threads_than_cores_are_refused(
     monkeypatch: pytest.MonkeyPatch, quota: int, threads: int, sentence: str
 ) -> None:
     monkeypatch.setattr(machine, "cpu_quota", lambda: quota)
-    check_threads(quota)
+    machine.check_threads(quota)
     with pytest.raises(BadInput) as caught:
-        check_threads(threads)
+        machine.check_threads(threads)
     assert str(caught.value) == sentence
 
 
@@ -134,7 +124,7 @@ def test_cores_are_split_so_that_nothing_else_runs_where_it_is_measured(
     cpus: tuple[int, ...], data: st.DataObject
 ) -> None:
     threads = data.draw(st.integers(1, len(cpus)))
-    measured, rest = split_cpus(cpus, threads)
+    measured, rest = machine.split_cpus(cpus, threads)
     assert len(measured) == threads
     assert set(measured) <= set(cpus)
     if threads < len(cpus):
@@ -146,10 +136,10 @@ def test_cores_are_split_so_that_nothing_else_runs_where_it_is_measured(
 
 
 def test_the_facts_of_the_machine_name_neither_user_nor_host() -> None:
-    facts = environment()
+    facts = machine.environment()
     told = json.dumps(facts)
     assert facts["python"] == platform.python_version()
-    assert facts["cpus_allowed"] == list(allowed_cpus())
+    assert facts["cpus_allowed"] == list(machine.allowed_cpus())
     assert 1 <= facts["cpu_quota"] <= len(facts["cpus_allowed"])
     assert facts["memory_bytes"] > 2**28
     assert facts["libraries"]["torch"]
@@ -162,9 +152,9 @@ def test_the_facts_of_the_machine_name_neither_user_nor_host() -> None:
 def test_outside_a_repository_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert environment()["git_commit"] is None
+    assert machine.environment()["git_commit"] is None
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert environment()["git_commit"] is None
+    assert machine.environment()["git_commit"] is None
 
 
 def test_a_zombie_has_ended_and_a_living_process_has_not() -> None:
@@ -182,8 +172,8 @@ def test_a_zombie_has_ended_and_a_living_process_has_not() -> None:
 
 
 def test_the_share_of_each_core_is_told() -> None:
-    shares = watch_cores(0.02)
-    assert set(allowed_cpus()) <= set(shares)
+    shares = machine.watch_cores(0.02)
+    assert set(machine.allowed_cpus()) <= set(shares)
     assert all(0 <= share <= 1 for share in shares.values())
 
 
@@ -202,17 +192,17 @@ def test_the_share_of_each_core_is_told() -> None:
 def test_several_threads_on_busy_cores_are_warned_of(
     threads: int, shares: dict[int, float], words: str
 ) -> None:
-    warning = busy_warning(threads, (0, 1, 2, 3), shares)
+    warning = machine.busy_warning(threads, (0, 1, 2, 3), shares)
     assert warning.startswith(words)
     assert bool(warning) == bool(words)
 
 
 def test_a_record_says_where_no_core_is_left_for_attnbench() -> None:
-    assert sharing_note((0, 1, 2), 2) == ""
-    assert sharing_note((0, 1), 2) == (
+    assert machine.sharing_note((0, 1, 2), 2) == ""
+    assert machine.sharing_note((0, 1), 2) == (
         "measured on all 2 cores of this process, which attnbench's own process shares"
     )
-    assert sharing_note((5,), 1).startswith("measured on the only core of this process")
+    assert machine.sharing_note((5,), 1).startswith("measured on the only core of this process")
 
 
 # --- what plugins state of the machine --------------------------------------------------------------
