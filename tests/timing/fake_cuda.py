@@ -2,7 +2,7 @@
 
 The rules are those of the CUDA programming guide. Work in one stream runs in order. Streams run beside each
 other unless one waits for the other. An event is a moment of its stream. A capture takes the work of its own
-stream and of streams that wait for it, which it must wait for in turn. Other streams work on meanwhile.
+stream and of streams that wait for it. Other streams work on meanwhile.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ class FakeStream:
         graph = self._cuda.capturing
         if graph is not None and other in graph.ends_ns:
             graph.ends_ns[self] = max(graph.ends_ns.get(self, 0), graph.ends_ns[other])
-            if self is graph.origin:
-                graph.unjoined.discard(other)
             return
         self.done_ns = max(self.done_ns, other.done_ns)
 
@@ -65,21 +63,18 @@ class FakeEvent:
 
 @dataclass
 class FakeGraph:
-    """Captured work. ends_ns: of each stream in it, from its beginning; unjoined: those to be waited for."""
+    """Captured work. ends_ns: of each stream in it, from its beginning."""
 
     cuda: FakeCuda
     kernels: list[int] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     ends_ns: dict[FakeStream, int] = field(default_factory=dict)
-    unjoined: set[FakeStream] = field(default_factory=set)
     origin: FakeStream | None = None
     replays: int = 0
 
     def add(self, stream: FakeStream, ns: int, effect: Effect | None) -> None:
         self.kernels.append(ns)
         self.ends_ns[stream] += ns
-        if stream is not self.origin:
-            self.unjoined.add(stream)
         if effect is not None:
             self.effects.append(effect)
 
@@ -204,8 +199,6 @@ class FakeCuda:
             yield
         finally:
             self.capturing = None
-        if graph.unjoined:
-            raise RuntimeError("capture was not ended: it has unjoined work")
         self.current = before
 
     def synchronize(self) -> None:
