@@ -96,13 +96,6 @@ def test_what_is_no_manifest_is_refused(path: Path, line: bytes, says: str) -> N
     assert str(path) in str(refused.value)
 
 
-def test_going_on_cuts_the_torn_line(path: Path) -> None:
-    data = written(path, RECORD)
-    path.write_bytes(data + b'{"kind":"rec')
-    go_on(path, OTHER)
-    assert read_run(path).records == (RECORD, OTHER)
-
-
 def test_a_second_writer_is_refused(path: Path) -> None:
     with RunWriter.create(path, MANIFEST), pytest.raises(BadInput, match="being written by another run"):
         RunWriter.reopen(path)
