@@ -17,7 +17,6 @@ from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import CHECKS, Options
 from attnbench.runner.progress import Moment
 from attnbench.runner.run import start_run
-from attnbench.stats.protocol import STRETCHES
 from attnbench.types.record import Record
 
 PLAIN = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
@@ -70,12 +69,6 @@ def run_of(
     assert run == stored, "what a run hands on is what its file holds"
     assert (stored.finished is not None) == complete
     return stored
-
-
-def six_turns(sets: int) -> dict[str, Any]:
-    """Options by which everyone takes six slots of 2 ms in a segment, however noisy its warm-up."""
-    turn_s = 0.002
-    return {"sets": sets, "turn_s": turn_s, "budget_s": 6.5 * turn_s * sets * STRETCHES}
 
 
 def by_backend(stored: StoredRun, case: str = PLAIN) -> dict[str, Record]:

@@ -30,12 +30,9 @@ BROKEN = {
     "fail_to_prepare": ("error", "", "no such instruction set"),
     "to_nan": ("mismatch", "not_finite", "nan"),
     "zeros": ("mismatch", "values", "RMS error"),
-    "wrong_dtype": ("mismatch", "output_form", "has dtype float64; float32 is asked for"),
     "wrong_shape": ("mismatch", "output_form", "has shape (2, 2, 32, 15); (2, 2, 32, 16) is asked for"),
-    "wrong_device": ("mismatch", "output_form", "is on meta; cpu is asked for"),
     "no_tensor": ("mismatch", "output_form", "is a list, not a torch.Tensor"),
     "only_when_timed": ("mismatch", "timed_values", TIMED),
-    "crash_when_timed": ("crashed", "", "died of SIGABRT"),
     "remember_by_address": ("mismatch", "values", "is above"),
     "remember_when_timed": ("mismatch", "timed_values", TIMED),
     "compute_every_eighth": ("mismatch", "timed_values", TIMED),
@@ -57,10 +54,7 @@ BROKEN = {
 UNHARMED = ("print_rubbish", "leave_a_daemon", "record_process", "can_not_be_forked", "bmm")
 DROPPED = {
     "drop_one_mask": ("mismatch", "dropout", ""),
-    "drop_none_dropped": ("mismatch", "dropout", "the variance of one output is "),
-    "drop_not_rescaled": ("mismatch", "dropout", "times the oracle's answer"),
     "drop_p_a_fifth_larger": ("mismatch", "dropout", "the variance of"),
-    "drop_heads_alike": ("mismatch", "dropout", "do not drop weights independently"),
     "drop_none_when_timed": ("mismatch", "timed_values", "in the output of a timed call"),
     "drop_first_weights_when_timed": ("mismatch", "timed_values", "in the output of a timed call"),
 }
@@ -121,7 +115,6 @@ def test_other_backends_are_unharmed(broken: StoredRun) -> None:
         assert record.status == "ok", (name, record.reason)
         assert record.verified_calls >= 2 * record.sets == 6
         assert record.timed_calls > 0
-        assert record.accuracy is not None
         assert record.accuracy.rms_error < 1e-5
         # The baseline failed when it was timed.
         assert record.median_ms is not None
@@ -191,14 +184,12 @@ def test_wrong_dropout_is_a_mismatch_and_right_dropout_has_a_time(broken: Stored
     assert_records(records, DROPPED)
     wrong = records["drop_p_a_fifth_larger"]
     assert wrong.failed_on == ["dropout"]
-    assert wrong.dropout is not None
     assert wrong.dropout.p > wrong.dropout.p_most > 0.1
     for name in DROPS_RIGHT:
         record, found = records[name], records[name].dropout
         assert record.status == "ok", record.reason
         assert record.verified_calls >= 3 * 2
         assert record.accuracy is None
-        assert found is not None
         assert found.p_least < found.p < found.p_most
         assert found.p_least < 0.1 < found.p_most
         assert found.calls >= 32

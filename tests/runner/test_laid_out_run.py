@@ -60,14 +60,15 @@ def test_backends_get_inputs_in_the_layout_of_the_case(tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", ["BHLD", "BLHD"])
 @pytest.mark.parametrize(("word", "axes"), [("BHLD_BLHD_BLHD", (0, 1, 2, 3)), ("BL3HD", (0, 2, 1, 3)),
                                             ("LBHD_BHLD_BHLD", (2, 0, 1, 3))])  # fmt: skip
-def test_outputs_lie_as_queries_do(word: str, axes: tuple[int, ...], layout: Layout) -> None:
+def test_outputs_and_gradients_lie_as_queries_do(word: str, axes: tuple[int, ...], layout: Layout) -> None:
     case = parse_case(f"{SIZES}/{word}")
     out = torch.randn(2, 2, 16, 8)
     own = out if layout == "BHLD" else out.transpose(1, 2)
     merged = laying_out(lambda q, k, v: own, case, layout)(own, own, own)
-    assert torch.equal(merged, own)
-    seen = merged if layout == "BHLD" else merged.transpose(1, 2)
-    assert seen.permute(axes).is_contiguous()
+    for laid in (merged, laid_out("upstream", out, case, layout)):
+        seen = laid if layout == "BHLD" else laid.transpose(1, 2)
+        assert torch.equal(seen, out)
+        assert seen.permute(axes).is_contiguous()
     again = laying_out(lambda q, k, v: merged, case, layout)(own, own, own)
     assert again.data_ptr() == merged.data_ptr(), "what lies there already is not copied"
 
@@ -76,13 +77,3 @@ def test_what_is_no_tensor_of_heads_comes_as_it_is() -> None:
     case = parse_case(f"{SIZES}/BLHD")
     for out in (None, torch.zeros(3), torch.zeros(2, 2, 16, 8).numpy()):
         assert laying_out(lambda q, k, v, out=out: out, case, "BHLD")(0, 0, 0) is out
-
-
-@pytest.mark.parametrize("layout", ["BHLD", "BLHD"])
-def test_a_gradient_lies_as_the_output(layout: Layout) -> None:
-    upstream = torch.randn(2, 2, 16, 8)
-    for word, axes in (("BL3HD", (0, 2, 1, 3)), ("BHLD", (0, 1, 2, 3)), ("LBHD", (2, 0, 1, 3))):
-        laid = laid_out("upstream", upstream, parse_case(f"{SIZES}/{word}"), layout)
-        seen = laid if layout == "BHLD" else laid.transpose(1, 2)
-        assert torch.equal(seen, upstream)
-        assert seen.permute(axes).is_contiguous()

@@ -19,16 +19,10 @@ from attnbench.types.errors import BadFile, BadInput
 @pytest.mark.parametrize(
     ("dials", "sentence"),
     [
-        ({"budget_s": 0}, "a budget of 0 s: give a positive number of seconds, 1000000 at most"),
-        ({"budget_s": math.inf}, "a budget of inf s: give a positive number of seconds, 1000000 at most"),
         ({"budget_s": math.nan}, "a budget of nan s: give a positive number of seconds, 1000000 at most"),
-        ({"sets": 0}, "0 sets: give at least 1; small differences need 9"),
-        ({"timeout_s": 0}, "a timeout of 0 s: give a positive number of seconds, 1000000 at most"),
         ({"delta": 0}, "a delta of 0: give a fraction between 0 and 1, as 0.02 for 2 %"),
-        ({"delta": 2}, "a delta of 2: give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"delta": math.nan}, "a delta of nan: give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"budget_s": "1"}, "a budget of '1': give a number of seconds"),
-        ({"timeout_s": "1"}, "a timeout of '1': give a number of seconds"),
         ({"note": 5}, "a note of 5: give a text"),
         ({"delta": "2%"}, "a delta of '2%': give a fraction between 0 and 1, as 0.02 for 2 %"),
     ],

@@ -26,10 +26,9 @@ from attnbench.stats.tests import LEVEL, time_interval
 from attnbench.types.compared import BASE, HEAD, parts_of, sided
 from attnbench.types.record import CandidatePlan
 
-DEFAULT = Options(budget_s=0.16, sets=8)
 TRACES = st.lists(st.integers(0, 10**11), min_size=1, max_size=20)
 SEEDS = st.integers(0, 2**32)
-SAMPLES = st.dictionaries(st.sampled_from([f"backend{i}" for i in range(9)]), st.integers(1, 30))
+SAMPLES = st.dictionaries(st.sampled_from("abcdefghi"), st.integers(1, 30))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +128,6 @@ def test_repetitions_follow_from_the_budget_and_are_enough_for_a_verdict(budget_
     assert sets_for(budget_s) == sets
     assert 2 * 0.5**sets <= LEVEL
     interval = time_interval([float(i) for i in range(1, sets + 1)])
-    assert interval is not None
     assert 0.95 <= interval.confidence <= 0.997
     assert interval.low > 1 or sets == 9
 
@@ -137,16 +135,12 @@ def test_repetitions_follow_from_the_budget_and_are_enough_for_a_verdict(budget_
 # --- orders ---------------------------------------------------------------------------------------
 
 
-def names(size: int) -> list[str]:
-    return [f"backend{i}" for i in range(size)]
-
-
 @pytest.mark.parametrize("size", [3, 4, 5])
 def test_each_candidate_follows_each_other_about_equally_often(size: int) -> None:
     follows: Counter[tuple[str, str]] = Counter()
     first: Counter[str] = Counter()
     for seed in range(300):
-        order = order_of_slots(dict.fromkeys(names(size), 6), Random(seed))
+        order = order_of_slots(dict.fromkeys("abcde"[:size], 6), Random(seed))
         follows.update(pairwise(order))
         first[order[0]] += 1
     assert len(follows) == size * (size - 1)

@@ -45,7 +45,6 @@ def test_a_case_that_does_not_fit_into_memory_is_not_started(
     registry = load_registry()
     for name, record in by_backend(stored).items():
         words = too_large(parse_case(PLAIN), registry.rule("dot"), registry.backend(name), 5000)
-        assert words is not None
         assert (record.status, record.reason) == ("out_of_memory", words)
     assert stored.cases == stored.sets == ()
 
@@ -111,7 +110,6 @@ def test_a_right_backend_that_is_faster_than_the_machine_is_suspect(
     suspect = records["remember_by_value"]
     assert (suspect.status, suspect.failed_check) == ("suspect", "limit")
     assert "times as fast as this machine was at its best: 268 MFLOP at " in suspect.reason
-    assert suspect.limit_share is not None
     assert suspect.limit_share > 1.25
     assert suspect.median_ms is not None, "a suspect keeps its samples"
     assert (records["eager"].status, records["eager"].best) == ("ok", "eager"), "and ranks nowhere"
@@ -165,7 +163,6 @@ def test_a_pinned_allocator_keeps_what_a_call_frees(
             out, (PLAIN,), ("takes_64_mib",), registry=registry, allocator_pinned=pinned
         ).records
         assert record.status == "ok", record.reason
-        assert record.faults_per_call is not None
         faults.append(record.faults_per_call)
     # In huge pages, where the system gives them, it's 32.
     assert faults[1] > 20

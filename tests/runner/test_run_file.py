@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import resource
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from msgspec.structs import replace
 from run_files import manifest_of
 
 from attnbench.results.format import RunWriter, read_run, read_runs
-from attnbench.results.read import read_ours
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
 from attnbench.types.record import Block, EndLine, Record, SetLine
 
@@ -39,11 +39,23 @@ def written(path: Path, *lines: Record | EndLine | SetLine) -> bytes:
     return path.read_bytes()
 
 
-def test_pandas_reads_it(tmp_path: Path) -> None:
+def go_on(path: Path, line: Record) -> None:
+    """Append a line to a file that is closed."""
+    writer, _ = RunWriter.reopen(path)
+    with writer:
+        writer.append(line)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.jsonl"
+
+
+def test_pandas_reads_it(path: Path) -> None:
     import pandas as pd
 
-    written(tmp_path / "run.jsonl", RECORD)
-    frame = pd.read_json(tmp_path / "run.jsonl", lines=True)
+    written(path, RECORD)
+    frame = pd.read_json(path, lines=True)
     assert frame.loc[1, "median_ms"] == 1.5
 
 
@@ -61,11 +73,9 @@ def test_cut_anywhere_after_the_manifest_the_complete_lines_are_read(
     assert stored.torn == (not data[:size].endswith(b"\n"))
 
 
-@pytest.mark.parametrize("read", [read_runs, read_ours])
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (b"not json", "is not a run of attnbench: its first line is not JSON"),
         (b"\xff\xfe{", "is not a run of attnbench: its first line is not JSON"),
         (b'{"kind":"manifest","format":1,"run_id":"\xff"}', "its first line is not JSON"),
         (b"\xef\xbb\xbf{}", "its first line is not JSON"),
@@ -75,33 +85,18 @@ def test_cut_anywhere_after_the_manifest_the_complete_lines_are_read(
         (b'{"kind":"manifest","format":true}', "its first line is not a manifest"),
         (b'{"kind":"manifest","format":1.0}', "its first line is not a manifest"),
         (b'{"kind":"manifest","format":0}', "is not a run of attnbench: there is no format 0"),
-        (b'{"kind":"manifest","format":99}', "has format 99; this attnbench reads up to 1: install a newer"),
         (b'{"kind":"manifest","format":1}', "its manifest is damaged (Object missing required field"),
     ],
 )
-def test_what_is_no_manifest_is_refused_alike(
-    tmp_path: Path, read: Callable[[Path], Any], line: bytes, says: str
-) -> None:
-    path = tmp_path / "a.jsonl"
+def test_what_is_no_manifest_is_refused(path: Path, line: bytes, says: str) -> None:
     path.write_bytes(line + b"\n")
     with pytest.raises(BadFile) as refused:
-        read(path)
+        read_runs(path)
     assert says in str(refused.value)
     assert str(path) in str(refused.value)
 
 
-def test_going_on_cuts_the_torn_line(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
-    data = written(path, RECORD)
-    path.write_bytes(data + b'{"kind":"rec')
-    writer, _ = RunWriter.reopen(path)
-    with writer:
-        writer.append(OTHER)
-    assert read_run(path).records == (RECORD, OTHER)
-
-
-def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
+def test_a_second_writer_is_refused(path: Path) -> None:
     with RunWriter.create(path, MANIFEST), pytest.raises(BadInput, match="being written by another run"):
         RunWriter.reopen(path)
 
@@ -136,8 +131,7 @@ IMPOSSIBLE = (
         *(((one_set(WHOLE, bad),), "a block without samples, or with impossible ones") for bad in IMPOSSIBLE),
     ],
 )
-def test_lines_that_do_not_belong_are_named(tmp_path: Path, lines: tuple[Any, ...], says: str) -> None:
-    path = tmp_path / "run.jsonl"
+def test_lines_that_do_not_belong_are_named(path: Path, lines: tuple[Any, ...], says: str) -> None:
     written(path, *lines)
     with pytest.raises(BadFile, match=rf"line {len(lines) + 1}: .*{says}"):
         read_run(path)
@@ -145,10 +139,9 @@ def test_lines_that_do_not_belong_are_named(tmp_path: Path, lines: tuple[Any, ..
 
 @pytest.mark.parametrize(("sides", "advice"), [({}, "--resume"), ({"base": {}, "head": {}}, "compare again")])
 def test_a_full_disk_is_a_sentence_and_loses_nothing_complete(
-    tmp_path: Path, sides: dict[str, dict[str, Any]], advice: str
+    path: Path, sides: dict[str, dict[str, Any]], advice: str
 ) -> None:
     """A limit on the size of files stands in for a full disk: the write fails in the same place."""
-    path = tmp_path / "run.jsonl"
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     with RunWriter.create(path, replace(MANIFEST, sides=sides)) as writer:
         writer.append(OTHER)
@@ -159,41 +152,26 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing_complete(
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert read_run(path).records == (OTHER,)
-    writer, _ = RunWriter.reopen(path)
-    with writer:
-        writer.append(RECORD)
+    go_on(path, RECORD)
     assert read_run(path).records == (OTHER, RECORD)
 
 
 # --- what another process does to the file ---------------------------------------------------------
 
 
-def replace_it(path: Path) -> None:
-    other = path.with_name("other")
-    written(other, OTHER)
-    other.replace(path)
-
-
-def write_over_it(path: Path) -> None:
-    path.write_text("mine")
-
-
-def append_to_it(path: Path) -> None:
-    with path.open("a") as file:
-        file.write("mine")
-
-
-def move_its_folder(path: Path) -> None:
-    path.parent.rename(path.parent.with_name("elsewhere"))
-
-
 @pytest.mark.parametrize(
     "change",
-    [replace_it, Path.unlink, write_over_it, append_to_it, move_its_folder],
-    ids=lambda f: f.__name__,
+    [
+        lambda path: Path(shutil.copy(path, path.with_name("other"))).replace(path),
+        Path.unlink,
+        lambda path: path.write_text("mine"),
+        lambda path: path.write_bytes(path.read_bytes() + b"mine"),
+        lambda path: path.parent.rename(path.parent.with_name("elsewhere")),
+    ],
+    ids=["replaced", "removed", "written over", "appended to", "moved with its folder"],
 )
 def test_a_run_whose_file_is_taken_away_goes_on_in_a_new_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], None]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], object]
 ) -> None:
     path = tmp_path / "runs" / "run.jsonl"
     with RunWriter.create(path, MANIFEST) as writer:
@@ -210,15 +188,14 @@ def test_a_run_whose_file_is_taken_away_goes_on_in_a_new_one(
     assert (path.read_bytes() if path.exists() else None) == theirs
 
 
-def test_a_resumed_run_whose_file_is_taken_away_loses_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
+def test_a_resumed_run_whose_file_is_taken_away_loses_nothing(path: Path) -> None:
     line = one_set(WHOLE)
     written(path, line, RECORD)
     writer, _ = RunWriter.reopen(path)
     with writer:
         path.unlink()
         writer.append(OTHER)
-    stored = read_run(tmp_path / "run-2.jsonl")
+    stored = read_run(path.with_name("run-2.jsonl"))
     assert (stored.sets, stored.records) == ((line,), (RECORD, OTHER))
 
 
@@ -227,10 +204,10 @@ def test_a_resumed_run_whose_file_is_taken_away_loses_nothing(tmp_path: Path) ->
 CHANGED = "changed since it was written, or a line before it is missing; measure again"
 
 
-def test_the_digest_of_a_line_follows_from_it_and_from_the_line_before(tmp_path: Path) -> None:
+def test_the_digest_of_a_line_follows_from_it_and_from_the_line_before(path: Path) -> None:
     """As docs/files.md says it."""
     before = ""
-    for line in written(tmp_path / "run.jsonl", RECORD, OTHER, END).decode().splitlines():
+    for line in written(path, RECORD, OTHER, END).decode().splitlines():
         digest = json.loads(line)["digest"]
         without = line.replace(f',"digest":"{digest}"', "")
         assert hashlib.sha256((before + without).encode()).hexdigest()[:16] == digest
@@ -250,9 +227,8 @@ def test_the_digest_of_a_line_follows_from_it_and_from_the_line_before(tmp_path:
     ids=["missing", "swapped", "changed", "manifest", "no digest", "no digest at first"],
 )
 def test_a_changed_or_missing_line_is_refused(
-    tmp_path: Path, change: Callable[[list[bytes]], list[bytes]], number: int
+    path: Path, change: Callable[[list[bytes]], list[bytes]], number: int
 ) -> None:
-    path = tmp_path / "run.jsonl"
     lines = written(path, RECORD, OTHER, END).splitlines(keepends=True)
     path.write_bytes(b"".join(change(lines)))
     with pytest.raises(BadFile, match=f"line {number}: {CHANGED}$"):
@@ -263,18 +239,14 @@ def undigested(data: bytes) -> bytes:
     return re.sub(rb',"digest":"\w{16}"}', b"}", data)
 
 
-def test_files_without_digests_are_read_and_continued_as_ever(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
+def test_files_without_digests_are_read_and_continued_as_ever(path: Path) -> None:
     path.write_bytes(undigested(written(path, RECORD)))
-    writer, _ = RunWriter.reopen(path)
-    with writer:
-        writer.append(OTHER)
+    go_on(path, OTHER)
     assert b"digest" not in path.read_bytes()
     assert read_run(path).records == (RECORD, OTHER)
 
 
-def test_lines_that_end_as_in_other_systems_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
+def test_lines_that_end_as_in_other_systems_are_read(path: Path) -> None:
     path.write_bytes(written(path, RECORD, END).replace(b"\n", b"\r\n"))
     assert read_run(path).records == (RECORD,)
 
@@ -284,8 +256,7 @@ def test_lines_that_end_as_in_other_systems_are_read(tmp_path: Path) -> None:
 LOST = replace(RECORD, status="interrupted", reason="the oracle's process ended", median_ms=None)
 
 
-def test_a_later_record_takes_the_place_of_an_interrupted_one(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
+def test_a_later_record_takes_the_place_of_an_interrupted_one(path: Path, tmp_path: Path) -> None:
     written(path, LOST, OTHER, LOST, RECORD)
     assert read_run(path).records == (RECORD, OTHER)
     written(tmp_path / "two.jsonl", RECORD, LOST)

@@ -4,17 +4,109 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from bench import ENOUGH_S, Bench, cpu_ns, open_bench, take
+from run_parts import LESS_CHECKED, PLAIN
 
 from attnbench.ipc import messages as m
+from attnbench.ipc import verifier_messages as rm
+from attnbench.plugins.registry import load_registry
 from attnbench.runner import handoff
+from attnbench.runner.check import give_draw
+from attnbench.runner.context import CaseContext, open_context, prepare_worker
+from attnbench.runner.machine import cpu_quota
 from attnbench.runner.pool import WorkerPool
-from attnbench.runner.processes import WorkerFailed, WorkerLink
-from attnbench.types.record import Block
+from attnbench.runner.processes import WorkerFailed, WorkerLink, threads_of
+from attnbench.types.record import Accuracy, Block, CandidatePlan
+
+TWO_THREADS = "attention/dot/B1-H4-Lq256-Lk256-D64/none/float32/cpu/forward/threads2"
+ENOUGH_S = 60.0
+MEMORY_BYTES = 2 * 1024**3
+RIGHT = Accuracy(0, 0, 0, 0, 1, 1, 1, 1, 1)
+
+
+def cpu_ns(pid: int) -> int:
+    """What a process has had of all cores, with all its threads, by the system."""
+    return time.clock_gettime_ns(~pid << 3 | 2)
+
+
+class Bench:
+    """Prepared workers of backends, and forks of them on the measured core."""
+
+    def __init__(self, pool: WorkerPool, context: CaseContext) -> None:
+        self._pool, self._context = pool, context
+        self._registry = load_registry()
+        self._prepared: dict[str, WorkerLink] = {}
+
+    @contextmanager
+    def children(self, *names: str) -> Iterator[dict[str, WorkerLink]]:
+        """A fork of each prepared worker, with inputs; ended afterwards, with every descriptor closed."""
+        for name in names:
+            self.prepared_worker(name)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        links = {name: self._child(name) for name in names}
+        try:
+            yield links
+        finally:
+            for link in links.values():
+                link.kill()
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+    def _child(self, name: str) -> WorkerLink:
+        timed = self.prepared_worker(name).fork(timed=True, cpus=self._pool.measured_cpus(1))
+        give_draw(timed, self._context.draws[0], fresh=True)
+        timed.put_first()
+        return timed
+
+    def kept(self, *names: str) -> dict[str, WorkerLink]:
+        """The prepared workers themselves with inputs, for backends that cannot be forked."""
+        links = {name: self.prepared_worker(name) for name in names}
+        for link in links.values():
+            give_draw(link, self._context.draws[0], fresh=True)
+            link.pin(self._pool.measured_cpus(self._context.threads))
+            link.put_first()
+        return links
+
+    def prepared_worker(self, name: str) -> WorkerLink:
+        """The prepared worker of a backend, made once."""
+        if name not in self._prepared:
+            entry = self._registry.backends[name]
+            self._prepared[name], _ = prepare_worker(self._pool, self._context, entry)
+        return self._prepared[name]
+
+    def close(self) -> None:
+        for prepared_worker in self._prepared.values():
+            prepared_worker.kill()
+
+
+@contextmanager
+def open_bench(pool: WorkerPool, case: str = PLAIN, threads: int = 1) -> Iterator[Bench]:
+    """On a small case."""
+    pool.start_servers(threads)
+    source = load_registry().rules["dot"].source
+    opening = rm.OpenCase(
+        case, source, timed_entropy=1, timed_draws=2, oracle_flops=4e9, without=LESS_CHECKED
+    )
+    with ExitStack() as stack:
+        verifier = stack.enter_context(pool.lent_verifier())
+        context = stack.enter_context(open_context(verifier, opening, threads, MEMORY_BYTES))
+        bench = Bench(pool, context)
+        stack.callback(bench.close)
+        yield bench
+
+
+def take(
+    order: Sequence[str], links: dict[str, WorkerLink], *, number: int = 0, patience_s: float = ENOUGH_S
+) -> handoff.Segment:
+    """Take a segment in this order, with one call in a slot."""
+    turns = Counter(order)
+    plans = {name: CandidatePlan(1, turns[name], 0, 1, RIGHT, 0.0, 0.0, [0.1], fresh=True) for name in links}
+    return handoff.take_segment(number, order, links, plans, patience_s)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -58,6 +150,20 @@ def test_a_worker_that_waits_for_its_slot_uses_no_core(bench: Bench) -> None:
     assert used["every_work_for_long"] > 1_500_000_000
     # A message, two calls of microseconds and an answer: far less than a hundredth of the time it waited.
     assert used["honest1"] < used["every_work_for_long"] / 30
+
+
+@pytest.mark.skipif(cpu_quota() < 2, reason="needs two cores")
+def test_no_thread_of_a_library_goes_on_spinning(pool: WorkerPool) -> None:
+    """Left alone, those of torch do for 8 ms and those of numpy's BLAS for 100."""
+    with open_bench(pool, TWO_THREADS, threads=2) as bench:
+        links = bench.kept("eager", "numpy", "every_work_for_long")
+        working = {"every_work_for_long": links.pop("every_work_for_long")}
+        for name, link in links.items():
+            assert take([name] * 5, {name: link}).failed == {}
+            assert len(threads_of(link.pid)) >= 2, "several have worked"
+            before = cpu_ns(link.pid)
+            assert take([*working], working).failed == {}
+            assert cpu_ns(link.pid) - before < 2_000_000, name
 
 
 def test_a_worker_that_hangs_in_its_third_slot_fails_alone(

@@ -73,7 +73,6 @@ def test_every_thread_of_a_worker_is_pinned_and_put_first(prepared_worker: Worke
     core, before = allowed_cpus()[-1], autogroup()
     process = subprocess.Popen([sys.executable, "-c", TWO_THREADS], stdin=-1, stdout=-1)
     with process as two_threads:
-        assert two_threads.stdout is not None
         assert two_threads.stdout.readline() == b"both run\n"
         ours, theirs = socket_pair()
         ours.close(), theirs.close()
@@ -90,10 +89,6 @@ def test_every_thread_of_a_worker_is_pinned_and_put_first(prepared_worker: Worke
         two_threads.kill()
 
 
-def kill_it(link: WorkerLink) -> None:
-    link.kill()
-
-
 def fork_from_it(link: WorkerLink) -> None:
     os.kill(link.pid, signal.SIGKILL)
     with pytest.raises(WorkerFailed, match="died of SIGKILL during Fork"):
@@ -105,7 +100,7 @@ def hang_it(link: WorkerLink) -> None:
     failure_of(link, 0.05)
 
 
-@pytest.mark.parametrize("end", [kill_it, fork_from_it, hang_it])
+@pytest.mark.parametrize("end", [WorkerLink.kill, fork_from_it, hang_it])
 def test_no_descriptor_is_left_open(pool: WorkerPool, end: Callable[[WorkerLink], None]) -> None:
     def descriptors() -> set[Path]:
         return set(Path("/proc/self/fd").iterdir())

@@ -1,8 +1,8 @@
-"""A CUDA device that isn't there: streams, events, graphs, a cache and a clock, over a time that work passes.
+"""A CUDA device that isn't there: streams, events, graphs and a clock, over a time that work passes.
 
 The rules are those of the CUDA programming guide. Work in one stream runs in order. Streams run beside each
 other unless one waits for the other. An event is a moment of its stream. A capture takes the work of its own
-stream and of streams that wait for it, which it must wait for in turn. Other streams work on meanwhile.
+stream and of streams that wait for it. Other streams work on meanwhile.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ class FakeStream:
         graph = self._cuda.capturing
         if graph is not None and other in graph.ends_ns:
             graph.ends_ns[self] = max(graph.ends_ns.get(self, 0), graph.ends_ns[other])
-            if self is graph.origin:
-                graph.unjoined.discard(other)
             return
         self.done_ns = max(self.done_ns, other.done_ns)
 
@@ -58,8 +56,6 @@ class FakeEvent:
         self._cuda.host_ns = max(self._cuda.host_ns, self.at_ns)
 
     def elapsed_time(self, end: FakeEvent) -> float:
-        assert self.at_ns is not None
-        assert end.at_ns is not None
         assert end.at_ns <= self._cuda.host_ns, "asked before it has happened"
         grain = self._cuda.event_grain_ns
         return (end.at_ns // grain - self.at_ns // grain) * grain / 1e6
@@ -67,26 +63,22 @@ class FakeEvent:
 
 @dataclass
 class FakeGraph:
-    """Captured work. ends_ns: of each stream in it, from its beginning; unjoined: those to be waited for."""
+    """Captured work. ends_ns: of each stream in it, from its beginning."""
 
     cuda: FakeCuda
     kernels: list[int] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     ends_ns: dict[FakeStream, int] = field(default_factory=dict)
-    unjoined: set[FakeStream] = field(default_factory=set)
     origin: FakeStream | None = None
     replays: int = 0
 
     def add(self, stream: FakeStream, ns: int, effect: Effect | None) -> None:
         self.kernels.append(ns)
         self.ends_ns[stream] += ns
-        if stream is not self.origin:
-            self.unjoined.add(stream)
         if effect is not None:
             self.effects.append(effect)
 
     def replay(self) -> None:
-        assert self.origin is not None
         upload_ns = 0 if self.replays else self.cuda.upload_ns
         self.replays += 1
         self.cuda.happened.append("replay")
@@ -106,8 +98,7 @@ class FakeCuda:
     clock_khz: as its properties say, 0 where they say nothing. clock_mhz: as it runs now; None where it can't
     be told. slows: whether work takes longer at a lower clock. can_spin: whether it has ``_sleep``.
     event_grain_ns: the resolution of events. happened: what was asked for, in order. worked: when kernels and
-    graphs of a call began and ended. hit_bytes: of each kernel that reads something, how much was in the
-    cache, and whether the cache had been overwritten just before.
+    graphs of a call began and ended. written: the bytes of each write over a buffer.
     """
 
     launch_ns: int = 10_000
@@ -127,13 +118,10 @@ class FakeCuda:
     graphs: list[FakeGraph] = field(default_factory=list)
     worked: list[tuple[int, int]] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
-    cache: dict[str, int] = field(default_factory=dict)
-    hit_bytes: list[tuple[int, bool]] = field(default_factory=list)
     capturing: FakeGraph | None = None
 
     def __post_init__(self) -> None:
         self.current = self.default = self.Stream()
-        self.overwritten = False
         if self.can_spin:
             self._sleep = self._spin
 
@@ -142,17 +130,10 @@ class FakeCuda:
     def now_ns(self) -> int:
         return self.host_ns
 
-    def kernel(
-        self,
-        ns: int,
-        stream: FakeStream | None = None,
-        *,
-        effect: Effect | None = None,
-        reads: dict[str, int] | None = None,
-    ) -> None:
+    def kernel(self, ns: int, stream: FakeStream | None = None, *, effect: Effect | None = None) -> None:
         """Launch a kernel that takes so long, in the current stream unless another is said.
 
-        effect: what it does to memory. reads: the bytes of each thing that it reads.
+        effect: what it does to memory.
         """
         stream = stream or self.current
         if self.capturing is not None and stream in self.capturing.ends_ns:
@@ -161,10 +142,6 @@ class FakeCuda:
         self.happened.append("kernel")
         self.launched()
         self.worked.append(stream.push(self._at_clock(ns)))
-        if reads:
-            hits = sum(self._touch(name, count) for name, count in reads.items())
-            self.hit_bytes.append((hits, self.overwritten))
-        self.overwritten = False
         if effect is not None:
             effect()
 
@@ -176,8 +153,6 @@ class FakeCuda:
             self.written.append(count)
             self.host_ns += MARK_NS
             self.current.push(count // 4)
-            self._touch("buffer", count)
-            self.overwritten = True
 
         return write
 
@@ -224,8 +199,6 @@ class FakeCuda:
             yield
         finally:
             self.capturing = None
-        if graph.unjoined:
-            raise RuntimeError("capture was not ended: it has unjoined work")
         self.current = before
 
     def synchronize(self) -> None:
@@ -258,14 +231,3 @@ class FakeCuda:
 
     def _at_clock(self, ns: int) -> int:
         return ns * self.clock_khz // (1000 * self.clock_mhz) if self.slows and self.clock_mhz else ns
-
-    def _touch(self, name: str, count: int) -> int:
-        """Read or write a thing; return how much of it was there. What was used longest ago goes first."""
-        hit = min(self.cache.pop(name, 0), count)
-        self.cache[name] = min(count, self.l2_bytes)
-        excess = sum(self.cache.values()) - self.l2_bytes
-        for oldest in list(self.cache):
-            gone = min(self.cache[oldest], max(0, excess))
-            self.cache[oldest] -= gone
-            excess -= gone
-        return hit

@@ -1,14 +1,15 @@
-"""Pinned thresholds, seen by the page faults of a process that frees and asks again."""
+"""Pinned thresholds, by the page faults of a process that frees and asks again; and the size of the cache."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+from attnbench.timing.allocator import UNKNOWN_CACHE_BYTES, last_level_cache_bytes
 
 FAULTS = """
 import ctypes, resource, sys
@@ -47,17 +48,32 @@ def faults(how: str, mib: int) -> int:
     return int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
 
 
-@glibc
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 def test_a_pinned_process_keeps_the_pages_that_it_frees() -> None:
     assert faults("pinned", 8) <= 16
     assert faults("free", 8) >= 2048
+    assert faults("pinned", 33) >= 4 * 33 * 256, "arrays over 32 MiB are mapped anew all the same"
+    assert faults("reserved", 8) <= 16, "what is reserved is there at the first use"
 
 
-@glibc
-def test_arrays_over_32_mib_are_mapped_anew_all_the_same() -> None:
-    assert faults("pinned", 33) >= 4 * 33 * 256
+def caches(folder: Path, *sizes: str) -> Path:
+    for number, size in enumerate(sizes):
+        (folder / f"index{number}").mkdir()
+        (folder / f"index{number}" / "size").write_text(size)
+    return folder
 
 
-@glibc
-def test_what_is_reserved_is_there_at_the_first_use() -> None:
-    assert faults("reserved", 8) <= 16
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        (("32K\n", "32K\n", "512K\n", "32768K\n"), 32 * 1024**2),
+        (("48K\n", "2M\n"), 2 * 1024**2),
+        (("1G\n",), 1024**3),
+        (("65536\n",), 65536),
+        (("rubbish\n", "\n", "K\n", "64K\n"), 64 * 1024),
+        (("rubbish\n",), UNKNOWN_CACHE_BYTES),
+        ((), UNKNOWN_CACHE_BYTES),
+    ],
+)
+def test_the_largest_cache_counts(tmp_path: Path, sizes: tuple[str, ...], expected: int) -> None:
+    assert last_level_cache_bytes("cpu", caches(tmp_path, *sizes)) == expected

@@ -1,4 +1,4 @@
-"""Peak extra memory, against allocations whose size is known, in a process of their own."""
+"""Peak extra memory: of known allocations, of a real device, and of an allocator that counts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 import subprocess
 import sys
 import time
+from itertools import accumulate
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from attnbench.timing.memory import growth_per_call
+from attnbench.timing.memory import cuda_peak_extra_bytes, growth_per_call, peak_extra_bytes
 
 PROGRAM = """
 import json
@@ -109,3 +113,71 @@ def test_a_cache_that_fills_slowly_and_then_answers_at_once_does_not_grow(full: 
             cache.append(1024 * 1024)
 
     assert growth_per_call(call, lambda: sum(cache)) == 0
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_call_that_fails_is_no_system_that_can_not_tell(failing: int) -> None:
+    made: list[int] = []
+
+    def call() -> None:
+        made.append(1)
+        if len(made) == failing:
+            raise OSError("the backend's own file is gone")
+
+    with pytest.raises(OSError, match="the backend's own"):
+        peak_extra_bytes(call)
+
+
+# --- memory of a device ---------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_known_allocation_on_a_real_device() -> None:
+    def call() -> torch.Tensor:
+        large = torch.empty(64 * 2**20, dtype=torch.uint8, device="cuda")
+        return large[:1024].clone()
+
+    assert 64 * 2**20 <= cuda_peak_extra_bytes(call) < 65 * 2**20
+
+
+class Allocator:
+    """Stands for ``torch.cuda``. Work that was launched takes its memory when the host waits for it."""
+
+    def __init__(self, held: int, peak: int) -> None:
+        self.held, self.peak = held, max(held, peak)
+        self.launched: list[int] = []
+
+    def synchronize(self) -> None:
+        for change in self.launched:
+            self.held += change
+            self.peak = max(self.peak, self.held)
+        self.launched.clear()
+
+    def reset_peak_memory_stats(self) -> None:
+        self.peak = self.held
+
+    def memory_allocated(self) -> int:
+        return self.held
+
+    def max_memory_allocated(self) -> int:
+        return self.peak
+
+
+@given(
+    st.integers(0, 2**30), st.integers(0, 2**30), st.lists(st.integers(0, 2**20), max_size=6),
+    st.integers(0, 2**20), st.integers(0, 2**20),
+)  # fmt: skip
+def test_the_peak_is_that_of_a_call_after_the_first(
+    held: int, before: int, taken: list[int], output: int, kept: int
+) -> None:
+    """Memory that was held, an earlier peak, and what the first call keeps do not count.
+
+    A call takes these amounts one after the other, gives all back, and returns an output.
+    """
+    cuda, first = Allocator(held, before), [kept]
+
+    def call() -> None:
+        cuda.launched += [*(first.pop() for _ in list(first)), *taken, -sum(taken), output]
+
+    assert cuda_peak_extra_bytes(call, cuda) == max(output, *accumulate(taken, initial=0))

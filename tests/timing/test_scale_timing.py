@@ -18,20 +18,15 @@ MIB = 1024**2
 
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> Iterator[None]:
-    caches = (
-        scale_module._fastest_products,
-        scale_module._factors,
-        scale_module._copied,
-        scale_module._convolved,
-    )
-    for each in caches:
-        each.cache_clear()
+    names = ("_fastest_products", "_factors", "_copied", "_convolved")
+    for name in names:
+        getattr(scale_module, name).cache_clear()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    for each in caches:
-        each.cache_clear()
+    for name in names:
+        getattr(scale_module, name).cache_clear()
 
 
 class Timer:
@@ -56,13 +51,9 @@ class Timer:
         return Sample(calls, round(each_ns * calls), 0, 0, 0), None
 
 
-def with_timer(monkeypatch: pytest.MonkeyPatch, **rates: float) -> Timer:
-    """Rates by ``dtype_side``, in operations a nanosecond; 100 for all others."""
-    known = {}
-    for name, rate in rates.items():
-        word, side = name.split("_")
-        known[getattr(torch, word), int(side)] = rate
-    timer = Timer(known)
+def with_timer(monkeypatch: pytest.MonkeyPatch, rates: dict[tuple[torch.dtype, int], float]) -> Timer:
+    """Rates by dtype and side, in operations a nanosecond; 100 for all others."""
+    timer = Timer(rates)
     monkeypatch.setattr(scale_module, "timer_for", lambda device: timer)
     return timer
 
@@ -96,7 +87,7 @@ def test_a_copy_is_as_large_as_the_working_set_within_reason(
 
 
 def test_the_two_fastest_sizes_are_kept_and_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    timer = with_timer(monkeypatch, float32_192=300.0, float32_320=200.0)
+    timer = with_timer(monkeypatch, {(torch.float32, 192): 300.0, (torch.float32, 320): 200.0})
     assert list(measure_scale("float32", "cpu", MIB).gemm_ns) == [192, 320]
     tried = {side for _, side in timer.calls}
     assert tried >= {128, 192, 256, 320}
@@ -109,7 +100,7 @@ def test_the_two_fastest_sizes_are_kept_and_found_once(monkeypatch: pytest.Monke
 def test_sixteen_bits_are_multiplied_wide_where_that_is_faster(
     monkeypatch: pytest.MonkeyPatch, rate: float, used: torch.dtype
 ) -> None:
-    timer = with_timer(monkeypatch, **{f"bfloat16_{side}": rate for side in SIDES})
+    timer = with_timer(monkeypatch, {(torch.bfloat16, side): rate for side in SIDES})
     measure_scale("bfloat16", "cpu", MIB)
     timer.calls.clear()
     measure_scale("bfloat16", "cpu", MIB)
@@ -142,7 +133,7 @@ def test_convolutions_are_measured_where_they_do_more_than_products(
     monkeypatch: pytest.MonkeyPatch, ns: float, measured: bool
 ) -> None:
     """The fake's products do 2 · 100 operations a nanosecond; 161 million in 0.4 ms are 401."""
-    timer = with_timer(monkeypatch)
+    timer = with_timer(monkeypatch, {})
     timer.convolution_ns = ns
     scale = measure_scale("float32", "cpu", MIB)
     assert bool(scale.convolution_ns) == measured

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,11 +38,7 @@ class Asked:
     case: str
     made: list[WorkerLink] = field(default_factory=list)
 
-    def prepare(self, *args: Any, **options: Any) -> int:
-        """Prepare; the ns it took."""
-        return self.prepared(*args, **options).ns
-
-    def prepared(
+    def prepare(
         self, backend: str, source: Source | None = OUTSPOKEN, limit: int | None = None
     ) -> m.Prepared:
         """Prepare with the case's own parameters; the answer."""
@@ -81,10 +76,6 @@ class Asked:
         finally:
             if fd >= 0:
                 os.close(fd)
-
-    def last(self) -> Stored:
-        """Take the output of the last timed call."""
-        return self.kept()[-1][1]
 
     def block(self, calls: int, samples: int, warm_calls: int = 0) -> Any:
         """Take every third slot of a segment; the worker hands over to itself. Return their block."""
@@ -129,13 +120,6 @@ def handoff(value: int = 0) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def ends(pid_fd: int) -> bool:
-    """Return whether the process of a pidfd ends."""
-    poll = select.poll()
-    poll.register(pid_fd, select.POLLIN)
-    return bool(poll.poll(ENOUGH_S * 1000))
 
 
 def stretch(worker: Asked, draw: int, calls: int, samples: int, warm_calls: int = 0) -> m.SlotsTaken:

@@ -9,15 +9,13 @@ import pytest
 from asked import BUILT_IN_BACKENDS, Asked, New
 
 from attnbench.runner.processes import WorkerFailed
-from attnbench.types.extensions import Source
 
 SMALL = "attention/dot/B2-H2-L8-D4/none/float32"
-MEDDLING = Source("meddling", "meddling_plugin", "meddling", "1.0")
 
 
 def ready(prepared_worker: New, name: str, case: str = SMALL) -> Asked:
     worker = prepared_worker(case)
-    worker.prepare(name, MEDDLING)
+    worker.prepare(name)
     worker.give(0, guarded=True)
     return worker
 
@@ -84,7 +82,7 @@ def test_only_the_first_call_may_start_threads(prepared_worker: New, name: str, 
     assert refusal(worker).startswith(words)
     if name != "gives_the_same_place":
         fork = prepared_worker(SMALL)
-        fork.prepare(name, MEDDLING)
+        fork.prepare(name)
         fork = fork.fork()
         fork.give(1, guarded=True)
         fork.output()
@@ -164,19 +162,19 @@ def test_memory_outside_of_inputs_and_outputs_holds_nan(prepared_worker: New, na
 @pytest.mark.parametrize("name", ["more_threads", "other_dtype", "a_device", "sets_a_variable"])
 def test_preparation_notes_and_restores_switches(prepared_worker: New, name: str) -> None:
     worker = prepared_worker(SMALL)
-    notes = worker.prepared(f"prepares_{name}", MEDDLING).notes
+    notes = worker.prepare(f"prepares_{name}").notes
     assert len(notes) >= 1
     assert all(note.startswith("preparation ") for note in notes)
     assert any(note.endswith("; put back") for note in notes)
     worker.give(0, guarded=True)
     assert worker.output().shape == (2, 2, 8, 4)
-    assert worker.prepared("honest", MEDDLING).notes == (), "nothing of it is left"
+    assert worker.prepare("honest").notes == (), "nothing of it is left"
 
 
 def test_preparation_may_choose_the_kernels_of_sdpa(prepared_worker: New) -> None:
     worker = prepared_worker(SMALL)
-    assert worker.prepared("prepares_no_flash", MEDDLING).notes == ()
-    assert prepared_worker(SMALL).prepared("sdpa_math", BUILT_IN_BACKENDS).notes == ()
+    assert worker.prepare("prepares_no_flash").notes == ()
+    assert prepared_worker(SMALL).prepare("sdpa_math", BUILT_IN_BACKENDS).notes == ()
 
 
 @pytest.mark.parametrize("name", ["more_threads", "draws_from_torch"])

@@ -1,15 +1,24 @@
-"""Answers and refusals of a worker."""
+"""Answers and refusals of a worker, and timed calls: slots, refreshed inputs, and the log of outputs."""
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+
 import numpy as np
 import pytest
-from asked import BUILT_IN_BACKENDS, OUTSPOKEN, Asked, New, attend
+from asked import BUILT_IN_BACKENDS, ENOUGH_S, OUTSPOKEN, Asked, New, attend, stretch
 
+from attnbench.cases.work import pool_copies
+from attnbench.ipc import messages as m
 from attnbench.runner.processes import WorkerFailed
+from attnbench.timing.allocator import last_level_cache_bytes
+from attnbench.timing.warmup import Limits
 from attnbench.types.extensions import Source
+from attnbench.worker.failures import classify
 
 SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
+ROTATING = "attention/dot/B2-H8-L64-D64/none/float32/cpu/forward/rotating"
 SQUARE = "attention/dot/B2-H2-L3-D4/none"
 SPECIAL = {
     "float64": [0x7FEFFFFFFFFFFFFF, 0xFFF0000000000000, 0x8000000000000000, 1],
@@ -79,12 +88,6 @@ def test_the_last_output_is_that_of_the_last_timed_call(prepared_worker: New) ->
     assert set(worker.output().ravel()) == {made + 2}
 
 
-def refused(worker: Asked, *args: object, **options: object) -> tuple[str, str]:
-    with pytest.raises(WorkerFailed) as failure:
-        worker.prepare(*args, **options)  # type: ignore[arg-type]
-    return failure.value.status, failure.value.reason
-
-
 @pytest.mark.parametrize(
     ("backend", "source", "status", "reason"),
     [
@@ -99,7 +102,9 @@ def test_backends_that_can_not_be_prepared(
     prepared_worker: New, backend: str, source: Source, status: str, reason: str
 ) -> None:
     worker = prepared_worker(SMALL)
-    assert refused(worker, backend, source) == (status, reason)
+    with pytest.raises(WorkerFailed) as failure:
+        worker.prepare(backend, source)
+    assert (failure.value.status, failure.value.reason) == (status, reason)
     worker.prepare("counts_calls")
     worker.give()
     assert worker.output().shape == (2, 2, 3, 4)
@@ -142,3 +147,90 @@ def test_inputs_are_refreshed_in_place_until_they_come_in_another_way(
         worker.give(draw, guarded=guarded, delivery=delivery)
         counts.append(int(worker.output().flat[0]))
     assert counts == [1, 1, 2, 2]
+
+
+class Unreadable(Exception):  # noqa: N818
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "reason"),
+    [
+        (Unreadable(), "error", "the call raised Unreadable: (its message can't be read)"),
+        (SystemExit("\x1b[31m\nred"), "crashed", r"the call called exit('\\x1b[31m red')"),
+        (MemoryError(), "out_of_memory", "the call ran out of memory: MemoryError"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "out_of_memory", None),
+        (OSError(12, "Cannot allocate memory"), "out_of_memory", None),
+    ],
+)
+def test_a_failure_is_a_status_and_one_line(failure: BaseException, status: str, reason: str | None) -> None:
+    got = classify(failure, "the call")
+    assert got[0] == status
+    if reason is None:
+        assert got[1].startswith(f"the call ran out of memory: {type(failure).__name__}: ")
+    else:
+        assert got[1] == reason
+
+
+# --- timed calls ------------------------------------------------------------------------------------
+
+
+def test_outputs_of_samples_count_where_their_bits_repeat(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL, "eager", BUILT_IN_BACKENDS)
+    for _ in range(4):
+        worker.give(0)
+        stretch(worker, 1, calls=1, samples=4)
+        log, fd = worker.link.ask(m.TimedOutputs(), m.Kept, ENOUGH_S)
+        os.close(fd)
+        assert len(log.outputs) + log.repeated == 4
+        assert log.repeated >= 1
+
+
+def test_outputs_with_other_bits_are_kept_for_the_verifier(prepared_worker: New) -> None:
+    """Each call of this backend gives another number."""
+    worker = prepared_worker(SMALL, "counts_calls")
+    for _ in range(4):
+        stretch(worker, 1, calls=1, samples=4)
+        numbers = [float(output.flat[0]) for _, output in worker.kept()]
+        assert len(set(numbers)) == len(numbers) == 4
+
+
+def test_inputs_may_be_refreshed_before_any_call_of_any_slot(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL, "eager", BUILT_IN_BACKENDS)
+    seen: Counter[tuple[int, int]] = Counter()
+    for _ in range(120):
+        worker.give(0)
+        stretch(worker, 1, calls=2, samples=2)
+        first = next(each for each, _ in worker.kept() if each.refreshed)
+        seen[first.slot, first.call] += 1
+    assert len(seen) == 4
+    # Each is as likely: of 120 fewer than 10 of one kind come once in a million times.
+    assert min(seen.values()) >= 10
+
+
+def told(worker: Asked) -> int:
+    """Return the number that the output of the last timed call is full of."""
+    (count,) = set(worker.kept()[-1][1].ravel())
+    return int(count)
+
+
+def test_every_timed_call_finds_its_inputs_elsewhere_and_samples_go_on(prepared_worker: New) -> None:
+    worker = prepared_worker(ROTATING, "counts_places")
+    copies = pool_copies([2 * 8 * 64 * 64 * 4] * 3, last_level_cache_bytes("cpu"))
+    assert copies > 50
+    worker.block(calls=3, samples=4, warm_calls=2)
+    assert told(worker) == 20
+    worker.block(calls=30, samples=1)
+    assert told(worker) == 50
+    worker.block(calls=copies, samples=2)
+    assert told(worker) == copies, "all others, then the first again"
+
+
+def test_a_fork_makes_a_pool_of_its_own_inputs(prepared_worker: New) -> None:
+    worker = prepared_worker(ROTATING, "eager", BUILT_IN_BACKENDS)
+    worker.link.ask(m.WarmUp(Limits(2, 1.0)), m.Warmed, ENOUGH_S)
+    timed = worker.fork()
+    arrays = timed.give(1)
+    timed.block(calls=3, samples=1)
+    np.testing.assert_allclose(timed.kept()[-1][1], attend(*arrays), rtol=1e-4, atol=1e-5)

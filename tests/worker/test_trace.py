@@ -8,21 +8,14 @@ from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, New
 
 from attnbench.ipc import messages as m
 from attnbench.runner.processes import WorkerFailed
-from attnbench.types.extensions import Source
-from attnbench.worker.trace import (
-    NOTHING,
-    kernel_name,
-    what_ran,
-)
+from attnbench.worker.trace import NOTHING, kernel_name, what_ran
 
 CAUSAL = "attention/scaled_dot/B2-H2-L16-D8/causal/float32"
 LAYER = "multihead/scaled_dot/B1-H2-L16-D8-E16-bias/none/float32"
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"
 
 
-def ran_in(worker: Asked, backend: str, source: Source = BUILT_IN_BACKENDS) -> tuple[str, ...]:
-    worker.prepare(backend, source)
-    worker.give()
+def ran_in(worker: Asked) -> tuple[str, ...]:
     traced, _ = worker.link.ask(m.TraceCall(), m.Traced, ENOUGH_S)
     assert traced.problem == ""
     return traced.ran
@@ -42,17 +35,18 @@ def ran_in(worker: Asked, backend: str, source: Source = BUILT_IN_BACKENDS) -> t
 def test_the_operations_of_a_call(
     prepared_worker: New, backend: str, case: str, ran: tuple[str, ...]
 ) -> None:
-    assert ran_in(prepared_worker(case), backend) == ran
+    assert ran_in(prepared_worker(case, backend, BUILT_IN_BACKENDS)) == ran
 
 
 def test_an_operation_stands_before_those_that_it_calls(prepared_worker: New) -> None:
-    ran = ran_in(prepared_worker(CAUSAL), "sdpa_math")
+    ran = ran_in(prepared_worker(CAUSAL, "sdpa_math", BUILT_IN_BACKENDS))
     assert ran[0] == "_scaled_dot_product_attention_math"
     assert {"bmm x2", "_softmax"} <= set(ran)
     assert not {"matmul", "transpose", "expand", "empty", "scaled_dot_product_attention"} & {
         text.partition(" ")[0] for text in ran
     }
-    assert ran_in(prepared_worker(LAYER), "nn_multihead_attention")[0] == "_native_multi_head_attention"
+    layer = prepared_worker(LAYER, "nn_multihead_attention", BUILT_IN_BACKENDS)
+    assert ran_in(layer)[0] == "_native_multi_head_attention"
 
 
 def test_a_call_that_raises_while_traced_leaves_no_recorder_on(prepared_worker: New) -> None:
@@ -84,7 +78,8 @@ def test_a_backward_pass_is_seen() -> None:
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_device_kernels_have_names(prepared_worker: New) -> None:
-    ran = ran_in(prepared_worker("attention/scaled_dot/B2-H2-L128-D64/causal/bfloat16/cuda"), "sdpa_flash")
+    case = "attention/scaled_dot/B2-H2-L128-D64/causal/bfloat16/cuda"
+    ran = ran_in(prepared_worker(case, "sdpa_flash", BUILT_IN_BACKENDS))
     assert "_scaled_dot_product_flash_attention" in ran
     assert any(text.startswith("cuda:") and "flash" in text for text in ran), ran
 
@@ -102,9 +97,7 @@ def test_on_a_device_kernels_have_names(prepared_worker: New) -> None:
             "softmax_warp_forward",
         ),
         ("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn"),
-        ("triton_per_fused__softmax_0", "triton_per_fused__softmax_0"),
         ("Memcpy DtoD (Device -> Device)", "Memcpy DtoD"),
-        ("Memset (Device)", "Memset"),
         ("", ""),
     ],
 )

@@ -12,13 +12,7 @@ from asked import BUILT_IN_RULES, RULES, Stored
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL
-from attnbench.inputs.symmetries import (
-    apply,
-    apply_to_upstream,
-    draw_transform,
-    invert_gradient,
-    settled,
-)
+from attnbench.inputs.symmetries import apply, apply_to_upstream, draw_transform, invert_gradient, settled
 from attnbench.ipc import messages as m
 from attnbench.ipc.names import HELD, PLAIN, UPSTREAM, parameter_names
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
@@ -40,7 +34,6 @@ LAYERS = (
     "multihead/scaled_dot/B3-H2-L5-D4-E6/causal/float64/cpu/both",
     "multihead/general/B3-H2-Lq4-Lk5-D4-E6/none/float64/cpu/both",
 )
-NAMES = ("out", "q", "k", "v")
 
 
 def open_here(case: str, flops: float = 1e9) -> CaseVerifier:
@@ -58,7 +51,6 @@ class PlainHere:
         """Its answer to a draw, by parts, in the dtype of the case."""
         with torch.inference_mode(False), torch.enable_grad():
             ready = self.held.with_inputs(self.opened.arrays(index, change), fresh=True)
-            assert ready.inputs is not None
             parts = stored_answer(ready, ready.call(*ready.inputs))
         return {name: np.array(part) for name, part in parts.items()}
 
@@ -75,8 +67,9 @@ class PlainHere:
             assert self.opened.score(who, index, self.answer(index)) == ""
 
 
-def plain_of(opened: CaseVerifier) -> PlainHere:
+def plain_of(case: str, flops: float = 1e9) -> PlainHere:
     """It, with the parameters of the case."""
+    opened = open_here(case, flops)
     request = m.Prepare(case_id(opened.case), "", None, BUILT_IN_RULES, (), None)
     parameters = parameter_names(opened.parameters.rule, opened.parameters.projections)
     with torch.inference_mode(False), torch.enable_grad():
@@ -84,12 +77,16 @@ def plain_of(opened: CaseVerifier) -> PlainHere:
     return PlainHere(opened, held)
 
 
+def scored(case: str, flops: float = 1e9) -> PlainHere:
+    made = plain_of(case, flops)
+    made.score()
+    return made
+
+
 @pytest.fixture(scope="module")
 def plain() -> PlainHere:
     """A verifier of a case with draws of every family, its check scored."""
-    made = plain_of(open_here(CASE))
-    made.score()
-    return made
+    return scored(CASE)
 
 
 def test_draws_of_the_check_are_fixed_and_those_of_timed_calls_secret() -> None:
@@ -130,9 +127,7 @@ def test_a_near_duplicate_follows_its_original() -> None:
 
 @pytest.mark.parametrize("family", ALL)
 def test_one_wrong_element_fails_its_family(plain: PlainHere, family: str) -> None:
-    if family in ELSEWHERE:
-        plain = plain_of(open_here(PADDED))
-        plain.score()
+    plain = scored(PADDED) if family in ELSEWHERE else plain
     plain.score("mine")
     assert plain.opened.judge("mine").problem == ""
     assert plain.opened.judge("mine").failed == ()
@@ -172,16 +167,12 @@ def test_one_wrong_element_fails_its_family(plain: PlainHere, family: str) -> No
     ],
 )
 def test_a_trivial_answer_that_passes_is_found(case: str, canary: str) -> None:
-    made = plain_of(open_here(case))
-    made.score()
-    assert passing_trivial_answer(made.opened) == canary
+    assert passing_trivial_answer(scored(case).opened) == canary
 
 
 @pytest.mark.parametrize("family", DELIVERIES)
 def test_a_verdict_needs_all_draws_but_deliveries_left_out(plain: PlainHere, family: str) -> None:
-    if family in ELSEWHERE:
-        plain = plain_of(open_here(PADDED))
-        plain.score()
+    plain = scored(PADDED) if family in ELSEWHERE else plain
     draws = [at for at, each in enumerate(plain.opened.families) if each != family]
     for at in draws:
         plain.opened.score(f"not {family}", at, plain.answer(at))
@@ -196,8 +187,7 @@ def test_a_verdict_needs_all_draws_but_deliveries_left_out(plain: PlainHere, fam
 
 def test_where_the_oracle_costs_too_much_rows_are_compared() -> None:
     """The edges of blocks are always compared; of all others ten, so that 240 may be wrong unseen."""
-    made = plain_of(open_here("attention/dot/B1-H2-Lq256-Lk32-D16/none/float32", flops=1))
-    made.score()
+    made = scored("attention/dot/B1-H2-Lq256-Lk32-D16/none/float32", flops=1)
     made.score("mine")
     assert (made.opened.judge("mine").accuracy.rows, made.opened.judge("mine").accuracy.rows_of) == (16, 256)
     seen = []
@@ -212,12 +202,10 @@ def test_where_the_oracle_costs_too_much_rows_are_compared() -> None:
 
 @pytest.fixture(scope="module")
 def both() -> PlainHere:
-    made = plain_of(open_here("attention/scaled_dot/B1-H2-L8-D4/causal/float32/cpu/both"))
-    made.score()
-    return made
+    return scored("attention/scaled_dot/B1-H2-L8-D4/causal/float32/cpu/both")
 
 
-@pytest.mark.parametrize("part", NAMES)
+@pytest.mark.parametrize("part", ["out", "q", "k", "v"])
 def test_a_part_that_is_wrong_or_not_finite_is_named(both: PlainHere, part: str) -> None:
     both.score("mine")
     words = "" if part == "out" else f"the gradient of {part}: "
@@ -247,11 +235,10 @@ def cases() -> list[str]:
 @pytest.mark.parametrize("case", cases())
 def test_each_symmetry_maps_gradients_exactly(case: str) -> None:
     """Against autograd of the plain reference, both in float64."""
-    opened = open_here(case)
-    plain = plain_of(opened)
+    plain = plain_of(case)
+    opened = plain.opened
     before = gradients(plain, opened.arrays(0, 0))
     drawn = opened.draw(0)
-    assert drawn.upstream is not None
     inputs = tuple(drawn.inputs.values())
     for seed in (1, 2, 3):
         change = draw_transform(opened.case, opened.rule, np.random.default_rng(seed))
@@ -282,8 +269,8 @@ def gradients(plain: PlainHere, arrays: dict[str, np.ndarray]) -> dict[str, np.n
     ],
 )
 def test_stale_answers_after_a_transform_fail_and_right_ones_pass(case: str) -> None:
-    opened = open_here(case)
-    plain = plain_of(opened)
+    plain = plain_of(case)
+    opened = plain.opened
     plain.score(timed=1)
     timed = len(opened.families)
     unchanged = plain.answer(timed)

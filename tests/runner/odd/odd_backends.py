@@ -1,11 +1,12 @@
-"""Backends that misbehave in one of their turns, or tell of them: test data for the baton.
+"""Backends that misbehave in one of their turns, or tell of them, and some that fail one kind of check.
 
-All of them compute the right output. What they do besides they do only while turns are taken, not while they
+The former compute the right output. What they do besides they do only while turns are taken, not while they
 are checked and warmed up.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -21,6 +22,8 @@ from attnbench import Backend, Setup, hookimpl
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from attnbench import Case, Rule
 
     Call = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -44,6 +47,20 @@ def taking_turns() -> bool:
     return called_from("take_slots")
 
 
+def within(function: str, act: Callable[[], object]) -> Callable[[Setup], Call]:
+    """Acts before each call that this function of attnbench makes."""
+
+    def prepare(setup: Setup) -> Call:
+        def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            if called_from(function):
+                act()
+            return right(q, k, v)
+
+        return call
+
+    return prepare
+
+
 def in_turn(number: int, act: Callable[[], object]) -> Callable[[Setup], Call]:
     """Acts after its call of this number among those it makes in turns, from 1."""
 
@@ -55,18 +72,6 @@ def in_turn(number: int, act: Callable[[], object]) -> Callable[[Setup], Call]:
             if taking_turns() and next(made) == number:
                 act()
             return output
-
-        return call
-
-    return prepare
-
-
-def in_every_turn(act: Callable[[], object]) -> Callable[[Setup], Call]:
-    def prepare(setup: Setup) -> Call:
-        def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            if taking_turns():
-                act()
-            return right(q, k, v)
 
         return call
 
@@ -159,18 +164,6 @@ def takes_64_mib(setup: Setup) -> Call:
     return call
 
 
-def when_traced(act: Callable[[], object]) -> Callable[[Setup], Call]:
-    def prepare(setup: Setup) -> Call:
-        def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            if called_from("recorded"):
-                act()
-            return right(q, k, v)
-
-        return call
-
-    return prepare
-
-
 def keeps_its_answer(setup: Setup) -> Call:
     """And gives it again where all of its inputs are as they were: never wrong."""
     import torch
@@ -216,20 +209,73 @@ def double(true: Callable[[], int]) -> Callable[[], int]:
     return lambda: 2 * true()
 
 
+# Wrong where one kind of check looks: at other lengths, around inputs, in gradients
+
+KNOWN = (16, 16)
+"""Lengths of queries and keys that these backends were written for."""
+
+
+def halves_elsewhere(setup: Setup) -> Call:
+    factor = 1.0 if (setup.case.Lq, setup.case.Lk) == KNOWN else 0.5
+    return lambda q, k, v: factor * right(q, k, v)
+
+
+def raises_elsewhere(setup: Setup) -> Call:
+    if (setup.case.Lq, setup.case.Lk) != KNOWN:
+        raise ValueError("not written for this")
+    return right
+
+
+def elsewhere_in_words(case: Case, rule: Rule) -> str | None:
+    return None if (case.Lq, case.Lk) == KNOWN else "knows other lengths"
+
+
+def reads_before(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """64 numbers before its values, weighed with nothing; nowhere but in a guard are all of them NaN."""
+    import torch
+
+    before = torch.frombuffer((ctypes.c_float * 64).from_address(v.data_ptr() - 256), dtype=torch.float32)
+    return right(q, k, v) + 0 * before.nansum() / before.isfinite().any()
+
+
+def with_gradient(x: Tensor, times: float) -> Tensor:
+    """The same numbers, to which another gradient comes."""
+    return x.detach() + times * (x - x.detach())
+
+
+def wrong_dk(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return right(q, with_gradient(k, 1.01), v)
+
+
+def wrong_dv_when_timed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return right(q, k, with_gradient(v, 0.5) if taking_turns() else v)
+
+
+def forgets_k(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return right(q, k.detach(), v)
+
+
 @hookimpl
 def attnbench_backends() -> Iterator[Backend]:
     third = (os.abort, exit_at_once, exit_politely, raise_an_error, hang, tell_rubbish, close_everything,
              kill_the_victim, kill_its_server)  # fmt: skip
     prepares = {f"third_{act.__name__}": in_turn(3, act) for act in third}
     every = (work_for_long, tell_where_it_runs)
-    prepares |= {f"every_{act.__name__}": in_every_turn(act) for act in every}
-    prepares |= {f"clock_{clock.__name__}": in_every_turn(bend(clock)) for clock in (hundredth, double)}
-    prepares["takes_64_mib"] = takes_64_mib
-    prepares |= {f"traced_{act.__name__}": when_traced(act) for act in (exit_at_once, raise_an_error, hang)}
-    prepares["calls_flash"] = calls_flash
-    prepares["kills_its_server"] = kills_its_server
-    prepares["keeps_its_answer"] = keeps_its_answer
-    for number in "123":
+    prepares |= {f"every_{act.__name__}": within("take_slots", act) for act in every}
+    prepares |= {f"clock_{each.__name__}": within("take_slots", bend(each)) for each in (hundredth, double)}
+    prepares |= {f"traced_{act.__name__}": within("recorded", act) for act in (exit_at_once, raise_an_error)}
+    own = (takes_64_mib, calls_flash, kills_its_server, keeps_its_answer, halves_elsewhere, raises_elsewhere)
+    prepares |= {each.__name__: each for each in own}
+    for number in "12":
         prepares[f"honest{number}"] = lambda setup: right
     for name, prepare in prepares.items():
         yield Backend(name=name, summary=f"{name}, on purpose", prepare=prepare, rules=("dot",))
+    yield Backend(
+        "refuses_elsewhere", "says that it can do one pair of lengths", prepare=halves_elsewhere,
+        rules=("dot",), supports=elsewhere_in_words,
+    )  # fmt: skip
+    for call in (reads_before, wrong_dk, wrong_dv_when_timed, forgets_k):
+        yield Backend(
+            call.__name__, f"{call.__name__}, on purpose", prepare=lambda setup, call=call: call,
+            rules=("dot",), passes=("forward", "backward", "both"),
+        )  # fmt: skip

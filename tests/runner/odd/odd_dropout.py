@@ -91,9 +91,7 @@ MADE: dict[str, Callable[[], Drop]] = {
     "generator_of_its_own": generator_of_its_own,
     "p_a_fifth_larger": always(lambda w, p: from_torch(w, 1.2 * p)),
     "one_mask": one_mask,
-    "not_rescaled": always(lambda w, p: from_torch(w, p) * (1 - p)),
     "none_dropped": always(lambda w, p: w),
-    "heads_alike": always(lambda w, p: w * from_torch(w[:, :1] * 0 + 1, p)),
     "none_when_timed": none_when_timed,
     "first_weights_when_timed": first_weights_when_timed,
 }

@@ -1,16 +1,18 @@
-"""Backends with right outputs, whose attention weights are wrong or whose inputs must be ordinary.
+"""Backends whose attention weights are wrong, or whose inputs must be ordinary, or that ignore constants.
 
-And some that ignore constants of the rule.
+And some that round the operands of their products, one that looks like these, and readers between rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attnbench import Backend, hookimpl
 from attnbench.kit.attention import attention, weights
+from attnbench.kit.masks import softmax_mask
 from attnbench.masks import kept_keys
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from attnbench import Setup
 
     Weigh = Callable[[Tensor, Tensor], Tensor]
+    Call = Callable[[Tensor, Tensor, Tensor], Tensor]
+    Rounding = Callable[[Tensor], Tensor]
 
 
 def changed(change: Callable[[Tensor], Tensor]) -> Callable[[Setup], Weigh]:
@@ -27,20 +31,6 @@ def changed(change: Callable[[Tensor], Tensor]) -> Callable[[Setup], Weigh]:
         return lambda q, k: change(weigh(q, k))
 
     return prepare
-
-
-def leaking(found: Tensor) -> Tensor:
-    return found.clamp(min=1e-6)
-
-
-def one_row_off(found: Tensor) -> Tensor:
-    found[0, 0, -1] *= 1.0001
-    return found
-
-
-def scaled(setup: Setup) -> Weigh:
-    weigh = weights(setup)
-    return lambda q, k: weigh(q * 1.01, k)
 
 
 def raising(setup: Setup) -> Weigh:
@@ -114,18 +104,87 @@ def with_dot(**changes: float | None) -> Callable[[Setup], Callable[..., Tensor]
     return prepare
 
 
+# Coarser arithmetics
+
+
+def as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+def to_bfloat16(x: Tensor) -> Tensor:
+    return x.bfloat16().to(x.dtype)
+
+
+def to_int8(x: Tensor) -> Tensor:
+    step = x.abs().amax(-1, keepdim=True) / 127
+    return (x / step.masked_fill(step == 0, 1)).round() * step
+
+
+def rounding(setup: Setup, rounded: Rounding, scale: float = 1.0) -> Call:
+    import torch
+
+    dot = setup.scoring.dot
+    assert dot is not None
+    added, empty = softmax_mask(setup, torch.float32)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = (rounded(q) @ rounded(k).mT * (dot.scale * scale)).float()
+        weights = (scores if added is None else scores + added).softmax(-1).to(q.dtype)
+        out = rounded(weights) @ rounded(v)
+        return out if empty is None else out.masked_fill(empty, 0)
+
+    return attend
+
+
+def reads_between_rows(setup: Setup) -> Call:
+    """Adds 0 times a number behind each row but the last of queries that are not contiguous."""
+    right = rounding(setup, as_it_is)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out = right(q, k, v)
+        if q.is_contiguous():
+            return out
+        shape = (*q.shape[:2], q.shape[2] - 1, 1)
+        return out + 0 * q.as_strided(shape, q.stride(), q.storage_offset() + q.shape[3]).sum()
+
+    return attend
+
+
+def uses_between_rows(setup: Setup) -> Call:
+    """Takes all queries for contiguous."""
+    import torch
+
+    right = rounding(setup, as_it_is)
+    return lambda q, k, v: right(q.as_strided(q.shape, torch.empty(q.shape).stride()), k, v)
+
+
 CONSTANTS = {"no_cap": {"cap": None}, "cap_of_2": {"cap": 2.0}, "root_of_128": {"scale": 128**-0.5}}
 
 WEIGHTS = {
     "weights_right": weights,
-    "weights_leak": changed(leaking),
-    "weights_off": changed(one_row_off),
+    "weights_leak": changed(lambda found: found.clamp(min=1e-6)),
     "weights_transposed": changed(lambda found: found.mT.contiguous()),
-    "weights_of_other_heads": changed(lambda found: found.flip(1)),
-    "weights_scaled": scaled,
     "weights_double": changed(lambda found: found.double()),
     "weights_raise": raising,
 }
+COARSE: dict[str, Callable[[Setup], Call]] = {
+    "bfloat16_inside": partial(rounding, rounded=to_bfloat16),
+    "bfloat16_declared": partial(rounding, rounded=to_bfloat16),
+    "int8_declared": partial(rounding, rounded=to_int8),
+    "declared_and_wrong": partial(rounding, rounded=to_bfloat16, scale=1.2),
+    "scale_off": partial(rounding, rounded=as_it_is, scale=1.005),
+    "reads_between_rows": reads_between_rows,
+    "uses_between_rows": uses_between_rows,
+}
+ARITHMETICS = {"declared_and_wrong": "bfloat16", "bfloat16_declared": "bfloat16", "int8_declared": "int8"}
+
+
+def coarse(name: str) -> Backend:
+    return Backend(
+        name, "test data", prepare=COARSE[name], rules=("scaled_dot",), computes_in=ARITHMETICS.get(name),
+        supports=lambda case, rule: None if case.group == 1 else "no groups",
+        passes=("forward", "backward", "both") if name.startswith("bfloat16") else ("forward",),
+    )  # fmt: skip
 
 
 @hookimpl
@@ -136,6 +195,7 @@ def attnbench_backends() -> list[Backend]:
     half = {"dtypes": ("bfloat16",), "passes": every}
     return [
         *given,
+        *map(coarse, COARSE),
         *(Backend(name, "test data", with_dot(**each), **half) for name, each in CONSTANTS.items()),
         Backend("keeps_a_mebibyte", "test data", keeps_a_mebibyte),
         Backend("clears_dropped", "test data", clears_dropped, ignores_dropped=True),
