@@ -42,8 +42,8 @@ def cell(backend: str, verdict: Outcome, ratio: float | None = None, **more: Any
 
 
 UNCLEAR = (
-    "less than 43 % can't be detected: processes of base differ by 19 %, those of new by 12 %, and the machine's "
-    "reference calls moved by 5.6 %"
+    "less than 43 % can't be detected: processes of base differ by 19 %, those of new by 12 %, and the "
+    "machine's reference calls moved by 5.6 %"
 )
 WHOLE = Compared(
     base="results/base.jsonl",
