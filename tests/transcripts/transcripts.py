@@ -162,10 +162,11 @@ class Recorder:
         (self._folder / "home").mkdir()
         self._filled = self._folder / "filled"
         fill(self._filled)
-        environment = ENVIRONMENT | {"PATH": os.environ["PATH"], "HOME": str(self._folder / "home")}
+        # Of several checkouts, that of these tests is imported.
+        places = {"PATH": os.environ["PATH"], "HOME": str(self._folder / "home"), "PYTHONPATH": str(ROOT)}
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=environment, cwd=self._folder,
+            env=ENVIRONMENT | places, cwd=self._folder,
         )  # fmt: skip
         self._count = 0
         return self
