@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
-import shlex
 import tomllib
 from pathlib import Path
 
-import click
 import pytest
 
 from attnbench import __version__
-from attnbench.cli import attnbench
-from attnbench.starter.package import names_of, next_lines, package
+from attnbench.starter.package import names_of, package
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "plugins" / "attnbench-example"
@@ -44,25 +40,3 @@ def test_files_are_valid(word: str) -> None:
         assert text == "" or text.endswith("\n")
         if path.endswith(".py"):
             ast.parse(text)
-
-
-def test_no_template_is_left_in_a_name() -> None:
-    for path, text in package(names_of("example")).items():
-        wanted = {"${{ matrix.python }}", "$GITHUB_BASE_REF"} if path.endswith("ci.yml") else set()
-        assert {*re.findall(r"\$(?:{{.*?}}|\w+)", text)} == wanted, path
-
-
-def lines_to_run() -> list[str]:
-    files = package(names_of("example"))
-    workflow = re.findall(r"^ +- run: (.+)$", files[".github/workflows/ci.yml"], re.MULTILINE)
-    readme = re.findall(r"^    (.+)$", files["README.md"], re.MULTILINE)
-    return [*next_lines(names_of("example"), "attnbench-example"), *workflow, *readme]
-
-
-@pytest.mark.parametrize("line", [line for line in lines_to_run() if line.startswith("attnbench ")])
-def test_commands_in_it_name_options_that_exist(line: str) -> None:
-    name, *words = shlex.split(line)[1:]
-    context = click.Context(attnbench, info_name="attnbench")
-    command = attnbench.get_command(context, name)
-    assert command is not None
-    assert command.make_context(name, words, parent=context).params
