@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from distributions import write_distribution
 
 from attnbench import hookspecs
 from attnbench.api import load
@@ -142,10 +143,7 @@ def guarded() -> dict[str, str]:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A place from which the distribution attnbench-mine is imported."""
-    info = tmp_path / "attnbench_mine-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: attnbench-mine\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[attnbench]\nmine = mine\n")
+    write_distribution(tmp_path, "attnbench-mine", {"attnbench": {"mine": "mine"}}, {})
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
     sys.modules.pop("mine", None)
