@@ -49,7 +49,6 @@ def test_what_must_hold_before_a_change_lands_includes_the_readmes_test_command(
     done = [line.replace(" --quiet", "") for line in script]
     assert done.index(install) < done.index(test)
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
-    assert {"ruff check .", "mypy", "lint-imports"} <= set(done)
 
 
 def test_built_ins_come_in_by_the_entry_points_of_the_distribution_alone() -> None:
