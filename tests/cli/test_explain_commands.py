@@ -109,12 +109,9 @@ def test_pictures_are_drawn(invoke: Invoke, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", ["multihead", "masks", "precision", "bmm", "saturation", "concatenate"])
-def test_every_lesson_has_a_picture_and_every_format(invoke: Invoke, tmp_path: Path, topic: str) -> None:
+def test_every_lesson_has_a_picture_of_its_steps(invoke: Invoke, tmp_path: Path, topic: str) -> None:
     picture = tmp_path / "x.svg"
-    for format_ in ("table", "markdown", "json", "csv"):
-        result = invoke("explain", topic, "--picture", str(picture), "--format", format_)
-        assert (result.exit_code, bool(result.stdout)) == (0, True)
-    rows = json.loads(invoke("explain", topic, "--format", "json").stdout)
+    rows = json.loads(invoke("explain", topic, "--picture", str(picture), "--format", "json").stdout)
     texts = [node.text or "" for node in ElementTree.parse(picture).iter() if node.tag.endswith("text")]
     assert all(any(text.startswith(f"{row['name']} (") for text in texts) for row in rows)
 
