@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import click
@@ -24,11 +25,14 @@ from attnbench.types.compared import OUTCOMES
 sys.path.insert(0, str(Path(__file__).parents[1] / "stored"))
 from made_sides import BESIDE, SHORT, times, write_run
 
+pytest_plugins = ("pytester",)
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-README, COMPARING, MODEL, LEARNING = (
-    ROOT / "README.md", DOCS / "comparing.md", DOCS / "your-model.md", DOCS / "learning.md",
-)  # fmt: skip
+README = ROOT / "README.md"
+COMPARING, MODEL, LEARNING, PYTEST = (
+    DOCS / f"{name}.md" for name in ("comparing", "your-model", "learning", "pytest")
+)
 EXAMPLE = ROOT / "plugins" / "attnbench-example"
 
 
@@ -201,3 +205,31 @@ def test_a_row_of_a_tutorial(step: str, line: str, digits: str) -> None:
     """The digits are those of the tutorials, or worked out by hand from the integers of the example."""
     for fragment in re.findall(r"`([^`]+)`", digits):
         assert fragment.replace("\\|", "|") in explained(line), step
+
+
+NAMES = {point.value for point in entry_points(group="pytest11")}
+PLUGIN = [] if "attnbench.pytest_plugin" in NAMES else ["-p", "attnbench.pytest_plugin"]
+QUIET = ["-p", "no:xdist", "-p", "no:cacheprovider", "--strict-markers"]
+PYTEST_LINES = re.findall(r"^    (pytest .+)$", PYTEST.read_text().replace("\\\n", ""), re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("not_in_xdist")
+def test_the_tests_of_the_document_on_pytest_pass(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(*blocks(PYTEST, "python"))
+    result = pytester.runpytest_subprocess(*PLUGIN, *QUIET, "--benchmark-max-time=0.02", "-W", "error", "-v")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["*test_speed?scaled_dot/H2-L32-D16-sdpa_flash? PASSED*"])
+
+
+@pytest.mark.usefixtures("not_in_xdist")
+@pytest.mark.parametrize("line", PYTEST_LINES)
+def test_lines_for_pytest_make_tests(line: str, pytester: pytest.Pytester) -> None:
+    words = shlex.split(line)[1:]
+    result = pytester.runpytest_subprocess(*PLUGIN, *QUIET, *words, "--collect-only", "-q")
+    assert result.ret == 0, result.stderr.str()
+    result.stdout.fnmatch_lines(["attnbench::test_attention*sdpa_flash?"])
+
+
+def test_there_are_lines_for_pytest() -> None:
+    assert len(PYTEST_LINES) == 2
