@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from make_edges import FILE, possible, text
+from make_edges import FILE, WEIGHTS, possible, text
 from make_edges import VALUES as OTHERS
 
 from attnbench.cases.covering import covering_rows
@@ -19,36 +19,13 @@ from attnbench.plugins.registry import Registry, load_registry
 from attnbench.rules import attnbench_rules
 from attnbench.types.case import Case
 from attnbench.types.extensions import Suite
-from attnbench.types.mask import mask_text
 
 VALUES = {"rule": tuple(rule.name for rule in attnbench_rules())} | OTHERS
 SUITE = read_suite(FILE)
 
 
-def conditions(case: Case) -> dict[str, Any]:
-    """A case in the terms of ``VALUES``, read back from the case itself."""
-    layer: dict[str, Any] = {}
-    if case.layer is not None:
-        layer = {"E": case.layer.E, "bias": case.layer.bias, "cross": case.layer.cross, "out": case.layer.out}
-        usual = {"bias": False, "cross": False, "out": True}
-        layer = {key: value for key, value in layer.items() if usual.get(key) != value}
-    return {
-        "rule": case.rule,
-        "mask": mask_text(case.mask),
-        "lengths": (case.Lq, case.Lk),
-        "features": (case.D, case.Dv),
-        "heads": (case.H, case.Hkv),
-        "layer": layer,
-        "dtype": case.dtype,
-        "B": case.B,
-    }
-
-
-def is_usual_layer(case: Case) -> bool:
-    return case.layer is not None and case.layer.E == case.H * case.D and case.layer.out
-
-
-ROWS = [conditions(case) for case in SUITE.cases if not is_usual_layer(case)]
+ROWS = covering_rows(VALUES, possible, WEIGHTS)
+"""Those of which most cases of the suite are made."""
 
 
 def can_meet(pair: dict[str, Any]) -> bool:
