@@ -1,4 +1,4 @@
-"""``attnbench compare`` on stored sides: every named condition with its sentence and exit status."""
+"""``attnbench compare`` and ``history`` on stored sides: conditions with their sentences and exit status."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "stored"))
-from made_sides import BESIDE, LONG, SHORT, times, write_benchmarks, write_run
+from made_sides import BESIDE, CASES, LONG, SHORT, ok, side, times, write_benchmarks, write_run
 
-from attnbench.results.format import with_digest
+from attnbench.results.digest import with_digest
+from attnbench.results.pytest_benchmark import write_pytest_benchmark
+from attnbench.types.compared import Cell
 
 Invoke = Callable[..., Result]
 LATER = "2026-02-01T00:00:00+00:00"
@@ -156,3 +158,23 @@ def test_mixed_formats_never_exit_0_in_strict(invoke: Invoke, base: Path, tmp_pa
     for sides in ((base, mixed), (mixed, base), (base, mixed / "a.json"), (mixed / "a.json", base)):
         for force in ((), ("--force",)):
             assert compare(invoke, *sides, "--strict", *force).exit_code in (1, 2, 3)
+
+
+def test_history_leaves_out_what_was_never_timed(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("results").mkdir()
+    write_pytest_benchmark(side(ok("eager", 1.0), run_id="timed"), Path("results/timed.json"))
+    before = invoke("history").stdout
+    checked = (
+        Cell(CASES[0], "dot", "checked", "ok"),
+        Cell(CASES[0], "dot", "wrong", "mismatch", reason="far off"),
+        Cell(CASES[0], "dot", "elsewhere", "unavailable", reason="runs on cuda only"),
+    )
+    write_pytest_benchmark(side(*checked, run_id="checked"), Path("results/checked.json"))
+    shown = invoke("history").stdout
+    assert before != shown
+    assert "wrong" in shown
+    assert "checked" not in shown
+    assert "elsewhere" not in shown

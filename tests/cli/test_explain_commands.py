@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 from click.testing import Result
 
@@ -110,12 +109,9 @@ def test_pictures_are_drawn(invoke: Invoke, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", ["multihead", "masks", "precision", "bmm", "saturation", "concatenate"])
-def test_every_lesson_has_a_picture_and_every_format(invoke: Invoke, tmp_path: Path, topic: str) -> None:
+def test_every_lesson_has_a_picture_of_its_steps(invoke: Invoke, tmp_path: Path, topic: str) -> None:
     picture = tmp_path / "x.svg"
-    for format_ in ("table", "markdown", "json", "csv"):
-        result = invoke("explain", topic, "--picture", str(picture), "--format", format_)
-        assert (result.exit_code, bool(result.stdout)) == (0, True)
-    rows = json.loads(invoke("explain", topic, "--format", "json").stdout)
+    rows = json.loads(invoke("explain", topic, "--picture", str(picture), "--format", "json").stdout)
     texts = [node.text or "" for node in ElementTree.parse(picture).iter() if node.tag.endswith("text")]
     assert all(any(text.startswith(f"{row['name']} (") for text in texts) for row in rows)
 
@@ -132,10 +128,7 @@ def test_every_lesson_has_a_picture_and_every_format(invoke: Invoke, tmp_path: P
         ("bf16", "precision: "),
         ("look_ahead", "masks: "),
         ("five-tokens --rule Bahdanau", "additive on the example five-tokens"),
-        (
-            "luong --example Self_Attention",
-            "general on the example self-attention: three tokens, on which dot",
-        ),
+        ("luong --example Self_Attention", "general on the example self-attention"),
         ("--rule luong --mask causal", "general on the example five-tokens"),
         ("--sentence a", "scaled_dot on the words of --sentence"),
         ("--example multihead", "scaled_dot on the example multihead"),
@@ -149,22 +142,6 @@ def test_words_of_tutorials_lead_somewhere(invoke: Invoke, word: str, topic: str
 def test_topics_are_listed_for_programs_too(invoke: Invoke) -> None:
     rows = json.loads(invoke("explain", "--format", "json").stdout)
     assert "lessons" in {row["kind"] for row in rows if row["topic"] == "masks"}
-
-
-def test_a_layer_around_tokens_of_a_user(invoke: Invoke, tmp_path: Path) -> None:
-    file = tmp_path / "t.csv"
-    file.write_text("a,1,2,3,4\nb,5,6,7,8\n")
-    words = ("explain", "multihead", "--tokens", str(file), "--rule", "dot", "--format", "json")
-    steps = {step["name"]: step for step in json.loads(invoke(*words).stdout)}
-    assert (steps["q"]["shape"], steps["q"]["rows"]) == ([2, 2, 2], ["a", "b"])
-    assert steps["output"]["shape"] == [2, 4]
-    assert steps["transpose"]["values"] == pytest.approx(np.array(steps["q"]["values"]))
-
-
-def test_titles_fit_the_terminal(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    printed = invoke("explain", "luong", "--example", "self-attention").stdout
-    assert all(len(line) <= 40 for line in printed.split("\n\n")[0].splitlines())
 
 
 def test_rules_are_compared_by_their_words_in_tutorials(invoke: Invoke) -> None:

@@ -135,20 +135,6 @@ def test_plugins_shows_what_each_brings_in_one_column(
     assert max(map(len, invoke("plugins").stdout.splitlines())) <= 80
 
 
-def test_a_fault_of_a_plugin_is_one_line_and_the_data_stay(
-    invoke: Invoke, add_distribution: Callable[..., None]
-) -> None:
-    words = "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"
-    before = invoke("list", "rules", "--format", "json")
-    files = {"mini_told.py": "import no_such_thing"}
-    add_distribution("attnbench-t", files, plugins={"mini_told": "mini_told"})
-    result = invoke("list", "rules", "--format", "json")
-    assert (result.exit_code, result.stdout) == (0, before.stdout)
-    assert result.stderr == f"attnbench: plugin attnbench-t 1.0 (mini_told): {words}\n"
-    asked = invoke("run", CASE, "--backend", "badly")
-    assert f"A plugin failed to load: attnbench-t 1.0 (mini_told): {words}." in asked.stderr
-
-
 ENDING = """
 import os
 from attnbench import EnvironmentFact, Metric, Reporter, hookimpl

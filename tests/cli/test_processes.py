@@ -14,6 +14,7 @@ import pytest
 from click.testing import Result
 from distributions import write_distribution
 
+from attnbench.cli import attnbench
 from attnbench.cli.process import write_what_stdout_can
 
 HEAVY = {"torch", "numpy", "pandas", "rich", "msgspec", "pluggy", "matplotlib", "scipy", "email"}
@@ -62,21 +63,9 @@ def imported(*lines: str, environment: Mapping[str, str] = os.environ) -> set[st
 
 
 def test_help_completion_and_usage_errors_import_nothing_heavy(tmp_path: Path) -> None:
-    commands = (
-        "run",
-        "check",
-        "report",
-        "history",
-        "merge",
-        "compare",
-        "list",
-        "list cases",
-        "plugins",
-        "new",
-    )
     lines = [
         "attnbench", "attnbench --help", "attnbench --version", "attnbench rnu", "attnbench run --dtype x",
-        *(f"attnbench {command} --help" for command in commands),
+        *(f"attnbench {command} --help" for command in (*attnbench.summaries, "list cases")),
         "complete attnbench ", "complete attnbench run --", "complete attnbench run --format j",
         "complete attnbench run --dtype b",
     ]  # fmt: skip

@@ -1,17 +1,26 @@
+"""Where a run stands, on stderr: lines, a bar, --quiet and --verbose."""
+
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from click.testing import Result
 
+from attnbench.cli import attnbench
 from attnbench.cli.output import colourful
 from attnbench.cli.progress import left_words, progress, steps
+from attnbench.plugins import calling as tracing
 from attnbench.runner.progress import Moment
 from attnbench.types.record import Record
 from attnbench.types.status import Status
+
+Invoke = Callable[..., Result]
 
 
 def moment(number: int, left_s: float = 40.0) -> Moment:
@@ -154,3 +163,65 @@ def test_colour_is_for_terminals_that_want_it(
     assert not colourful()
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert colourful() == colour
+
+
+@contextmanager
+def said(*options: str) -> Iterator[None]:
+    """Within a command line that begins so."""
+    with attnbench.make_context("attnbench", [*options, "list"]) as ctx, ctx.scope():
+        yield
+
+
+def test_quiet_still_says_errors_and_faults_of_plugins(
+    invoke: Invoke, add_distribution: Callable[..., None]
+) -> None:
+    add_distribution("attnbench-mini-bad", {"mini_bad.py": "1 / 0\n"}, plugins={"mini_bad": "mini_bad"})
+    assert "no command 'lst'" in invoke("--quiet", "lst").stderr
+    assert "attnbench-mini-bad" in invoke("--quiet", "list", "suites").stderr
+
+
+def test_quiet_tells_no_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with said("--quiet"):
+        with progress() as tell:
+            tell(replace(moment(1), doing="oracle"))
+        with steps() as show:
+            show("looking")
+    assert capsys.readouterr().err == ""
+
+
+def test_verbose_tells_every_step(capsys: pytest.CaptureFixture[str]) -> None:
+    with said("--verbose"), progress() as tell:
+        tell(replace(moment(1), doing="oracle"))
+        tell(replace(moment(1), doing="check eager"))
+    assert capsys.readouterr().err.splitlines() == [
+        "    1.0 s  1/3 case1: oracle, about 40 s left",
+        "    1.0 s  1/3 case1: check eager, about 40 s left",
+    ]
+
+
+def test_verbose_tells_how_long_plugins_take_and_no_longer_than_the_command(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(tracing.TRACE, raising=False)
+    result = invoke("-v", "list", "suites")
+    assert "attnbench: trace: importing attnbench" in result.stderr
+    assert tracing.TRACE not in os.environ
+    assert "trace" not in invoke("list", "suites").stderr
+    monkeypatch.setenv(tracing.TRACE, "1")
+    invoke("-v", "list", "suites")
+    assert os.environ[tracing.TRACE] == "1"
+
+
+def test_verbose_shows_where_a_failure_came_from_and_the_status_stays(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*rest: object, **named: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("attnbench.cli.list.load_plugins", fail)
+    plain, verbose = invoke("list", "suites"), invoke("--verbose", "list", "suites")
+    assert plain.exit_code == verbose.exit_code == 3
+    assert "Traceback" not in plain.stderr
+    assert "in fail" in verbose.stderr
+    assert verbose.stderr.endswith(plain.stderr)

@@ -1,4 +1,4 @@
-"""The plan: a line on stderr before a run, a table instead of it."""
+"""The plan: a line on stderr before a run, a table instead of it; the cases of a shard."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import torch
 from click.testing import Result
 
 import attnbench.api
+from attnbench.cases.select import shard_number
 from attnbench.cli.run import plan_words
 from attnbench.runner import machine
 from attnbench.runner.forecast import CaseForecast, Forecast
 from attnbench.runner.options import Options
 from attnbench.types.errors import BadInput
 
+Invoke = Callable[..., Result]
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
 
 
@@ -42,12 +44,6 @@ CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
             "3 s starting processes, 4 s checking; change it by --budget and --sets; "
             "4 cells will exceed the budget: their calls are slow",
         ),
-        (
-            (CaseForecast("a", 1, 3.0),),
-            Options(budget_s=3, sets=30),
-            "1 case, 1 cell: about 6 s: 3 s starting up, 3 s timing (30 sets of 100 ms a cell); "
-            "change it by --budget and --sets",
-        ),
         ((CaseForecast("a", 0),), Options(), "1 case, 0 cells: about 3 s"),
     ],
 )  # fmt: skip
@@ -56,7 +52,7 @@ def test_the_plan_in_words(cases: tuple[CaseForecast, ...], options: Options, wo
 
 
 def test_several_threads_on_busy_cores_are_warned_of_before_the_run(
-    invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def started(*_: object) -> None:
         raise BadInput("enough")
@@ -74,7 +70,7 @@ def test_several_threads_on_busy_cores_are_warned_of_before_the_run(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_suite_for_both_devices_runs_where_it_can_and_says_why_not_elsewhere(
-    invoke: Callable[..., Result], tmp_path: Path
+    invoke: Invoke, tmp_path: Path
 ) -> None:
     suite = tmp_path / "both.toml"
     on_cuda = CASE.replace("cpu", "cuda")
@@ -86,8 +82,48 @@ def test_a_suite_for_both_devices_runs_where_it_can_and_says_why_not_elsewhere(
     assert found == {CASE: ("ok", ""), on_cuda: ("unavailable", "this machine has no CUDA device")}
 
 
-def test_the_listing_says_what_runs_on_a_device(invoke: Callable[..., Result]) -> None:
+def test_the_listing_says_what_runs_on_a_device(invoke: Invoke) -> None:
     rows = json.loads(invoke("list", "backends", "--device", "cpu", "--format", "json").stdout)
     reasons = {row["name"]: row["unavailable"] for row in rows}
     assert (reasons["eager"], reasons["sdpa_cudnn"]) == ("", "runs on cuda only")
     assert "unavailable" not in json.loads(invoke("list", "backends", "--format", "json").stdout)[0]
+
+
+def planned(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.output
+    return [row["case"] for row in json.loads(result.stdout)] if result.stdout else []
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_the_shards_of_a_suite_make_up_its_plan(invoke: Invoke, command: str) -> None:
+    words = (command, "smoke", "--plan", "--format", "json", "--shard")
+    whole = planned(invoke(*words, "1/1"))
+    parts = [planned(invoke(*words, f"{number}/4")) for number in range(1, 5)]
+    assert len(whole) == 12
+    assert sorted(case for part in parts for case in part) == sorted(whole)
+    assert max(map(len, parts)) < 12
+
+
+def test_an_empty_shard_is_fine_and_writes_nothing(invoke: Invoke, tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    number = 3 - shard_number(CASE, 2)
+    result = invoke("run", CASE, "--shard", f"{number}/2", "--out", str(out))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"shard {number}/2: 0 of 1 case; nothing to run, and no file is written\n"
+    assert not out.exists()
+
+
+def test_a_choice_of_places_needs_an_executor(invoke: Invoke) -> None:
+    result = invoke("run", CASE, "--where", "gpu=H100")
+    assert result.exit_code == 2
+    assert "--where and --each need --on" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_chosen_cases_of_a_suite_are_kept_alone(invoke: Invoke, command: str) -> None:
+    whole = planned(invoke(command, "smoke", "--plan", "--format", "json"))
+    kept = ("--case", whole[3], "--case", whole[1])
+    assert planned(invoke(command, "smoke", *kept, "--plan", "--format", "json")) == [whole[1], whole[3]]
+    refused = invoke(command, "smoke", "--case", CASE, "--plan")
+    assert refused.exit_code == 2
+    assert f"no case '{CASE}' is selected" in refused.stderr

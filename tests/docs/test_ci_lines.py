@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from distributions import write_distribution
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,10 +77,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(origin, "commit", "--quiet", "--message", "a kernel")
     git(tmp_path, "clone", "--quiet", str(origin), "clone")
     git(clone, "checkout", "--quiet", "-b", "change")
-    info = site / "my_kernel-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-kernel\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[attnbench]\nmine = my_kernel\n")
+    write_distribution(site, "my-kernel", {"attnbench": {"mine": "my_kernel"}}, {})
     tools.mkdir()
     (tools / "pip").write_text(PIP)
     (tools / "attnbench").write_text(f'#!/bin/sh\nexec {sys.executable} -P -m attnbench "$@"\n')

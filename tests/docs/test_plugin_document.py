@@ -1,24 +1,36 @@
-"""What docs/plugins.md shows works, word for word; its commands are run by test_plugin_tutorial.py."""
+"""What docs/plugins.md shows works, word for word.
+
+Its commands run in a new environment: from a file of fifteen lines to a published package. The environment
+has attnbench as a wheel installs it, and sees the libraries of this one; nothing is fetched.
+"""
 
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
+import subprocess
 import sys
+import sysconfig
+import venv
+import zipfile
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from distributions import write_distribution
 
 from attnbench import hookspecs
+from attnbench.api import load
 from attnbench.cli import attnbench
 from attnbench.plugins.registry import load_wanted
 from attnbench.starter.package import names_of, next_lines, package
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "plugins.md"
-TEXT = DOCUMENT.read_text()
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "plugins.md").read_text()
 COMMAND = "attnbench_shapes.py"
 
 
@@ -54,11 +66,9 @@ def test_every_example_brings_what_it_shows(name: str, tmp_path: Path) -> None:
 
 
 def test_the_first_file_has_fifteen_lines_and_is_that_of_the_readme() -> None:
-    code = [line for line in files()["my_kernel.py"].splitlines()[1:] if line.strip()]
-    assert len(code) <= 15
-    assert (
-        "\n".join(files()["my_kernel.py"].splitlines()[1:]) in (DOCUMENT.parents[1] / "README.md").read_text()
-    )
+    code = files()["my_kernel.py"].partition("\n")[2]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 15
+    assert code.rstrip() in (ROOT / "README.md").read_text()
 
 
 def test_the_verdict_rule_of_the_document_decides(tmp_path: Path) -> None:
@@ -80,28 +90,20 @@ def test_the_command_of_the_document_is_one(site: Path) -> None:
     assert told.stdout == f"{4 * 16 * 8 + 2 * 16 * 16}\n"
 
 
-def test_the_lines_of_the_package_are_those_that_new_prints() -> None:
+def test_what_is_shown_of_a_package_is_what_new_writes() -> None:
     lines = [line for block in blocks("sh") for line in block.splitlines()]
     at = lines.index("attnbench new my-kernel")
     told = next_lines(names_of("my-kernel"), "attnbench-my-kernel")
     assert tuple(lines[at + 1 : at + 1 + len(told)]) == told
-
-
-def test_the_tests_of_the_document_are_those_of_the_package() -> None:
-    written = package(names_of("my-kernel"))["tests/test_my_kernel.py"]
-    assert files()["test_my_kernel.py"] == f"# test_my_kernel.py\n{written}"
-
-
-def test_the_entry_point_of_the_document_is_that_of_the_package() -> None:
-    entry = blocks("toml")[0]
-    assert entry in package(names_of("my-kernel"))["pyproject.toml"]
+    written = package(names_of("my-kernel"))
+    assert files()["test_my_kernel.py"] == f"# test_my_kernel.py\n{written['tests/test_my_kernel.py']}"
+    assert blocks("toml")[0] in written["pyproject.toml"]
 
 
 def test_the_variables_of_the_document_are_those_that_are_read() -> None:
-    room = DOCUMENT.parents[1] / "attnbench" / "plugins"
     read = {
         name
-        for path in room.glob("*.py")
+        for path in (ROOT / "attnbench" / "plugins").glob("*.py")
         for name in re.findall(r'^[A-Z]+ = "(ATTN\w+)"$', path.read_text(), re.M)
     }
     assert {*re.findall(r"^\| `(ATTNBENCH_\w+)`", TEXT, re.MULTILINE)} == read
@@ -141,10 +143,7 @@ def guarded() -> dict[str, str]:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A place from which the distribution attnbench-mine is imported."""
-    info = tmp_path / "attnbench_mine-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: attnbench-mine\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[attnbench]\nmine = mine\n")
+    write_distribution(tmp_path, "attnbench-mine", {"attnbench": {"mine": "mine"}}, {})
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
     sys.modules.pop("mine", None)
@@ -163,3 +162,103 @@ def test_what_is_wrong_is_told_by_the_line_of_the_document(what: str, site: Path
     pattern = guarded()[what].replace("…", "*")
     assert [line for line in told.stderr.splitlines() if fnmatchcase(line, pattern)], told.stderr
     assert len(told.stderr.splitlines()) == 1
+
+
+TOGETHER = ("rbf.py", "my_layer.py", "my_suite.py", "tokens.py", "lines.py", "rack.py", "lab.py")
+LAYER = "multihead/scaled_dot/B1-H2-Lq16-Lk16-D8-E16/causal/float32/cpu/both"
+
+
+def together(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    plugins = [word for name in TOGETHER for word in ("-p", name)]
+    return subprocess.run(
+        [sys.executable, "-m", "attnbench", *words, *plugins],
+        cwd=folder, env=os.environ | {"RACK": "b7"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_examples_work_together(tmp_path: Path) -> None:
+    for name, text in files().items():
+        (tmp_path / name).write_text(text)
+    backends = ("--backend", "eager", "--backend", "my_layer", "--budget", "0.01", "--sets", "2")
+    done = together(tmp_path, "run", "my-model", LAYER, *backends, "--out", "r.jsonl", "--format", "lines")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert sorted(line.rpartition(" ")[0] for line in lines) == [
+        *["ok eager"] * 4, *["ok my_layer"] * 3, "unsupported my_layer",
+    ]  # fmt: skip
+    assert f"ok my_layer {LAYER}" in lines
+    manifest = json.loads((tmp_path / "r.jsonl").read_text().partition("\n")[0])
+    assert manifest["environment"]["plugin_facts"]["rack.py"] == {"rack": "b7"}
+    rows = json.loads(together(tmp_path, "report", "r.jsonl", "--format", "json").stdout)
+    for row in rows:
+        if row["status"] == "ok":
+            assert row["queries_per_s"] == pytest.approx(row["B"] * row["Lq"] / (row["median_ms"] / 1e3))
+    places = together(tmp_path, "fleet", "--on", "lab", "--where", "room=12", "--format", "json")
+    assert [place["place"] for place in json.loads(places.stdout)] == ["desk"], places.stderr
+
+
+OFFLINE = 'case $1 in install|wheel) set -- "$@" --no-index --no-build-isolation;; esac\n'
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The variables of a shell in which a new environment is active."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    binaries = folder / "bin"
+    paths = sysconfig.get_paths("venv", vars={"base": str(folder), "platbase": str(folder)})
+    borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (Path(paths["purelib"]) / "borrowed.pth").write_text("".join(f"{path}\n" for path in borrowed))
+    for tool, before in (("pip", OFFLINE), ("pytest", "")):
+        (binaries / tool).write_text(f'#!/bin/sh\n{before}exec {binaries}/python -m {tool} "$@"\n')
+        (binaries / tool).chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
+    clean = kept | {"PATH": f"{binaries}:{os.environ['PATH']}", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = shell(f"pip install --quiet --no-deps '{ROOT}'", folder, clean)
+    assert done.returncode == 0, done.stderr
+    told = shell("python -c 'import attnbench; print(attnbench.__file__)'", folder, clean)
+    assert Path(told.stdout.strip()).is_relative_to(folder)
+    return clean
+
+
+def shell(lines: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = ["sh", "-e", "-c", lines]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=900
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_from_an_empty_folder_to_a_row_of_ones_own(clean: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "my_kernel.py").write_text(files()["my_kernel.py"])
+    done = shell("".join(blocks("sh")), tmp_path, clean)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "attnbench-my-kernel"
+    (file,) = (folder / "results").glob("*.jsonl")
+    (row,) = (row for row in load(file).frame.to_dict("records") if row["backend"] == "my_kernel")
+    assert row["status"] == "ok"
+    assert row["verified_calls"] > 0
+    assert row["ratio"] > 0
+    assert re.search(r"\d+ passed", done.stdout)
+    (wheel,) = (folder / "dist").iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        assert {"attnbench_my_kernel/__init__.py", "attnbench_my_kernel/py.typed"} <= {*archive.namelist()}
+        (points,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+        assert archive.read(points).decode().split("\n")[:2] == [
+            "[attnbench]",
+            "my_kernel = attnbench_my_kernel",
+        ]
+
+
+@pytest.mark.slow
+def test_what_the_judge_says_of_the_file_that_claims_too_much(clean: dict[str, str], tmp_path: Path) -> None:
+    honest = files()["my_kernel.py"]
+    claiming = re.sub(r"\n +supports=.*,", "", honest)
+    assert claiming != honest
+    (tmp_path / "my_kernel.py").write_text(claiming)
+    done = shell(blocks("sh")[0].splitlines()[0], tmp_path, clean)
+    assert done.returncode == 1, done.stdout + done.stderr
+    for line in blocks("text")[0].splitlines():
+        assert line in done.stdout

@@ -30,8 +30,9 @@ def test_the_page_of_commands() -> None:
         [sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=True
     ).stdout
     same(written.DOCS / "commands.md", made)
-    for name in attnbench.summaries:  # type: ignore[attr-defined]
-        assert f"\n## attnbench {name}\n" in made
+    shown = dict(re.findall(r"^##+ (attnbench[^\n]*)\n\n```text\n(.*?)^```$", made, re.DOTALL | re.MULTILINE))
+    assert {f"attnbench {name}" for name in attnbench.summaries} <= shown.keys()  # type: ignore[attr-defined]
+    assert [path for path, text in shown.items() if f"\n  {path}" not in text] == [], "without an example"
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,16 @@
-"""The findings of the doctor on made-up readings."""
+"""The findings of the doctor on made-up readings, and how ``attnbench doctor`` ends on them."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner, Result
 
-from attnbench.doctor.examine import examine
+from attnbench.cli import attnbench
+from attnbench.doctor import readings
+from attnbench.doctor.examine import Finding, examine
 from attnbench.doctor.readings import Gpu, Readings
 
 STEADY = {"fastest_ms": 2.0, "slowest_ms": 2.1, "own_share": 0.99}
@@ -104,3 +108,23 @@ def test_a_core_is_left_out_only_where_enough_others_are_idle(threads: int) -> N
     readings = replace(WELL, asked_threads=threads, shares={0: 0.0, 1: 0.97}, steady=HALF)
     (finding,) = (one for one in examine(readings) if one.name == "busy core")
     assert ("taskset" in finding.remedy) == (threads == 1)
+
+
+def doctor(monkeypatch: pytest.MonkeyPatch, read: Readings, *words: str) -> Result:
+    monkeypatch.setattr(readings, "read_machine", lambda threads, allocator, tell: read)
+    return CliRunner().invoke(attnbench, ["doctor", *words], prog_name="attnbench")
+
+
+@pytest.mark.parametrize(("changes", "status"), [({}, 0), ({"allocator": "default"}, 1), ({"shares": {}}, 0)])
+def test_only_what_would_change_a_verdict_fails(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], status: int
+) -> None:
+    result = doctor(monkeypatch, replace(WELL, **changes))
+    assert result.exit_code == status
+    assert ("1 of 7 findings would change a verdict" in result.stderr) == bool(status)
+
+
+def test_json_has_every_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = json.loads(doctor(monkeypatch, WELL, "--format", "json").stdout)
+    assert [Finding(**row) for row in found] == examine(WELL)
+    assert list(found[0]) == ["name", "level", "what", "effect", "remedy"]

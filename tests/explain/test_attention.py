@@ -1,15 +1,17 @@
-"""Steps of rules and layers, computed again in another way; their digits are those of docs/learning.md."""
+"""Steps and behaviour of rules, layers and lessons beside other code; their digits are in transcripts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from attnbench.explain.attention import MASKED, OUTPUT, SCORES, WEIGHTS, case_of, explain, heads_of
+from attnbench.explain.behaviour import behaviour_steps, behaviours
 from attnbench.explain.examples import EXAMPLES, example_for, example_of, stream, with_layer
+from attnbench.explain.lessons import LESSONS
 from attnbench.explain.steps import steps_text
 from attnbench.inputs.draw import Parameters
 from attnbench.oracle.solve import solve
@@ -19,58 +21,6 @@ from attnbench.types.errors import BadInput, PluginFailed
 from attnbench.types.mask import Mask
 
 RULES = {rule.name: rule for rule in attnbench_rules()}
-
-
-def test_weighted_values_sum_to_the_output() -> None:
-    steps = explain(RULES["dot"], EXAMPLES["projections"])
-    outputs = {step.name: step.values for step in steps}
-    exact, rounded = outputs["weighted values"], outputs["rounded weighted values"]
-    assert len(outputs) == len(steps)
-    np.testing.assert_allclose(exact.sum(axis=1), outputs[OUTPUT], atol=1e-15)
-    np.testing.assert_array_equal(rounded[0], [[0, 0, 0], [1, 4, 0], [1, 3, 1.5]])
-    # The rounded weights are those of the tutorial's own rule.
-    others = explain(RULES["scaled_dot"], EXAMPLES["projections"])
-    assert "rounded weights" not in {step.name for step in others}
-
-
-def test_cross_attention_and_labels_of_keys() -> None:
-    X, Y = np.array([[1.0, 0], [0, 2], [1, 1]]), np.array([[1.0, 1], [2, 0]])
-    steps = explain(RULES["dot"], example_of({"X": X, "Y": Y}, labels=("a", "b", "c"), key_labels=("d", "e")))
-    weights = next(step for step in steps if step.name == WEIGHTS)
-    powers = np.exp(X @ Y.T)
-    np.testing.assert_allclose(weights.values, powers / powers.sum(axis=1, keepdims=True))
-    assert (weights.rows, weights.columns) == (("a", "b", "c"), ("d", "e"))
-    np.testing.assert_allclose(steps[-1].values, weights.values @ Y)
-    assert [step.name for step in steps] == ["X", "Y", SCORES, WEIGHTS, OUTPUT]
-
-
-def test_dropout_is_shown_with_its_rescaling_and_repeats() -> None:
-    example = EXAMPLES["dropout"]
-    steps, again = ({s.name: s.values for s in explain(RULES["scaled_dot"], example)} for _ in range(2))
-    kept, dropped = steps["kept"], steps["weights after dropout"]
-    np.testing.assert_array_equal(np.unique(kept), [0, 1])
-    np.testing.assert_allclose(dropped, steps[WEIGHTS] * kept / 0.5)
-    np.testing.assert_allclose(steps[OUTPUT], dropped @ steps["X"])
-    np.testing.assert_array_equal(kept, again["kept"])
-    other = explain(RULES["scaled_dot"], replace(example, seed=1))
-    assert not np.array_equal(kept, next(step.values for step in other if step.name == "kept"))
-
-
-def test_the_layer_by_separate_and_by_fused_matrices() -> None:
-    steps = {step.name: step.values for step in explain(RULES["scaled_dot"], EXAMPLES["multihead"])}
-    X, Zs = steps["X"], []
-    for head in range(2):
-        q, k, v = (X @ steps[f"W_{one}"][head] + steps[f"b_{one}"][head] for one in "qkv")
-        scores = q @ k.T / 2
-        np.testing.assert_array_equal(steps[SCORES][head], scores)
-        powers = np.exp(scores)
-        Zs.append(powers / powers.sum(axis=1, keepdims=True) @ v)
-    np.testing.assert_allclose(steps["Z"], Zs)
-    np.testing.assert_allclose(steps["Concat"], np.hstack(Zs))
-    np.testing.assert_allclose(steps[OUTPUT], np.hstack(Zs) @ steps["W_O"] + steps["b_O"])
-    np.testing.assert_array_equal(steps["fused W_q"], np.hstack(list(steps["W_q"])))
-    np.testing.assert_array_equal(steps["view"][1, 0], steps["q"][0, 1])
-    np.testing.assert_array_equal(steps["transpose"], steps["q"])
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
@@ -93,18 +43,6 @@ def test_the_layer_is_that_of_the_oracle(rule: str, context: list[list[float]] |
     np.testing.assert_allclose(steps[OUTPUT], np.asarray(want[0], float), atol=1e-12)
 
 
-def test_concatenate_with_its_combine_layer() -> None:
-    made = explain(RULES["concat_linear"], EXAMPLES["concatenate"])
-    steps = {step.name: step.values for step in made}
-    assert steps[WEIGHTS].shape == (1, 32)
-    assert float(steps[WEIGHTS].sum()) == pytest.approx(1, abs=1e-15)
-    logits = np.concatenate([steps["q"], steps["k"]], axis=1) @ steps["w"].T + steps["bias"]
-    np.testing.assert_allclose(steps[SCORES], logits, atol=1e-14)
-    assert steps[OUTPUT].shape == (1, 64)
-    joined = np.concatenate([steps["q"], steps["Z"]], axis=1)
-    np.testing.assert_allclose(steps[OUTPUT], joined @ steps["W_O"], atol=1e-14)
-
-
 def test_every_rule_has_an_example_and_can_be_worked_on_it() -> None:
     for name, rule in RULES.items():
         question = EXAMPLES[example_for(name)]
@@ -120,25 +58,17 @@ def test_every_rule_has_an_example_and_can_be_worked_on_it() -> None:
         np.testing.assert_allclose(got, np.asarray(want[0, 0], float), atol=1e-12, err_msg=name)
 
 
-def test_heads_are_parts_of_the_features_and_each_has_its_steps() -> None:
-    tokens = np.random.default_rng(1).standard_normal((3, 8))
-    steps = explain(RULES["scaled_dot"], example_of({"X": tokens}, heads=2))
-    (heads,) = (step for step in steps if step.name == "q = k = v")
-    assert heads.blocks == ("head 1", "head 2")
-    np.testing.assert_array_equal(np.hstack(list(heads.values)), tokens)
-    assert steps[-1].name == "Concat"
-    assert steps[-1].values.shape == (3, 8)
-
-
 def test_the_seed_draws_parameters_and_nothing_else() -> None:
-    question = EXAMPLES["five-tokens"]
-
-    def of(seed: int) -> dict[str, np.ndarray]:
-        return {s.name: s.values for s in explain(RULES["general"], replace(question, seed=seed))}
-
-    np.testing.assert_array_equal(of(1)["X"], of(2)["X"])
-    np.testing.assert_array_equal(of(1)["w"], of(1)["w"])
-    assert not np.array_equal(of(1)["w"], of(2)["w"])
+    question = replace(EXAMPLES["five-tokens"], dropout=0.25)
+    one, again, two = (
+        {step.name: step.values for step in explain(RULES["general"], replace(question, seed=seed))}
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one["X"], two["X"])
+    for drawn in ("w", "kept"):
+        np.testing.assert_array_equal(one[drawn], again[drawn])
+        assert not np.array_equal(one[drawn], two[drawn])
+    np.testing.assert_allclose(one["weights after dropout"], one[WEIGHTS] * one["kept"] / 0.75)
 
 
 def test_what_is_drawn_with_one_seed_is_independent() -> None:
@@ -155,22 +85,16 @@ def test_what_is_drawn_with_one_seed_is_independent() -> None:
     assert not np.array_equal(steps["kept"], steps["q"] > 0.5)
 
 
-def test_the_inner_steps_of_a_rule_by_loops() -> None:
-    tokens, context = np.array([[1.0, 2], [0, 1], [3, -1]]), np.array([[1.0, 0], [2, 1]])
+def test_parts_of_scores_have_labels_of_queries_and_keys() -> None:
     labels = {"labels": ("a", "b", "c"), "key_labels": ("d", "e")}
-    made = explain(RULES["additive"], example_of({"X": tokens, "Y": context}, **labels))
-    steps = {step.name: step for step in made}
-    w_query, w_key, bias, v = (steps[n].values for n in ("w_query", "w_key", "bias", "v of additive"))
-    from_q, from_k = steps["w_query q"], steps["w_key k + bias"]
-    assert (from_q.rows, from_k.rows) == (("a", "b", "c"), ("d", "e"))
-    hidden = steps["tanh(w_query q + w_key k + bias)"]
+    steps = explain(RULES["additive"], example_of({"X": np.eye(3, 2), "Y": np.eye(2)}, **labels))
+    (hidden,) = (step for step in steps if step.name == "tanh(w_query q + w_key k + bias)")
     assert (hidden.blocks, hidden.rows) == (("a", "b", "c"), ("d", "e"))
-    for i, j in np.ndindex(3, 2):
-        q, k = w_query.dot(tokens[i]), w_key.dot(context[j]) + bias
-        np.testing.assert_allclose(from_q.values[i], q)
-        np.testing.assert_allclose(from_k.values[j], k)
-        np.testing.assert_allclose(hidden.values[i, j], np.tanh(q + k))
-        np.testing.assert_allclose(steps[SCORES].values[i, j], v.dot(np.tanh(q + k)))
+
+
+def test_rounded_weights_are_those_of_the_tutorials_own_rule() -> None:
+    steps = explain(RULES["scaled_dot"], EXAMPLES["projections"])
+    assert "rounded weights" not in {step.name for step in steps}
 
 
 def test_every_rule_shows_its_inner_steps_on_one_key_and_on_heads() -> None:
@@ -215,20 +139,11 @@ def test_keys_of_another_number_are_refused(rule: str, keys: int, sentence: str)
         explain(RULES[rule], replace(EXAMPLES["self-attention"], sources=sources))
 
 
-@pytest.mark.parametrize(
-    ("reference", "words"),
-    [
-        (lambda q, k, *_: q @ k.T * np.nan, "the rule odd returned scores that are NaN or infinite"),
-        (
-            lambda q, k, *_: np.full((len(q), len(k)), np.inf),
-            "the rule odd returned scores that are NaN or infinite",
-        ),
-        (lambda q, *_: q, r"returned scores of shape \(5, 4\); \(5, 5\) is needed"),
-    ],
-)
-def test_a_wrong_reference_is_named(reference: Any, words: str) -> None:
-    with pytest.raises(PluginFailed, match=words):
-        explain(replace(RULES["dot"], name="odd", reference=reference), EXAMPLES["five-tokens"])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_scores_that_are_no_numbers_are_refused(wrong: float) -> None:
+    odd = replace(RULES["dot"], name="odd", reference=lambda q, k, *_: np.full((len(q), len(k)), wrong))
+    with pytest.raises(PluginFailed, match="the rule odd returned scores that are NaN or infinite"):
+        explain(odd, EXAMPLES["five-tokens"])
 
 
 def test_a_row_that_keeps_no_key_is_explained() -> None:
@@ -243,3 +158,59 @@ def test_an_explicit_float_mask_is_added() -> None:
     steps = {step.name: step for step in explain(RULES["dot"], example)}
     assert not np.array_equal(steps[MASKED].values, steps[SCORES].values)
     assert steps[MASKED].text == "mask float: its numbers are added, -inf drops a key"
+
+
+def test_softmax_in_bfloat16_and_in_float32_cast_back_are_those_of_torch() -> None:
+    steps = {step.name: step.values for step in LESSONS["precision"][1](RULES.__getitem__, 0)}
+    scores = torch.tensor(steps[SCORES]).bfloat16()
+    assert torch.equal(scores.double(), torch.tensor(steps[SCORES]))
+    cast = torch.softmax(scores.float(), -1).bfloat16().double()
+    np.testing.assert_array_equal(steps["weights cast back"], cast)
+    powers = (scores - scores.max(-1, keepdim=True).values).exp()
+    total = powers[:, 0]
+    for column in range(1, 4):
+        total = total + powers[:, column]
+    narrow = (powers / total[:, None]).double()
+    np.testing.assert_array_equal(steps["weights in bfloat16"], narrow)
+    assert np.count_nonzero(steps["difference"]) > 3
+
+
+def test_the_tables_show_no_more_digits_than_other_seeds_support() -> None:
+    tables = [
+        {
+            step.name: step.values
+            for step in behaviour_steps(list(behaviours([RULES["dot"]], (64,), seed=seed)))
+        }
+        for seed in range(4)
+    ]
+    for name, spread in (("gradient against D", 0.08), ("entropy against D", 0.02)):
+        assert np.ptp([table[name] for table in tables]) <= spread
+        assert all(np.array_equal(np.round(table[name], 2), table[name]) for table in tables)
+
+
+def test_what_is_shown_of_plain_scores_by_loops() -> None:
+    rows, deviations = [], []
+    for draw in range(128):
+        rng = np.random.default_rng([5, draw, 6, 9])
+        q, k = rng.standard_normal((8, 6)) * 2, rng.standard_normal((9, 6))
+        scores = [[sum(a * b for a, b in zip(x, y, strict=True)) / 6**0.5 for y in k] for x in q]
+        deviations.append(np.mean([np.std(row) for row in scores]))
+        rows += [np.exp(row) / sum(np.exp(row)) for row in scores]
+    (shown,) = behaviours([RULES["scaled_dot"]], (6,), (2.0,), keys=9, seed=5)
+    steep = [np.linalg.norm(np.diag(row) - np.outer(row, row)) for row in rows]
+    want = (np.mean(deviations), np.mean([-(row * np.log(row)).sum() / np.log(9) for row in rows]),
+            np.mean([row.max() for row in rows]), np.median(steep))  # fmt: skip
+    np.testing.assert_allclose((shown.deviation, shown.entropy, shown.largest, shown.gradient), want)
+
+
+def test_the_largest_gain_gives_finite_numbers() -> None:
+    (row,) = behaviours([RULES["dot"]], (4,), (1e100,))
+    assert np.isfinite(row.deviation)
+
+
+def test_a_width_that_a_rule_does_not_support_is_left_empty() -> None:
+    odd = replace(RULES["dot"], name="odd", supports=lambda case: "even D" if case.D % 2 == 0 else None)
+    rows = list(behaviours([RULES["dot"], odd], (4, 5)))
+    first = next(behaviour_steps(rows))
+    assert (first.rows, first.columns) == (("dot", "odd"), ("4", "5"))
+    np.testing.assert_array_equal(np.isnan(first.values), [[False, False], [True, False]])

@@ -36,16 +36,6 @@ def test_large_numbers_have_the_digits_asked_for() -> None:
     assert "1.2345679e+15" in steps_text([step], digits=7)
 
 
-def test_decimals_align_and_labels_stand_over_their_columns() -> None:
-    step = Step("s", "t", np.array([[1.5, -np.inf], [1e-9, 22.25]]), ("a", "long"), ("k1", "k2"))
-    assert steps_text([step], width=60).splitlines() == [
-        "s (2×2): t",
-        "             k1       k2",
-        "  a      1.5000     -inf",
-        "  long  ~0.0000  22.2500",
-    ]
-
-
 def test_no_number_and_no_label_is_cut_where_few_columns_fit() -> None:
     step = Step("q", "X", np.full((2, 6), 1 / 3), ("first", "second"))
     (line,) = steps_text([step], width=60, digits=17).splitlines()[1:2]
@@ -63,17 +53,6 @@ def test_labels_of_wide_characters_stand_in_line() -> None:
     labels = ("😀😀", "日本語のとても長いラベル", "cat")
     lines = steps_text([weights_of(np.eye(3), labels=labels)], width=100).splitlines()[3:6]
     assert len({cell_len(line) for line in lines}) == 1
-
-
-def test_shades_stand_beside_the_numbers_on_one_scale() -> None:
-    heads = weights_of(*(np.array([[share, 0.0]]) for share in (0.5, 0.25)), labels=("q",))
-    assert steps_text([heads], width=100).splitlines() == [
-        "weights (2×1×2): w",
-        "  head 1          head 2          head 1                 head 2",
-        "  q  0.50  0.00   q  0.25  0.00   q ██  |                q ▒▒  |",
-        "                                    0 |  ░░▒▒▓▓██| 0.5     0 |  ░░▒▒▓▓██| 0.5",
-    ]
-    assert "q ▒▒  |" in steps_text([heads], width=30).splitlines()[-2]
 
 
 def test_shades_are_cut_to_the_width() -> None:

@@ -76,7 +76,6 @@ BAD: list[tuple[str, str | bytes | object, str]] = [
     ("t.csv", "l.5,2\n3,4\n", "row 1 is ['l.5', '2']: give a list of numbers"),
     ("t.csv", "1,2\n3,1e308\n", "have 1e+308 in row 2, column 2: give finite numbers within ±1e+100"),
     ("t.csv", "1,2".encode("utf-16"), "is not text in UTF-8: save it in that encoding"),
-    ("t.json", "1,2".encode("utf-16"), "is not text in UTF-8: save it in that encoding"),
     ("t.json", "[" * 100_000, "can't be read as json: maximum recursion depth exceeded"),
     ("t.json", 3, "has 3: give tokens, or q, k and v"),
     ("t.json", {}, "has nothing: give tokens, or q, k and v"),
@@ -120,9 +119,6 @@ def test_archives_that_can_not_be_used(tmp_path: Path) -> None:
         read_example(tmp_path / "o.npy")
     np.savez(tmp_path / "t.npz", tokens=TOKENS, labels=[1.0, 2.0])
     with pytest.raises(AttnbenchError, match=r"its labels are \[1.0, 2.0\]: give a list of words"):
-        read_example(tmp_path / "t.npz")
-    np.savez(tmp_path / "t.npz", tokens=TOKENS, token=TOKENS)
-    with pytest.raises(AttnbenchError, match=r"t\.npz': no part 'token'; did you mean 'tokens'\?"):
         read_example(tmp_path / "t.npz")
 
 

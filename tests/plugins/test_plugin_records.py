@@ -1,4 +1,4 @@
-"""The table of kinds agrees with hooks and registry; a record with a wrong field is refused in words."""
+"""The table of kinds agrees with hooks and registry; wrong fields and names are told in words."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite,
 from attnbench.types.operation import Operation
 from attnbench.types.record import Accuracy, Record
 from attnbench.types.rule import Rule
+from attnbench.types.words import nearest, unknown_name
 
 BACKEND = Backend("mine", "a test", prepare=lambda setup: lambda q, k, v: v)
 RULE = Rule(
@@ -135,3 +136,27 @@ def test_names_and_heads_of_all_own_columns_are_reserved() -> None:
 
 def test_an_operation_is_solved_itself_or_on_heads() -> None:
     assert fault(replace(OPERATION, solve=None)) == "mine: exactly one of solve and heads is needed"
+
+
+KNOWN = ["eager", "bmm", "sdpa_flash", "sdpa_math", "nn_multihead_attention", "chunked", "compiled"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("spda", "sdpa_flash"), ("sdpa", "sdpa_flash"), ("sdpa_mth", "sdpa_math"), ("Eager", "eager"),
+        ("egaer", "eager"), ("chunk", "chunked"), ("compile", "compiled"), ("nn", "nn_multihead_attention"),
+        ("xyz", None), ("", None),
+    ],
+)  # fmt: skip
+def test_what_was_probably_meant(typed: str, meant: str | None) -> None:
+    assert nearest(typed, KNOWN) == meant
+
+
+def test_where_there_is_nothing_to_name() -> None:
+    assert unknown_name("rule", "xyz", []) == "no rule 'xyz'; there are none."
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, unique_by=str.lower))
+def test_a_name_is_nearest_to_itself(names: list[str]) -> None:
+    assert nearest(names[0], names) == names[0]

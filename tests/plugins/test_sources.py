@@ -123,17 +123,6 @@ def test_a_word_that_names_no_plugin(
     assert str(wrong.value) == sentence
 
 
-def test_a_fault_of_a_named_plugin_is_an_error(kernel: Path) -> None:
-    for text, words in (
-        (BACKEND.format(name="eager"), "brings a backend 'eager', as attnbench "),
-        (BACKEND.format(name="mine").replace("yield", "1 / 0\n    yield"), "attnbench_backends raised Zero"),
-    ):
-        kernel.write_text(text)
-        with pytest.raises(BadInput) as wrong:
-            load_wanted([str(kernel)])
-        assert f"{named(str(kernel))}: {words}" in str(wrong.value)
-
-
 def test_installed_plugins_are_chosen_by_distribution_or_name(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,17 +1,99 @@
-"""``attnbench new`` writes a whole package or nothing, and says how to go on."""
+"""``attnbench new``: the names of a plugin, the files of its package, a folder that is whole or absent."""
 
 from __future__ import annotations
 
+import ast
+import re
 import resource
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
+from attnbench import __version__
 from attnbench.cli import attnbench
+from attnbench.plugins.kinds import NAME
+from attnbench.starter.package import Names, names_of, package
+from attnbench.types.errors import BadInput
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "plugins" / "attnbench-example"
+MADE = {"__pycache__", ".pytest_cache", ".benchmarks", ".hypothesis", "results", "dist"}
+"""Folders that working with a package leaves in it."""
+
+
+def in_files(folder: Path) -> dict[str, str]:
+    inside = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {str(path): (folder / path).read_text() for path in inside if not MADE & {*path.parts}}
+
+
+def test_the_example_is_what_is_written_for_its_name() -> None:
+    """If it is not: remove it, and run ``attnbench new example --into plugins``."""
+    assert in_files(EXAMPLE) == package(names_of("example"))
+
+
+@pytest.mark.parametrize("word", ["my-kernel", "4bit", "class"])
+def test_files_are_valid(word: str) -> None:
+    names = names_of(word)
+    files = package(names)
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    assert project["name"] == names.distribution
+    assert project["entry-points"]["attnbench"] == {names.backend: names.module}
+    assert __version__.startswith(project["dependencies"][0].removeprefix("attnbench>="))
+    for path, text in files.items():
+        assert "$" not in path
+        assert text == "" or text.endswith("\n")
+        if path.endswith(".py"):
+            ast.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("word", "names"),
+    [
+        ("example", Names("attnbench-example", "attnbench_example", "example")),
+        ("My__.Kernel", Names("attnbench-my-kernel", "attnbench_my_kernel", "my_kernel")),
+        ("attnbench_example", Names("attnbench-example", "attnbench_example", "example")),
+        ("attnbench-attnbench-x", Names("attnbench-attnbench-x", "attnbench_attnbench_x", "attnbench_x")),
+        ("4bit", Names("attnbench-4bit", "attnbench_4bit", "4bit")),
+        ("k" * 60, Names(f"attnbench-{'k' * 60}", f"attnbench_{'k' * 60}", "k" * 60)),
+    ],
+)
+def test_a_word_is_three_names(word: str, names: Names) -> None:
+    assert names_of(word) == names
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("attnbench-", "name 'attnbench-': use letters a to z"),
+        ("\u212aernel", "name '\u212aernel': use letters a to z"),  # the Kelvin sign, whose lower case is k
+        ("\u017fum", "name '\u017fum': use letters a to z"),  # the long s
+        ("k" * 61, f"name '{'k' * 61}': 61 characters; 60 are the most"),
+    ],
+)
+def test_an_impossible_name_is_one_sentence(word: str, sentence: str) -> None:
+    with pytest.raises(BadInput) as wrong:
+        names_of(word)
+    assert str(wrong.value).startswith(sentence)
+
+
+@given(st.text(st.sampled_from("aZ09-_.é /\n"), max_size=12))
+def test_every_accepted_word_makes_valid_names(word: str) -> None:
+    try:
+        names = names_of(word)
+    except BadInput:
+        return
+    assert re.fullmatch(r"attnbench-[a-z0-9]+(-[a-z0-9]+)*", names.distribution)
+    assert names.module.isidentifier()
+    assert NAME.fullmatch(names.backend)
+    assert names_of(names.distribution) == names
+    assert names_of(names.backend) == names or names.backend.startswith("attnbench_")
 
 
 def new(*words: str) -> Result:

@@ -22,6 +22,7 @@ fork of that process, and calls the function that the console script calls. New 
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import gc
 import hashlib
 import importlib
@@ -108,10 +109,8 @@ class Transcript:
 
 def _shown(mark: str, text: str) -> str:
     """Put a mark before each line; shorten a long text to its head and a sum."""
-    lines = text.split("\n")
-    rest = ["\\ no newline at the end"] if lines.pop() else []
-    if rest:
-        lines = text.split("\n")
+    lines = text.removesuffix("\n").split("\n") if text else []
+    rest = ["\\ no newline at the end"] if text and not text.endswith("\n") else []
     if len(text) > WHOLE_CHARACTERS:
         head, count = 0, 0
         while count < HEAD_LINES and head + len(lines[count]) < HEAD_CHARACTERS:
@@ -162,10 +161,11 @@ class Recorder:
         (self._folder / "home").mkdir()
         self._filled = self._folder / "filled"
         fill(self._filled)
-        environment = ENVIRONMENT | {"PATH": os.environ["PATH"], "HOME": str(self._folder / "home")}
+        # Of several checkouts, that of these tests is imported.
+        places = {"PATH": os.environ["PATH"], "HOME": str(self._folder / "home"), "PYTHONPATH": str(ROOT)}
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=environment, cwd=self._folder,
+            env=ENVIRONMENT | places, cwd=self._folder,
         )  # fmt: skip
         self._count = 0
         return self
@@ -227,7 +227,9 @@ def _changed(folder: Path, filled: Path) -> Iterator[tuple[str, str]]:
     """
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if path.is_symlink() or not path.is_file() or _same(path, filled / name):
+        before = filled / name
+        # Files of one time and size are not read.
+        if path.is_symlink() or not path.is_file() or (before.exists() and filecmp.cmp(path, before)):
             continue
         if name.startswith("results/"):
             yield name, MEASURED
@@ -235,14 +237,6 @@ def _changed(folder: Path, filled: Path) -> Iterator[tuple[str, str]]:
             yield name, DRAWN
         else:
             yield name, path.read_bytes().decode(errors="backslashreplace")
-
-
-def _same(path: Path, before: Path) -> bool:
-    """Compare two files; those of the same time and size are not read."""
-    if not before.exists():
-        return False
-    stamps = [(one.stat().st_mtime_ns, one.stat().st_size) for one in (path, before)]
-    return stamps[0] == stamps[1] or path.read_bytes() == before.read_bytes()
 
 
 DEVICES = (
