@@ -2,20 +2,19 @@
 
 Run on a quiet machine::
 
-    python tests/benchmarks/time_to_answer.py [--runs 3] [--empty-caches] [WORDS...]
+    python tests/benchmarks/time_to_answer.py [--runs 3] [WORDS...]
 
 WORDS: of ``attnbench run``; without any, the suite smoke, then L = 1024 and 2048, then L = 4096, causal or
-not, with six backends. --empty-caches: compile anew in each run, as on a new machine.
+not, with six backends.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import subprocess
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,14 +50,13 @@ class Timed:
     open_far: int
 
 
-def timed(words: list[str], folder: Path, *, empty_caches: bool) -> Timed:
+def timed(words: list[str], folder: Path) -> Timed:
     """Run once."""
     out = folder / "run.jsonl"
-    caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")} if empty_caches else {}
     begun, first_s = time.perf_counter(), 0.0
     with subprocess.Popen(
         [sys.executable, "-m", "attnbench", "run", *words, "--out", str(out)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | caches,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:
@@ -81,11 +79,8 @@ def timed(words: list[str], folder: Path, *, empty_caches: bool) -> Timed:
 
 def main() -> None:
     """Measure and print a line for each run."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--empty-caches", action="store_true")
     parser.add_argument("words", nargs="*")
     chosen = parser.parse_args()
     runs = {" ".join(chosen.words): chosen.words} if chosen.words else RUNS
@@ -95,7 +90,7 @@ def main() -> None:
     for name, words in runs.items():
         for _ in range(chosen.runs):
             with tempfile.TemporaryDirectory() as folder:
-                one = timed(words, Path(folder), empty_caches=chosen.empty_caches)
+                one = timed(words, Path(folder))
             phases = ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in one.phases_s.items())
             verdicts = ", ".join(f"{count} {word}" for word, count in one.words.most_common())
             print(

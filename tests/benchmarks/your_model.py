@@ -4,7 +4,7 @@ For each model: one step is captured, its suite is run, a backend is chosen for 
 installed. Then steps with and without it alternate in random order in one process, with one set of weights.
 The table has the time that the run predicts the choice to save, and the time that it saves.
 
-    python tests/benchmarks/your_model.py [--pairs 100] [--folder DIR] [MODEL]...
+    python tests/benchmarks/your_model.py [--pairs 100] [MODEL]...
 
 It needs transformers. On a quiet machine of two cores it takes about ten minutes.
 """
@@ -194,7 +194,6 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("models", nargs="*", default=[])
     options.add_argument("--pairs", type=int, default=100)
-    options.add_argument("--folder", type=Path)
     options.add_argument("--step", choices=MODELS)
     options.add_argument("--measure", choices=MODELS)
     given = options.parse_args()
@@ -208,10 +207,8 @@ def main() -> None:
     else:
         print("| " + " | ".join(HEADS) + " |\n|" + "---|" * len(HEADS), flush=True)
         for name in given.models or MODELS:
-            with tempfile.TemporaryDirectory() as made:
-                folder = (given.folder or Path(made)) / name
-                folder.mkdir(parents=True, exist_ok=True)
-                print("| " + " | ".join(told(folder, name, given.pairs)) + " |", flush=True)
+            with tempfile.TemporaryDirectory() as folder:
+                print("| " + " | ".join(told(Path(folder), name, given.pairs)) + " |", flush=True)
 
 
 if __name__ == "__main__":
