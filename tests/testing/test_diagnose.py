@@ -56,12 +56,12 @@ def found(registry: Registry, backend: str, case: str, *families: str) -> Diagno
         ("no_gradient_scale", PLAIN.replace("forward", "both"), "dq_without_scale", "gradients of q and k"),
         # All that ignores a mask gives the same answer here: the particular mistake counts.
         (
-            "ignores_masks",
+            "right_one",
             "attention/scaled_dot/B2-H2-L12-D8/padding",
             "padding_ignored",
             "apply the padding",
         ),
-        ("two_mistakes", f"{SMALL}/causal", "causal_ignored", "apply the causal mask"),
+        ("no_scale", f"{SMALL}/causal", "causal_ignored", "apply the causal mask"),
     ],
 )
 def test_a_known_mistake(registry: Registry, backend: str, case: str, mistake: str, advice: str) -> None:
