@@ -125,12 +125,10 @@ def test_a_case_that_supports_let_through(report: Report) -> None:
     assert "Inputs were q (2, " in found.do
 
 
-def test_a_test_for_each_case(
-    pytester: pytest.Pytester, not_in_xdist: None, plugin_words: list[str], tmp_path: Path
-) -> None:
+def test_a_test_for_each_case(pytester: pytest.Pytester, not_in_xdist: None, tmp_path: Path) -> None:
     (tmp_path / "one_case.py").write_text(ONE_CASE)
     pytester.makepyfile(test_mine=TESTS.format(backend=str(tmp_path / "one_case.py")))
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-v", "-rs", *plugin_words)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:attnbench", "-v", "-rs")
     result.assert_outcomes(passed=2, failed=1, skipped=0 if torch.cuda.is_available() else 3)
     result.stdout.fnmatch_lines(
         [

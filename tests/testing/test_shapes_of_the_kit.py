@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-import pytest
 import wrong_shapes
 
 from attnbench import Backend, Case
@@ -65,15 +63,5 @@ def test_every_two_sizes_meet() -> None:
     alone = {length for both in lengths for length in both}
     beside = {multiple + step for multiple in (16, 64, 128, 256, 512) for step in (-1, 0, 1)}
     assert beside <= alone
-
-
-def test_large_sizes_are_past_2048_and_4096() -> None:
-    cases = [one.case for one in choose(SIMPLE, RULES).cases]
     assert {2049, 4097} <= {case.Lq for case in cases}
     assert {2049, 4097} <= {case.Lk for case in cases}
-
-
-@pytest.mark.parametrize("change", [{"compiles": True}, {"supports": lambda case, rule: "no"}])
-def test_some_backends_get_none(change: dict[str, object]) -> None:
-    choice = choose(replace(SIMPLE, **change), RULES)  # type: ignore[arg-type]
-    assert sum(one.large for one in choice.cases) <= 1
