@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from msgspec import structs
+from run_files import manifest_of
 
 from attnbench.choice.table import Choice, decide, on_kind, put_together, read_table, saving, table_of
 from attnbench.cli import attnbench
 from attnbench.plugins.registry import load_registry
 from attnbench.reports.run import Run
 from attnbench.types.errors import BadInput
-from attnbench.types.record import Manifest, Record
+from attnbench.types.record import Record
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference-lengths.jsonl"
 REGISTRY = load_registry()
@@ -37,9 +38,7 @@ def run_of(cases: dict[str, dict[str, float]], sets: int = 9, **facts: object) -
             noise = {name: NOISE[(index * (place + 1)) % 9] for place, name in enumerate(by_backend)}
             times.append((one, index, {name: ms * 1e6 * noise[name] for name, ms in by_backend.items()}))
     environment = {"cpu": "a cpu", "torch": "2.13.0"} | facts
-    head = Manifest(
-        1, "r", "2026-01-01T00:00:00", "0.1.0", ["attnbench"], list(cases), [], [], None, {}, [], environment
-    )
+    head = manifest_of(cases=list(cases), environment=environment)
     return Run((Path("r.jsonl"),), (head,), (tuple(records),), times=(tuple(times),))
 
 
