@@ -9,19 +9,23 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import msgspec
 import psutil
 import pytest
 from click.testing import CliRunner
-from test_facts import FACTS
+from run_files import manifest_of
 
 import attnbench
 from attnbench.cases.select import select
 from attnbench.cli import attnbench as attnbench_cli
+from attnbench.executors import local
 from attnbench.fleet.drive import AGAIN
+from attnbench.fleet.facts import Facts, check_given
 from attnbench.fleet.run import run_on
 from attnbench.fleet.sites import sites_of
 from attnbench.fleet.units import Words
@@ -30,9 +34,15 @@ from attnbench.runner.forecast import plan_run
 from attnbench.runner.options import Options
 from attnbench.types.errors import BadInput
 from attnbench.types.fleet import Ended, Fleet, Place, Task
-from attnbench.types.record import Record
+from attnbench.types.record import Manifest, PluginLine, Record
 
 EXECUTOR = Path(__file__).parent / "pretended_executor.py"
+FACTS = Facts(
+    cpu="a processor", cores=8, memory_bytes=2**36, cuda_devices=("NVIDIA H100",),
+    cuda_details=("132 multiprocessors, 80.0 GiB, 700 W",), attnbench="0.1.0", python="3.12.1",
+    torch="2.13.0",
+    plugins={"attnbench": "0.1.0"},
+)  # fmt: skip
 ANSWER = Ended(0, msgspec.json.encode(FACTS).decode(), "")
 STILL = Fleet(
     tuple(Place(name, "cpu", {"rack": rack}) for name, rack in (("a", "one"), ("b", "two"))),
@@ -202,3 +212,68 @@ def until(holds: Callable[[], bool], limit_s: float = 120.0) -> None:
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+# A run is refused if it got another device than its place has.
+
+
+def given(**changes: Any) -> Manifest:
+    """What a run says that got the device of these facts, but for some changes."""
+    found = {
+        "cpu": FACTS.cpu, "cpu_quota": FACTS.cores, "memory_bytes": FACTS.memory_bytes, "torch": FACTS.torch,
+        "cuda_devices": list(FACTS.cuda_devices), "cuda_details": list(FACTS.cuda_details),
+    }  # fmt: skip
+    return manifest_of(plugins=[PluginLine("builtins", "attnbench", "0.1.0")], environment=found | changes)
+
+
+def test_the_device_of_the_place_is_accepted() -> None:
+    check_given(FACTS, given(), "node0")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cuda_devices": ["NVIDIA H200"]}, r"CUDA devices \['NVIDIA H200'\] instead of \['NVIDIA H100'\]"),
+        ({"cuda_details": ["114 multiprocessors, 80.0 GiB, 350 W"]}, "details of CUDA devices .*114 multi"),
+        ({"cuda_details": ["132 multiprocessors, 80.0 GiB, 500 W"]}, "500 W.* instead of .*700 W"),
+        ({"cpu_quota": 4}, "cores 4 instead of 8"),
+        ({"torch": "2.12.0"}, "torch 2.12.0 instead of 2.13.0"),
+    ],
+)
+def test_another_device_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        check_given(FACTS, given(**changes), "node0")
+
+
+def test_cards_work_at_once_and_the_processor_waits_for_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """``local`` on a machine that has two cards, as its facts say."""
+    facts = msgspec.structs.replace(FACTS, cuda_devices=("a card", "a card"))
+
+    def run_here(task: Task, stop: object = None) -> Iterator[bytes | Ended]:
+        yield Ended(0, msgspec.json.encode(facts).decode(), "")
+
+    monkeypatch.setattr(local, "run_here", run_here)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    happened: list[str] = []
+    with local.connect("") as fleet:
+        places = {place.name: place for place in fleet.places}
+        assert list(places) == ["cpu", "gpu0", "gpu1"]
+        measuring = Task((), follow="unit.jsonl")
+        cards = [fleet.run(places[name], measuring) for name in ("gpu0", "gpu1")]
+        assert [next(card).status for card in cards] == [0, 0]
+
+        def measure() -> None:
+            next(fleet.run(places["cpu"], measuring))
+            happened.append("processor")
+
+        thread = Thread(target=measure, daemon=True)
+        thread.start()
+        assert [ended.status for ended in fleet.run(places["cpu"], Task(()))] == [0]
+        for card in cards:
+            happened.append("card")
+            card.close()
+        thread.join(60)
+    assert happened == ["card", "card", "processor"]
