@@ -31,16 +31,8 @@ def imported(folder: Path, tests: str) -> list[str]:
     (folder / "test_any.py").write_text(tests)
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "attnbench.pytest_plugin",
-    ]
+    words = ("-q", "-p", "no:cacheprovider", "-p", "attnbench.pytest_plugin")
+    command = [sys.executable, "-m", "pytest", *words]
     alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
