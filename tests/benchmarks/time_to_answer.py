@@ -16,7 +16,6 @@ import tempfile
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 from attnbench.api import load
@@ -35,23 +34,8 @@ RUNS = {"smoke": ["smoke"], "L = 1024 and 2048": lengths(1024, 2048), "L = 4096"
 DECIDED_BEYOND = 1.3
 
 
-@dataclass(frozen=True)
-class Timed:
-    """One run. first_s, whole_s: to the first line of an answer, and to the end. phases_s: of the run itself.
-
-    words: verdicts. open_far: ratios beyond ``DECIDED_BEYOND`` without a verdict, of ``far``.
-    """
-
-    first_s: float
-    whole_s: float
-    phases_s: dict[str, float]
-    words: Counter[str]
-    far: int
-    open_far: int
-
-
-def timed(words: list[str], folder: Path) -> Timed:
-    """Run once."""
+def cells(words: list[str], folder: Path) -> list[str]:
+    """Run once; return the cells of its row in the table."""
     out = folder / "run.jsonl"
     begun, first_s = time.perf_counter(), 0.0
     with subprocess.Popen(
@@ -67,14 +51,14 @@ def timed(words: list[str], folder: Path) -> Timed:
     assert finished is not None, f"the run did not finish: exit status {process.returncode}"
     judged = [one for one in load(out).judged if one.verdict is not None and one.record.ratio is not None]
     far = [one for one in judged if not 1 / DECIDED_BEYOND <= (one.record.ratio or 1) <= DECIDED_BEYOND]
-    return Timed(
-        first_s,
-        whole_s,
-        dict(finished.phases_s),
-        Counter(str(one.verdict) for one in judged),
-        len(far),
-        sum(one.verdict == "unclear" for one in far),
-    )
+    verdicts = Counter(str(one.verdict) for one in judged).most_common()
+    return [
+        f"{first_s:.0f} s",
+        f"{whole_s:.0f} s",
+        ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in finished.phases_s.items()),
+        ", ".join(f"{count} {word}" for word, count in verdicts),
+        f"{sum(one.verdict == 'unclear' for one in far)} of {len(far)}",
+    ]
 
 
 def main() -> None:
@@ -90,14 +74,7 @@ def main() -> None:
     for name, words in runs.items():
         for _ in range(chosen.runs):
             with tempfile.TemporaryDirectory() as folder:
-                one = timed(words, Path(folder))
-            phases = ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in one.phases_s.items())
-            verdicts = ", ".join(f"{count} {word}" for word, count in one.words.most_common())
-            print(
-                f"| {name} | {one.first_s:.0f} s | {one.whole_s:.0f} s | {phases} | {verdicts} "
-                f"| {one.open_far} of {one.far} |",
-                flush=True,
-            )
+                print(f"| {' | '.join([name, *cells(words, Path(folder))])} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -71,21 +71,6 @@ def decoding(kind: str) -> tuple[Any, Step]:
     return model, step
 
 
-def training(kind: str) -> tuple[Any, Step]:
-    """One forward and backward pass of the decoder over two sentences of 192 tokens."""
-    import torch
-
-    model, tokens = decoder(kind, 64), torch.randint(1, 256, (2, 192))
-
-    def step() -> Any:
-        out = model(tokens, labels=tokens, use_cache=False)
-        model.zero_grad()
-        out.loss.backward()
-        return out.logits.detach()
-
-    return model, step
-
-
 def encoder(kind: str) -> tuple[Any, Step]:
     """One forward pass of a BERT of four layers, over 16 sentences of 64 tokens."""
     import torch
@@ -105,7 +90,7 @@ def encoder(kind: str) -> tuple[Any, Step]:
     return model, step
 
 
-MODELS = {"prefill": prefill, "decoding": decoding, "training": training, "encoder": encoder}
+MODELS = {"prefill": prefill, "decoding": decoding, "encoder": encoder}
 
 
 def measure(name: str, choice: str, pairs: int) -> dict[str, Any]:
