@@ -164,13 +164,8 @@ def in_ms(ms: float, interval: Any) -> str:
 
 
 HEADS = (
-    "model",
-    "cases chosen",
-    "step, ms",
-    "attention in it",
-    "predicted gain, ms",
-    "measured gain, ms",
-    "outputs apart",
+    "| model | cases chosen | step, ms | attention in it | predicted gain, ms | measured gain, ms "
+    "| outputs apart |"
 )
 
 
@@ -190,7 +185,7 @@ def main() -> None:
     elif given.measure:
         json.dump(measure(given.measure, given.models[0], given.pairs), sys.stdout)
     else:
-        print("| " + " | ".join(HEADS) + " |\n|" + "---|" * len(HEADS), flush=True)
+        print(f"{HEADS}\n|{'---|' * 7}", flush=True)
         for name in given.models or MODELS:
             with tempfile.TemporaryDirectory() as folder:
                 print("| " + " | ".join(told(Path(folder), name, given.pairs)) + " |", flush=True)

@@ -303,11 +303,8 @@ def test_the_facts_and_the_peaks_are_those_of_the_device() -> None:
     told = ("card", "capability", "processors", "l2_bytes", "memory_bytes", "cudnn")
     assert [environment[key] for key in told] == ["a pretended device", "9.0", 1, 2**20, 2**24, 90100]
     assert (peaks["side"], peaks["copy_bytes"]) == (64, 2**16)
-    assert {word: rate > 0 for word, rate in peaks["gemm_tflops"].items()} == {
-        "float16": True,
-        "bfloat16": True,
-    }
-    assert peaks["copy_gbps"] > 0
+    assert peaks["gemm_tflops"].keys() == {"float16", "bfloat16"}
+    assert min(*peaks["gemm_tflops"].values(), peaks["copy_gbps"]) > 0
 
 
 @given(
