@@ -64,25 +64,28 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, stdout, stderr
 
 
-def read(out: Path) -> tuple[Record, ...]:
-    return attnbench.load(out, plugins=str(EXECUTOR)).records
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "run.jsonl"
 
 
-def check_whole(records: tuple[Record, ...]) -> None:
+def check_whole(out: Path) -> tuple[Record, ...]:
+    """Assert that a run has all records; return them."""
+    records = attnbench.load(out, plugins=str(EXECUTOR)).records
     found = Counter((record.case, record.backend, record.status) for record in records)
     assert set(found.values()) == {1}
     assert len(found) == 6
     assert {status for _, _, status in found} == {"ok"}
+    return records
 
 
-def test_the_devices_of_this_machine_measure_what_a_run_measures(tmp_path: Path) -> None:
-    out = tmp_path / "run.jsonl"
+def test_the_devices_of_this_machine_measure_what_a_run_measures(out: Path, tmp_path: Path) -> None:
     other = tmp_path / "benchmark.json"
     (tmp_path / "run.units").mkdir()
     (tmp_path / "run.units" / "mine.txt").touch()
     status, stdout, stderr = ended(on("local", *WHOLE, "--benchmark-json", str(other), out=out))
     assert status == 0, stderr
-    check_whole(read(out))
+    check_whole(out)
     assert len(json.loads(stdout)) == 6
     assert {path.name for path in tmp_path.iterdir()} == {"run.jsonl", "run.units", "benchmark.json"}
     assert [path.name for path in (tmp_path / "run.units").iterdir()] == ["mine.txt"]
@@ -90,31 +93,26 @@ def test_the_devices_of_this_machine_measure_what_a_run_measures(tmp_path: Path)
     assert "3/3 attention/dot/" in stderr
 
 
-def test_a_lost_machine_costs_the_case_under_way_which_runs_again(tmp_path: Path) -> None:
-    out = tmp_path / "run.jsonl"
+def test_a_lost_machine_costs_the_case_under_way_which_runs_again(out: Path) -> None:
     kept = [word for case in CASES for word in ("--case", case)]
     note = ("--note", "for mine.toml")
     status, _, stderr = ended(on("pretended:loses", *WHOLE, *kept, *note, out=out, loud="--quiet"))
     assert status == 0, stderr
     assert re.fullmatch(r"[ab]: lost \(its machine was switched off\); it is left out\n", stderr)
-    records = read(out)
-    check_whole(records)
-    again = {record.case for record in records if AGAIN in record.notes}
+    again = {record.case for record in check_whole(out) if AGAIN in record.notes}
     assert len(again) == 2
 
 
 @pytest.mark.slow
-def test_a_killed_process_is_lost_and_its_place_goes_on(tmp_path: Path) -> None:
-    out = tmp_path / "run.jsonl"
+def test_a_killed_process_is_lost_and_its_place_goes_on(out: Path) -> None:
     status, _, stderr = ended(on("pretended:kills", *WHOLE, out=out))
     assert status == 0, stderr
     assert ": lost (its process was killed by signal 9)\n" in stderr
-    check_whole(read(out))
+    check_whole(out)
 
 
 @pytest.mark.slow
-def test_what_is_lost_twice_is_not_tried_again(tmp_path: Path) -> None:
-    out = tmp_path / "run.jsonl"
+def test_what_is_lost_twice_is_not_tried_again(out: Path) -> None:
     status, stdout, stderr = ended(on("pretended:loses_all", *WHOLE, out=out))
     assert (status, stdout) == (3, "")
     assert stderr.count("1 case not measured") == 3
@@ -123,8 +121,7 @@ def test_what_is_lost_twice_is_not_tried_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_another_torch_is_refused_with_the_list(tmp_path: Path) -> None:
-    out = tmp_path / "run.jsonl"
+def test_another_torch_is_refused_with_the_list(out: Path) -> None:
     status, _, stderr = ended(on("pretended:unlike", *WHOLE, out=out))
     assert status == 2
     assert "the places have different software: torch is " in stderr
@@ -134,8 +131,8 @@ def test_another_torch_is_refused_with_the_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_command_goes_on_after_the_driver_was_killed(tmp_path: Path) -> None:
-    out, units = tmp_path / "run.jsonl", tmp_path / "run.units"
+def test_the_same_command_goes_on_after_the_driver_was_killed(out: Path) -> None:
+    units = out.with_suffix(".units")
     driver = on("local", *WHOLE, out=out)
     until(lambda: any(b'"kind":"set"' in path.read_bytes() for path in units.glob("*.jsonl")))
     others = psutil.Process(driver.pid).children(recursive=True)
@@ -144,23 +141,22 @@ def test_the_same_command_goes_on_after_the_driver_was_killed(tmp_path: Path) ->
     until(lambda: not any(other.is_running() and other.status() != "zombie" for other in others))
     status, _, stderr = ended(on("local", *WHOLE, out=out))
     assert status == 0, stderr
-    check_whole(read(out))
+    check_whole(out)
     assert not units.exists()
 
 
 @pytest.mark.slow
-def test_units_of_another_run_are_kept_and_refused(tmp_path: Path) -> None:
-    out, units = tmp_path / "run.jsonl", tmp_path / "run.units"
+def test_units_of_another_run_are_kept_and_refused(out: Path) -> None:
+    units = out.with_suffix(".units")
     status, _, stderr = ended(on("local", *WHOLE, out=out))
     assert status == 0, stderr
+    stored = out.read_bytes()
     units.mkdir()
-    (units / "0001.jsonl").write_bytes(out.read_bytes())
-    other = tmp_path / "run.new"
-    out.rename(other)
+    out.rename(units / "0001.jsonl")
     status, _, stderr = ended(on("local", *QUICK, "--budget", "0.02", out=out))
     assert status == 2
     assert "has other cases, backends or options than this run" in stderr
-    assert (units / "0001.jsonl").read_bytes() == other.read_bytes()
+    assert (units / "0001.jsonl").read_bytes() == stored
 
 
 @pytest.mark.parametrize(
@@ -176,10 +172,9 @@ def test_a_choice_of_places_that_cannot_be_is_said(where: str, said: str) -> Non
         sites_of(STILL, Task(()), [where], print)
 
 
-def test_cases_on_a_device_that_no_place_has_are_refused(tmp_path: Path) -> None:
+def test_cases_on_a_device_that_no_place_has_are_refused(out: Path, tmp_path: Path) -> None:
     registry = load_registry()
     cases = select([f"{CASES[0]}/none/float32/cuda"], registry)
-    out = tmp_path / "run.jsonl"
     with pytest.raises(BadInput, match="1 case on cuda, but no place has such a device"):
         run_on(STILL, plan_run(cases, ["eager"], registry, Options()), Words(()), out, tell=print, done=print)
     assert list(tmp_path.iterdir()) == []
