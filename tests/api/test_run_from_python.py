@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
+from run_files import write_records
 
 import attnbench
+from attnbench.cases.select import shard_number
+from attnbench.compare.shards import shard_notes
 from attnbench.reports.columns import KEYS
+from attnbench.results.merge import merge
 from attnbench.runner.progress import Moment
 from attnbench.types.case import Case
+from attnbench.types.record import Record
 
 ID = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 CASE = Case("attention", "scaled_dot", B=1, H=2, Hkv=2, Lq=16, Lk=16, D=8, Dv=8)
@@ -179,3 +185,72 @@ def test_what_can_not_be_is_one_sentence_before_anything_is_written(
 def test_nothing_to_read_is_a_sentence(paths: list[str] | str) -> None:
     with pytest.raises(attnbench.BadInput, match=r"^no path to read: name a run file, or a folder of them$"):
         attnbench.load(paths)
+
+
+# Shards, and runs read together
+
+
+def test_shards_resume_and_make_up_the_whole(tmp_path: Path) -> None:
+    cases = [f"attention/dot/H1-L{length}-D4" for length in (7, 8, 9, 10)]
+    paths = [tmp_path / f"{number}.jsonl" for number in (1, 2)]
+    runs = [
+        attnbench.run(cases, ["eager", "bmm"], timed=False, shard=f"{number}/2", out=path)
+        for number, path in enumerate(paths, 1)
+    ]
+    whole = [case for run in runs for case in run.manifests[0].cases]
+    assert len(set(whole)) == len(whole) == len(cases)
+    paths[0].write_bytes(b"".join(paths[0].read_bytes().splitlines(keepends=True)[:2]))
+    again = attnbench.resume(paths[0])
+    assert again.manifests[0] == runs[0].manifests[0]
+    assert {(one.case, one.backend) for one in again.records} == {
+        (one.case, one.backend) for one in runs[0].records
+    }
+    merged = merge(paths, tmp_path / "all.jsonl")
+    assert list(shard_notes(merged.runs)) == []
+    assert sorted(one.case for one in attnbench.load(merged.path).records) == sorted(2 * whole)
+
+
+def test_an_empty_shard_is_refused_in_words(tmp_path: Path) -> None:
+    shard = f"{3 - shard_number(ID, 2)}/2"
+    with pytest.raises(attnbench.BadInput, match=f"^nothing to run: no cases in shard {shard}$"):
+        attnbench.run(ID, ["eager"], timed=False, shard=shard, out=tmp_path)
+
+
+SLOWER = Record(
+    ID, "dot", "slow", "ok", median_ms=2.0, ratio=1.5, ratio_low=1.4, ratio_high=1.6, p_value=0.0039,
+    baseline="eager", delta=0.02, sets=9,
+)  # fmt: skip
+EAGER = Record(ID, "dot", "eager", "ok", median_ms=1.3, ratio=1.0, baseline="eager", delta=0.02, sets=9)
+CHANCE = [
+    msgspec.structs.replace(SLOWER, backend=f"other{n}", ratio=1.0, ratio_low=0.9, p_value=0.9)
+    for n in range(60)
+]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> list[Path]:
+    return [
+        write_records(tmp_path / "a.jsonl", EAGER, SLOWER),
+        write_records(tmp_path / "b.jsonl", EAGER, SLOWER, *CHANCE),
+    ]
+
+
+def test_each_file_is_a_family_of_its_own(two: list[Path]) -> None:
+    both = attnbench.load(two)
+    assert [len(records) for records in both.by_file] == [2, 62]
+    assert both.records == both.by_file[0] + both.by_file[1]
+    alone = [one for path in two for one in attnbench.load(path).judged]
+    assert both.judged == alone
+    slow = both.frame[both.frame["backend"] == "slow"]
+    assert slow["p_value"].tolist() == [0.0039, 0.0039]
+    assert slow["p_adjusted"].tolist() == pytest.approx([0.0039, 0.0039 * 61])
+    # What one run tells, the other can't among 61 comparisons.
+    assert slow["verdict"].tolist() == ["slower", "unclear"]
+    assert both.frame[both.frame["backend"] == "eager"]["verdict"].tolist() == ["baseline"] * 2
+
+
+def test_of_several_files_that_with_an_id_that_cannot_be_read_is_named(two: list[Path]) -> None:
+    text = re.sub(r',"digest":"\w{16}"}', "}", two[1].read_text())
+    two[1].write_text(text.replace("attention/dot", "attenton/dot"))
+    with pytest.raises(attnbench.BadFile, match=r"b\.jsonl': case 'attenton/dot.*no operation 'attenton'"):
+        attnbench.load(two)

@@ -26,8 +26,8 @@ from attnbench.types.arithmetic import ARITHMETICS, UNIT, assumed
 def main() -> None:
     """Print both tables as Markdown."""
     warnings.simplefilter("ignore")
-    heads = ("arithmetic", "gap", "assumed", "largest share", "least share of TF32's", "correlation")
-    print(f"| {' | '.join(heads)} |\n{'| --- ' * len(heads)}|")
+    print("| arithmetic | gap | assumed | largest share | least share of TF32's | correlation |")
+    print("| --- " * 6 + "|")
     for arithmetic in ARITHMETICS[1:]:
         rounded = coarse_kernels(arithmetic)
         share = max(within(case, kernel, arithmetic) for case in CASES for kernel in rounded.values())
@@ -36,15 +36,8 @@ def main() -> None:
         )
         finer = min(within(case, rounded["qk weights v"], "tf32") for case in CASES)
         is_assumed = "yes" if arithmetic in assumed("float32") else ""
-        cells = (
-            arithmetic,
-            f"{UNIT[arithmetic]:g}",
-            is_assumed,
-            f"{share:.2f}",
-            f"{finer:.2g}",
-            f"{alike:.2f}",
-        )
-        print(f"| {' | '.join(cells)} |")
+        start = f"{arithmetic} | {UNIT[arithmetic]:g} | {is_assumed}"
+        print(f"| {start} | {share:.2f} | {finer:.2g} | {alike:.2f} |")
     print("\n| mistake | within the limits of | correlation | elements off |\n| --- | --- | --- | --- |")
     for name, kernel in SUBTLE.items():
         hides = [one for one in assumed("float32") if any(within(case, kernel, one) <= 1 for case in LONG)]

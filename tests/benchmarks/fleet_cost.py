@@ -4,12 +4,11 @@ The machines are simulated: four places whose tasks are processes of this one an
 of calls mean nothing here, but the driver's CPU time and memory do, and the share of the time in which tasks
 measure, beside that of a plain run::
 
-    python tests/benchmarks/fleet_cost.py [--cells 10 100 1000]
+    python tests/benchmarks/fleet_cost.py
 """
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -68,12 +67,7 @@ def measured(folder: Path, cells: int, *on: str) -> tuple[float, float, float, f
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cells", type=int, nargs="+", default=[10, 100, 1000])
-    chosen = parser.parse_args()
-    for cells in chosen.cells:
+    for cells in (10, 100, 1000):
         for places, on in ((1, ()), (PLACES, ("--on", "simulated"))):
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)

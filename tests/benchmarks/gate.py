@@ -3,18 +3,17 @@
 Makes a repository of its own with four backends, and measures its commits against each other on five cases,
 20 cells in all. Needs attnbench-selftest. Run on a quiet machine::
 
-    python tests/benchmarks/gate.py [--rounds N] [--plant PERCENT] [--stored] [--json FILE]
+    python tests/benchmarks/gate.py [--rounds N] [--plant PERCENT]
 
 --plant: one backend of the head, another each round, takes so many percent longer; identical commits without.
---stored: instead of live comparisons, a run of each commit one after the other, and the two files compared.
 Prints verdicts by kind, the seconds of each comparison, and the verdicts of other rules on the same samples.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
 from pathlib import Path
 
@@ -50,38 +49,22 @@ def peers(path: Path, truth: dict[str, bool]) -> Counter[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plant", type=float, default=0.0, metavar="PERCENT")
-    parser.add_argument("--stored", action="store_true")
-    parser.add_argument("--budget", default=None)
-    parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    budget = ("--budget", chosen.budget) if chosen.budget else ()
     backends = [word for name in NAMES for word in ("--backend", name)]
     ours, others, seconds, worst = Counter[str](), Counter[str](), [], []
     for number in range(chosen.rounds):
         with tempfile.TemporaryDirectory() as folder:
-            project, out = Repository(Path(folder)), Path(folder) / "out"
+            project, out = Repository(Path(folder)), Path(folder) / "live.jsonl"
             planted = {NAMES[number % len(NAMES)]: chosen.plant / 100} if chosen.plant else {}
-            if chosen.stored:
-                run = ("run", *CASES, *backends, *budget, "--baseline", NAMES[0], "--out")
-                runs = f"{out}/base.jsonl", f"{out}/new.jsonl"
-                _, _, base_s = project.attnbench(*run, runs[0])
-                project.commit(planted)
-                _, _, new_s = project.attnbench(*run, runs[1])
-                _, printed, last_s = project.attnbench("compare", *runs, "--format", "json")
-                taken_s = base_s + new_s + last_s
-            else:
-                project.commit(planted)
-                _, printed, taken_s = project.attnbench(
-                    "compare", "--ref", "HEAD~", "--head", "HEAD", "--all", *CASES, *backends, *budget,
-                    "--out", f"{out}/live.jsonl", "--format", "json",
-                )  # fmt: skip
-                truth = {name: name in planted for name in NAMES}
-                others += peers(out / "live.jsonl", truth)
+            project.commit(planted)
+            _, printed, taken_s = project.attnbench(
+                "compare", "--ref", "HEAD~", "--head", "HEAD", "--all", *CASES, *backends,
+                "--out", str(out), "--format", "json",
+            )  # fmt: skip
+            others += peers(out, {name: name in planted for name in NAMES})
         cells = json.loads(printed)["cells"]
         seconds.append(taken_s)
         found = Counter(
@@ -92,14 +75,10 @@ def main() -> None:
             cell["ratio"] for cell in cells if cell["verdict"] == "slower" and cell["backend"] not in planted
         ]
         print(f"round {number + 1}: {taken_s:.0f} s, {dict(sorted(found.items()))}", flush=True)
-    print(
-        f"\nattnbench compare{' on stored runs' if chosen.stored else ' live'}: {dict(sorted(ours.items()))}"
-    )
+    print(f"\nattnbench compare: {dict(sorted(ours.items()))}")
     print(f"seconds a comparison: {min(seconds):.0f} to {max(seconds):.0f}; false slower ratios: {worst}")
     for name, count in sorted(others.items()):
         print(f"  {name}: {count}")
-    if chosen.json:
-        chosen.json.write_text(json.dumps({"ours": ours, "others": others, "seconds": seconds}, indent=1))
 
 
 if __name__ == "__main__":

@@ -16,12 +16,12 @@ comparison have unlike interpreters, and the ratios show what these alone are wo
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
 import sys
 import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -125,22 +125,20 @@ def files(folder: Path, words: list[str]) -> Iterator[IdenticalCell]:
 
 
 @contextmanager
-def other_work(wanted: bool) -> Iterator[None]:
-    """Keep one core busy with a process of its own, if wanted."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if wanted else None
+def other_work(processes: int) -> Iterator[None]:
+    """Keep so many cores busy."""
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
     try:
         yield
     finally:
-        if process is not None:
+        for process in started:
             process.kill()
             process.wait()
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("live", "files"))
     parser.add_argument("--cells", type=int, default=1)
     parser.add_argument("--own", action="store_true")
@@ -150,7 +148,7 @@ def main() -> None:
     chosen = parser.parse_args(ours)
     found: list[IdenticalCell] = []
     while len(found) < chosen.cells:
-        with tempfile.TemporaryDirectory() as name, other_work(chosen.busy):
+        with tempfile.TemporaryDirectory() as name, other_work(int(chosen.busy)):
             folder = Path(name)
             if chosen.what == "live":
                 cells = list(live(folder, words, chosen.own))

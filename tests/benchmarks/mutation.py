@@ -2,12 +2,11 @@
 
 A mutation is a small change to the code, for example ``<`` instead of ``<=``. A test of its room should fail.
 The seed decides which mutations are drawn, one of each function in turn. Each is tested in a forked process;
-no file changes. A mutation whose tests use more than ``--cpu-s`` seconds of CPU time counts as killed.
+no file changes. A mutation whose tests use more than two minutes of CPU time counts as killed.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import contextlib
 import copy
@@ -16,6 +15,7 @@ import os
 import random
 import resource
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,6 +41,8 @@ SWAPS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div,
     ast.Mod: ast.Mult, ast.Pow: ast.Mult,
 }  # fmt: skip
+MOST_SETS, MOST_CPU_S = 4, 120
+"""Of each test this many parameter sets; of one mutation's tests the CPU seconds."""
 LEFT_OUT = {"annotation", "returns", "decorator_list"}  # the fields of types and decorators
 
 Key = tuple[str, str, str, int]
@@ -142,9 +144,6 @@ def drawn(keys: set[Key], count: int, seed: int) -> list[Key]:
 class FewOfEach:
     """A pytest plugin that keeps a few parameter sets of each test, and draws the same examples again."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-
     def pytest_configure(self) -> None:
         from hypothesis import settings
 
@@ -155,17 +154,17 @@ class FewOfEach:
         by_test = defaultdict(list)
         for item in items:
             by_test[item.nodeid.split("[")[0]].append(item)
-        items[:] = [item for same in by_test.values() for item in same[:: -(-len(same) // self.most)]]
+        items[:] = [item for same in by_test.values() for item in same[:: -(-len(same) // MOST_SETS)]]
 
 
-def tests_pass(tests: list[str], mutation: Mutation | None, cpu_s: int, most: int) -> bool:
+def tests_pass(tests: list[str], mutation: Mutation | None) -> bool:
     """Run the tests in a forked process with the mutation in place of its file."""
     import pytest
 
     if (pid := os.fork()) == 0:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1), os.dup2(null, 2)
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+        resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
         get_code = SourceFileLoader.get_code
 
         def mutated(loader: SourceFileLoader, name: str) -> object:
@@ -182,20 +181,15 @@ def tests_pass(tests: list[str], mutation: Mutation | None, cpu_s: int, most: in
             except Exception:
                 os._exit(1)
         options = ["-n0", "-Wignore:Module already imported", "-x", "-q", "--timeout=0", "-pno:cacheprovider"]
-        os._exit(min(pytest.main([*options, *tests], plugins=[FewOfEach(most)]), 1))
+        os._exit(min(pytest.main([*options, *tests], plugins=[FewOfEach()]), 1))
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def main() -> None:
     """Draw, test and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rooms", nargs="+", default=["check", "stats", "inputs"], choices=TESTS)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--sample", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--most", type=int, default=4, help="parameter sets of each test")
-    parser.add_argument("--cpu-s", type=int, default=120, help="CPU seconds of one mutation's tests")
     args = parser.parse_args()
 
     root = Path(__file__).resolve().parents[2]
@@ -203,16 +197,16 @@ def main() -> None:
     sys.path.insert(0, str(root))
     import torch  # noqa: F401  # loaded once, before all forks
 
-    found = all_mutations([root / "attnbench" / room for room in args.rooms])
+    found = all_mutations([root / "attnbench" / room for room in TESTS])
     keys = drawn(set(found), args.sample, args.seed)
-    for room in args.rooms:
-        if not tests_pass(TESTS[room], None, args.cpu_s, args.most):
+    for room, tests in TESTS.items():
+        if not tests_pass(tests, None):
             sys.exit(f"{room}: the tests fail without a mutation")
     killed, total = Counter(), Counter()
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C prints the counts so far
         for mutation in map(found.__getitem__, keys):
             file = mutation.path.relative_to(root)
-            survived = tests_pass(TESTS[file.parts[1]], mutation, args.cpu_s, args.most)
+            survived = tests_pass(TESTS[file.parts[1]], mutation)
             total[file] += 1
             killed[file] += not survived
             word = "survived" if survived else "killed"

@@ -1,6 +1,6 @@
 """What attnbench itself costs: per call, per process, per run. Prints figures; asserts nothing.
 
-Usage: python tests/benchmarks/overhead.py [SUITE OR CASE ...]    (default: smoke)
+Usage: python tests/benchmarks/overhead.py    (it runs the suite smoke)
 """
 
 from __future__ import annotations
@@ -60,21 +60,6 @@ def per_call_overhead_ns() -> float:
     return median(differences)
 
 
-class Readiness:
-    """Watches a run: seconds from asking for a process to its being warm, on both cores at once."""
-
-    def __init__(self) -> None:
-        self.ready_s: list[float] = []
-        self._ready = RepetitionUnderWay._ready
-
-    def ready(self, of: RepetitionUnderWay, *words: Any) -> Any:
-        """Get ready, timed."""
-        start = time.perf_counter()
-        answer = self._ready(of, *words)
-        self.ready_s.append(time.perf_counter() - start)
-        return answer
-
-
 def import_ms(source: Source) -> float:
     """Return the CPU time of importing a plugin in a fork of a process that has what a server has."""
     taken = []
@@ -113,20 +98,26 @@ def productive_share(stored: StoredRun) -> tuple[float, float]:
     return (turns_s + warmup_s + checks_s) / whole_s, (turns_s + warmup_s) / (whole_s - checks_s)
 
 
-def main(words: list[str]) -> None:
+def main() -> None:
     """Measure and print."""
+    ready_s: list[float] = []
+    get_ready = RepetitionUnderWay._ready
+
+    def timed(of: RepetitionUnderWay, *words: Any) -> Any:
+        """From asking for a process to its being warm, on both cores at once."""
+        start = time.perf_counter()
+        answer = get_ready(of, *words)
+        ready_s.append(time.perf_counter() - start)
+        return answer
+
     print_imports()
     print(f"a no-op's reported time above an inline loop's: {per_call_overhead_ns():.1f} ns a call")
-    watch = Readiness()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        mock.patch.object(RepetitionUnderWay, "_ready", lambda of, *words: watch.ready(of, *words)),
-    ):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(RepetitionUnderWay, "_ready", timed):
         start = time.perf_counter()
-        run = attnbench.run(words or "smoke", out=Path(folder))
+        run = attnbench.run("smoke", out=Path(folder))
         wall_s = time.perf_counter() - start
         stored = read_run(run.path)
-    ready = sorted(watch.ready_s)
+    ready = sorted(ready_s)
     print(
         f"from asking for a process to its being warm: median {median(ready) * 1e3:.1f} ms, "
         f"95th percentile {ready[int(0.95 * len(ready))] * 1e3:.1f} ms, over {len(ready)} processes"
@@ -142,4 +133,4 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

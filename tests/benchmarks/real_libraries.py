@@ -13,9 +13,9 @@ is left, and of llama3-8b no more than 2,048 tokens. The cases from 512 to 16,38
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -136,9 +136,7 @@ def counted(records: Sequence[Record]) -> str:
 
 def main() -> None:
     """Check, then write the report."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"{', '.join(SUITES)}; all unless said")
     asked = parser.parse_args()

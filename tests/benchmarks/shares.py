@@ -13,10 +13,10 @@ kernels have shares of each power of ten. The picture shows the shares of all.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import warnings
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -133,9 +133,7 @@ def bar(share: float) -> int:
 def main() -> None:
     """Print the tables as Markdown, and draw the picture."""
     warnings.simplefilter("ignore")
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--picture", type=Path, metavar="FILE")
     parser.add_argument("lengths", nargs="*", type=int, metavar="LENGTH", default=LENGTHS)
     asked = parser.parse_args()

@@ -1,20 +1,19 @@
-"""Run a suite again and again, compare each run with the one before, and count the verdicts.
+"""Run the suite smoke again and again, compare each run with the one before, and count the verdicts.
 
 All runs are of the same code, so ``slower`` and ``faster`` are false. Run on a quiet machine::
 
-    python tests/benchmarks/stored_runs.py [--runs 21] [--suite smoke] [--on EXECUTOR] [--out FOLDER]
+    python tests/benchmarks/stored_runs.py [--runs 21] [--on EXECUTOR]
 
---out: a folder; runs that it has from before are not made again.
 --on: make every second run by an executor, as ``attnbench run --on``: its times must be those of a plain run.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -25,20 +24,15 @@ ATTNBENCH = (sys.executable, "-m", "attnbench")
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=21)
-    parser.add_argument("--suite", default="smoke")
     parser.add_argument("--on", metavar="EXECUTOR")
-    parser.add_argument("--out", type=Path, default=Path(tempfile.mkdtemp()))
     chosen = parser.parse_args()
-    files = [chosen.out / f"{number:02d}.jsonl" for number in range(chosen.runs)]
+    folder = Path(tempfile.mkdtemp())
+    files = [folder / f"{number:02d}.jsonl" for number in range(chosen.runs)]
     for number, file in enumerate(files):
-        if file.exists():
-            continue
         on = ("--on", chosen.on) if chosen.on and number % 2 else ()
-        command = [*ATTNBENCH, "run", chosen.suite, *on, "--out", str(file)]
+        command = [*ATTNBENCH, "run", "smoke", *on, "--out", str(file)]
         done = subprocess.run(command, stdout=-1, stderr=subprocess.STDOUT, text=True, check=False)
         print(done.stdout.strip().splitlines()[-1], flush=True)
     verdicts, wrong, ratios = Counter[str](), list[str](), list[str]()

@@ -2,22 +2,20 @@
 
 Run on a quiet machine::
 
-    python tests/benchmarks/time_to_answer.py [--runs 3] [--empty-caches] [WORDS...]
+    python tests/benchmarks/time_to_answer.py [--runs 3] [WORDS...]
 
 WORDS: of ``attnbench run``; without any, the suite smoke, then L = 1024 and 2048, then L = 4096, causal or
-not, with six backends. --empty-caches: compile anew in each run, as on a new machine.
+not, with six backends.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import subprocess
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 from attnbench.api import load
@@ -36,29 +34,13 @@ RUNS = {"smoke": ["smoke"], "L = 1024 and 2048": lengths(1024, 2048), "L = 4096"
 DECIDED_BEYOND = 1.3
 
 
-@dataclass(frozen=True)
-class Timed:
-    """One run. first_s, whole_s: to the first line of an answer, and to the end. phases_s: of the run itself.
-
-    words: verdicts. open_far: ratios beyond ``DECIDED_BEYOND`` without a verdict, of ``far``.
-    """
-
-    first_s: float
-    whole_s: float
-    phases_s: dict[str, float]
-    words: Counter[str]
-    far: int
-    open_far: int
-
-
-def timed(words: list[str], folder: Path, *, empty_caches: bool) -> Timed:
-    """Run once."""
+def cells(words: list[str], folder: Path) -> list[str]:
+    """Run once; return the cells of its row in the table."""
     out = folder / "run.jsonl"
-    caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")} if empty_caches else {}
     begun, first_s = time.perf_counter(), 0.0
     with subprocess.Popen(
         [sys.executable, "-m", "attnbench", "run", *words, "--out", str(out)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | caches,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:
@@ -69,23 +51,20 @@ def timed(words: list[str], folder: Path, *, empty_caches: bool) -> Timed:
     assert finished is not None, f"the run did not finish: exit status {process.returncode}"
     judged = [one for one in load(out).judged if one.verdict is not None and one.record.ratio is not None]
     far = [one for one in judged if not 1 / DECIDED_BEYOND <= (one.record.ratio or 1) <= DECIDED_BEYOND]
-    return Timed(
-        first_s,
-        whole_s,
-        dict(finished.phases_s),
-        Counter(str(one.verdict) for one in judged),
-        len(far),
-        sum(one.verdict == "unclear" for one in far),
-    )
+    verdicts = Counter(str(one.verdict) for one in judged).most_common()
+    return [
+        f"{first_s:.0f} s",
+        f"{whole_s:.0f} s",
+        ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in finished.phases_s.items()),
+        ", ".join(f"{count} {word}" for word, count in verdicts),
+        f"{sum(one.verdict == 'unclear' for one in far)} of {len(far)}",
+    ]
 
 
 def main() -> None:
     """Measure and print a line for each run."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--empty-caches", action="store_true")
     parser.add_argument("words", nargs="*")
     chosen = parser.parse_args()
     runs = {" ".join(chosen.words): chosen.words} if chosen.words else RUNS
@@ -95,14 +74,7 @@ def main() -> None:
     for name, words in runs.items():
         for _ in range(chosen.runs):
             with tempfile.TemporaryDirectory() as folder:
-                one = timed(words, Path(folder), empty_caches=chosen.empty_caches)
-            phases = ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in one.phases_s.items())
-            verdicts = ", ".join(f"{count} {word}" for word, count in one.words.most_common())
-            print(
-                f"| {name} | {one.first_s:.0f} s | {one.whole_s:.0f} s | {phases} | {verdicts} "
-                f"| {one.open_far} of {one.far} |",
-                flush=True,
-            )
+                print(f"| {' | '.join([name, *cells(words, Path(folder))])} |", flush=True)
 
 
 if __name__ == "__main__":

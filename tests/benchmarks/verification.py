@@ -1,16 +1,16 @@
 """What it costs to renew inputs while calls are timed and to compare outputs of timed calls.
 
-Runs the default suite, or the cases named, in pairs: with and without it. Run on a quiet machine::
+Runs the default suite in pairs: with and without it. Run on a quiet machine::
 
-    python tests/benchmarks/verification.py [--rounds N] [CASE ...]
+    python tests/benchmarks/verification.py [--rounds N]
 
 Prints, of each round, the seconds that sets took with and without; at the end the median of their ratio.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -25,9 +25,9 @@ from attnbench.runner.run import start_run
 TARGET = 0.15
 
 
-def measured(words: list[str], options: Options) -> StoredRun:
+def measured(options: Options) -> StoredRun:
     registry = load_registry()
-    cases = select(words, registry).cases
+    cases = select(["smoke"], registry).cases
     backends = tuple(name for name, entry in registry.backends.items() if not entry.record.compiles)
     with tempfile.TemporaryDirectory() as folder:
         return start_run(RunPlan(cases, backends, registry, options), Path(folder))
@@ -39,18 +39,15 @@ def sets_s(stored: StoredRun) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("words", nargs="*", default=["smoke"], metavar="CASE")
     chosen = parser.parse_args()
     # What comes before sets is the same for both, and not what is compared.
     options = Options(without=("near", "deep_change", "one_key", "loud", "quiet"))
     longer = []
     for number in range(chosen.rounds):
-        one = measured(chosen.words, options)
-        other = measured(chosen.words, replace(options, without=(*options.without, "renewal")))
+        one = measured(options)
+        other = measured(replace(options, without=(*options.without, "renewal")))
         longer.append(sets_s(one) / sets_s(other) - 1)
         calls = sum(record.verified_calls for record in one.records)
         print(

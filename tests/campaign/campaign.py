@@ -9,12 +9,12 @@ it. The exit status is 1 if one did not. It runs nightly, and not with the tests
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,9 +55,7 @@ def campaign(part: str, seed: int, seconds: float, only: int | None, shared: Pat
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=[*PARTS, "all"])
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)

@@ -2,26 +2,23 @@
 
 Needs attnbench-selftest. It takes half an hour or more on two cores::
 
-    python tests/campaign/crowd.py busy [--processes 4] [--runs 5]
-    python tests/campaign/crowd.py together [--runs 10] [--comparisons 2]
+    python tests/campaign/crowd.py busy|together
 
-busy: ``attnbench run smoke`` several times while other processes keep the cores busy. together: runs in one
-folder and live comparisons of identical commits, all at the same time. The exit status is 1 if a backend has
-another status than ``ok`` or one that declines, if a comparison calls identical code slower, or if a process
-is left.
+busy: ``attnbench run smoke`` five times while four processes keep the cores busy. together: ten runs in one
+folder and two live comparisons of identical commits, all at the same time. The exit status is 1 if a backend
+has another status than ``ok`` or one that declines, if a comparison calls identical code slower, or if a
+process is left.
 """
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -30,24 +27,15 @@ from attnbench_selftest.live import compare_commits
 from attnbench.results.format import read_run
 from attnbench.types.status import MEANING
 
-SPINNING = "while True: pass"
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from identical import other_work
+
 CASES = ("attention/dot/B1-H2-L64-D32", "attention/scaled_dot/B1-H4-L128-D64/causal")
 TIMEOUT_S = "600"
 """Compiling takes some seconds of a core, of which each of a dozen runs has a small share."""
 
 GRACE_S = 10.0
-
-
-@contextmanager
-def other_work(processes: int) -> Iterator[None]:
-    """Keep so many cores busy."""
-    started = [subprocess.Popen([sys.executable, "-c", SPINNING]) for _ in range(processes)]
-    try:
-        yield
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+PROCESSES = 4
 
 
 def started_run(words: list[str], folder: Path, name: str) -> subprocess.Popen[str]:
@@ -71,25 +59,22 @@ def false_statuses(process: subprocess.Popen[str], file: Path) -> list[str]:
     ]
 
 
-def busy(folder: Path, runs: int, processes: int) -> list[str]:
+def busy(folder: Path) -> list[str]:
     """Run the suite smoke several times beside other work; return what is wrong."""
     wrong: list[str] = []
-    with other_work(processes):
-        for number in range(runs):
+    with other_work(PROCESSES):
+        for number in range(5):
             name, begun = f"busy{number}.jsonl", time.monotonic()
             wrong += false_statuses(started_run(["smoke"], folder, name), folder / name)
-            print(f"  {time.monotonic() - begun:.0f} s beside {processes} busy processes", flush=True)
+            print(f"  {time.monotonic() - begun:.0f} s beside {PROCESSES} busy processes", flush=True)
     return wrong
 
 
-def together(folder: Path, runs: int, comparisons: int) -> list[str]:
+def together(folder: Path) -> list[str]:
     """Start runs and live comparisons at the same time; return what is wrong."""
-    names = [f"together{number}.jsonl" for number in range(runs)]
-    with ThreadPoolExecutor(comparisons) as threads:
-        compared = [
-            threads.submit(compare_commits, 1, CASES, (), str, None, planted=False)
-            for _ in range(comparisons)
-        ]
+    names = [f"together{number}.jsonl" for number in range(10)]
+    with ThreadPoolExecutor(2) as threads:
+        compared = [threads.submit(compare_commits, 1, CASES, (), str, None, planted=False) for _ in range(2)]
         started = [started_run([*CASES, "--timeout", TIMEOUT_S], folder, name) for name in names]
         wrong = [
             problem
@@ -102,7 +87,7 @@ def together(folder: Path, runs: int, comparisons: int) -> list[str]:
             if comparison.exit_status != 0:
                 wrong.append(f"a comparison of identical commits: exit status {comparison.exit_status}")
     found = [read_run(folder / name) for name in names]
-    if len({run.manifest.run_id for run in found}) != runs:
+    if len({run.manifest.run_id for run in found}) != len(names):
         wrong.append("two runs have the same id")
     if len({tuple((record.case, record.backend) for record in run.records) for run in found}) != 1:
         wrong.append("runs have different records")
@@ -118,20 +103,12 @@ def left_over() -> list[str]:
 
 def main() -> None:
     """Make the trial of a part."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("part", choices=("busy", "together"))
-    parser.add_argument("--processes", type=int, default=4)
-    parser.add_argument("--runs", type=int)
-    parser.add_argument("--comparisons", type=int, default=2)
+    parts = {"busy": busy, "together": together}
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=parts)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="crowd-") as name:
-        if chosen.part == "busy":
-            wrong = busy(Path(name), chosen.runs or 5, chosen.processes)
-        else:
-            wrong = together(Path(name), chosen.runs or 10, chosen.comparisons)
-        wrong += left_over()
+        wrong = parts[chosen.part](Path(name)) + left_over()
     print("\n".join(wrong) if wrong else f"{chosen.part}: all held")
     sys.exit(bool(wrong))
 

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_dispatch import table_file
 from torch.nn import functional
 from torch.nn.attention.bias import causal_lower_right
 
 import attnbench.integrations.transformers
-from attnbench.choice.table import Choice, Table, machine_of, write_table
-from attnbench.plugins.registry import load_registry
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-THREADS = f"/threads{torch.get_num_threads()}" if torch.get_num_threads() > 1 else ""
 
 
 @pytest.fixture(autouse=True)
@@ -23,13 +21,8 @@ def choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setattr(functional, "scaled_dot_product_attention", functional.scaled_dot_product_attention)
     shapes = ("B2-H4-Hkv2-Lq4-Lk4-D16/causal", "B2-H4-Hkv2-Lq1-Lk4-D16/none")
-    made = [
-        Choice(f"attention/scaled_dot/{shape}/float32/cpu/{pass_}{THREADS}", "bmm", 2.0, 1.9, 2.1, 64)
-        for shape in shapes for pass_ in ("forward", "both")
-    ]  # fmt: skip
-    path = tmp_path / "choice.toml"
-    path.write_text(write_table(Table("0.1.0", [], "sdpa_flash", *machine_of(load_registry()), made)))
-    attnbench.integrations.transformers.install(path)
+    made = [(f"{one}/float32/cpu/{pass_}", "bmm", 64) for one in shapes for pass_ in ("forward", "both")]
+    attnbench.integrations.transformers.install(table_file(tmp_path / "choice.toml", *made))
 
 
 def test_a_model_computes_the_same_with_the_chosen_backend() -> None:

@@ -9,19 +9,23 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import msgspec
 import psutil
 import pytest
 from click.testing import CliRunner
-from test_facts import FACTS
+from run_files import manifest_of
 
 import attnbench
 from attnbench.cases.select import select
 from attnbench.cli import attnbench as attnbench_cli
+from attnbench.executors import local
 from attnbench.fleet.drive import AGAIN
+from attnbench.fleet.facts import Facts, check_given
 from attnbench.fleet.run import run_on
 from attnbench.fleet.sites import sites_of
 from attnbench.fleet.units import Words
@@ -30,9 +34,15 @@ from attnbench.runner.forecast import plan_run
 from attnbench.runner.options import Options
 from attnbench.types.errors import BadInput
 from attnbench.types.fleet import Ended, Fleet, Place, Task
-from attnbench.types.record import Record
+from attnbench.types.record import Manifest, PluginLine, Record
 
 EXECUTOR = Path(__file__).parent / "pretended_executor.py"
+FACTS = Facts(
+    cpu="a processor", cores=8, memory_bytes=2**36, cuda_devices=("NVIDIA H100",),
+    cuda_details=("132 multiprocessors, 80.0 GiB, 700 W",), attnbench="0.1.0", python="3.12.1",
+    torch="2.13.0",
+    plugins={"attnbench": "0.1.0"},
+)  # fmt: skip
 ANSWER = Ended(0, msgspec.json.encode(FACTS).decode(), "")
 STILL = Fleet(
     tuple(Place(name, "cpu", {"rack": rack}) for name, rack in (("a", "one"), ("b", "two"))),
@@ -54,25 +64,28 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, stdout, stderr
 
 
-def read(out: Path) -> tuple[Record, ...]:
-    return attnbench.load(out, plugins=str(EXECUTOR)).records
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "run.jsonl"
 
 
-def check_whole(records: tuple[Record, ...]) -> None:
+def check_whole(out: Path) -> tuple[Record, ...]:
+    """Assert that a run has all records; return them."""
+    records = attnbench.load(out, plugins=str(EXECUTOR)).records
     found = Counter((record.case, record.backend, record.status) for record in records)
     assert set(found.values()) == {1}
     assert len(found) == 6
     assert {status for _, _, status in found} == {"ok"}
+    return records
 
 
-def test_the_devices_of_this_machine_measure_what_a_run_measures(tmp_path: Path) -> None:
-    out = tmp_path / "run.jsonl"
+def test_the_devices_of_this_machine_measure_what_a_run_measures(out: Path, tmp_path: Path) -> None:
     other = tmp_path / "benchmark.json"
     (tmp_path / "run.units").mkdir()
     (tmp_path / "run.units" / "mine.txt").touch()
     status, stdout, stderr = ended(on("local", *WHOLE, "--benchmark-json", str(other), out=out))
     assert status == 0, stderr
-    check_whole(read(out))
+    check_whole(out)
     assert len(json.loads(stdout)) == 6
     assert {path.name for path in tmp_path.iterdir()} == {"run.jsonl", "run.units", "benchmark.json"}
     assert [path.name for path in (tmp_path / "run.units").iterdir()] == ["mine.txt"]
@@ -80,31 +93,26 @@ def test_the_devices_of_this_machine_measure_what_a_run_measures(tmp_path: Path)
     assert "3/3 attention/dot/" in stderr
 
 
-def test_a_lost_machine_costs_the_case_under_way_which_runs_again(tmp_path: Path) -> None:
-    out = tmp_path / "run.jsonl"
+def test_a_lost_machine_costs_the_case_under_way_which_runs_again(out: Path) -> None:
     kept = [word for case in CASES for word in ("--case", case)]
     note = ("--note", "for mine.toml")
     status, _, stderr = ended(on("pretended:loses", *WHOLE, *kept, *note, out=out, loud="--quiet"))
     assert status == 0, stderr
     assert re.fullmatch(r"[ab]: lost \(its machine was switched off\); it is left out\n", stderr)
-    records = read(out)
-    check_whole(records)
-    again = {record.case for record in records if AGAIN in record.notes}
+    again = {record.case for record in check_whole(out) if AGAIN in record.notes}
     assert len(again) == 2
 
 
 @pytest.mark.slow
-def test_a_killed_process_is_lost_and_its_place_goes_on(tmp_path: Path) -> None:
-    out = tmp_path / "run.jsonl"
+def test_a_killed_process_is_lost_and_its_place_goes_on(out: Path) -> None:
     status, _, stderr = ended(on("pretended:kills", *WHOLE, out=out))
     assert status == 0, stderr
     assert ": lost (its process was killed by signal 9)\n" in stderr
-    check_whole(read(out))
+    check_whole(out)
 
 
 @pytest.mark.slow
-def test_what_is_lost_twice_is_not_tried_again(tmp_path: Path) -> None:
-    out = tmp_path / "run.jsonl"
+def test_what_is_lost_twice_is_not_tried_again(out: Path) -> None:
     status, stdout, stderr = ended(on("pretended:loses_all", *WHOLE, out=out))
     assert (status, stdout) == (3, "")
     assert stderr.count("1 case not measured") == 3
@@ -113,8 +121,7 @@ def test_what_is_lost_twice_is_not_tried_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_another_torch_is_refused_with_the_list(tmp_path: Path) -> None:
-    out = tmp_path / "run.jsonl"
+def test_another_torch_is_refused_with_the_list(out: Path) -> None:
     status, _, stderr = ended(on("pretended:unlike", *WHOLE, out=out))
     assert status == 2
     assert "the places have different software: torch is " in stderr
@@ -124,8 +131,8 @@ def test_another_torch_is_refused_with_the_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_command_goes_on_after_the_driver_was_killed(tmp_path: Path) -> None:
-    out, units = tmp_path / "run.jsonl", tmp_path / "run.units"
+def test_the_same_command_goes_on_after_the_driver_was_killed(out: Path) -> None:
+    units = out.with_suffix(".units")
     driver = on("local", *WHOLE, out=out)
     until(lambda: any(b'"kind":"set"' in path.read_bytes() for path in units.glob("*.jsonl")))
     others = psutil.Process(driver.pid).children(recursive=True)
@@ -134,23 +141,22 @@ def test_the_same_command_goes_on_after_the_driver_was_killed(tmp_path: Path) ->
     until(lambda: not any(other.is_running() and other.status() != "zombie" for other in others))
     status, _, stderr = ended(on("local", *WHOLE, out=out))
     assert status == 0, stderr
-    check_whole(read(out))
+    check_whole(out)
     assert not units.exists()
 
 
 @pytest.mark.slow
-def test_units_of_another_run_are_kept_and_refused(tmp_path: Path) -> None:
-    out, units = tmp_path / "run.jsonl", tmp_path / "run.units"
+def test_units_of_another_run_are_kept_and_refused(out: Path) -> None:
+    units = out.with_suffix(".units")
     status, _, stderr = ended(on("local", *WHOLE, out=out))
     assert status == 0, stderr
+    stored = out.read_bytes()
     units.mkdir()
-    (units / "0001.jsonl").write_bytes(out.read_bytes())
-    other = tmp_path / "run.new"
-    out.rename(other)
+    out.rename(units / "0001.jsonl")
     status, _, stderr = ended(on("local", *QUICK, "--budget", "0.02", out=out))
     assert status == 2
     assert "has other cases, backends or options than this run" in stderr
-    assert (units / "0001.jsonl").read_bytes() == other.read_bytes()
+    assert (units / "0001.jsonl").read_bytes() == stored
 
 
 @pytest.mark.parametrize(
@@ -166,10 +172,9 @@ def test_a_choice_of_places_that_cannot_be_is_said(where: str, said: str) -> Non
         sites_of(STILL, Task(()), [where], print)
 
 
-def test_cases_on_a_device_that_no_place_has_are_refused(tmp_path: Path) -> None:
+def test_cases_on_a_device_that_no_place_has_are_refused(out: Path, tmp_path: Path) -> None:
     registry = load_registry()
     cases = select([f"{CASES[0]}/none/float32/cuda"], registry)
-    out = tmp_path / "run.jsonl"
     with pytest.raises(BadInput, match="1 case on cuda, but no place has such a device"):
         run_on(STILL, plan_run(cases, ["eager"], registry, Options()), Words(()), out, tell=print, done=print)
     assert list(tmp_path.iterdir()) == []
@@ -202,3 +207,68 @@ def until(holds: Callable[[], bool], limit_s: float = 120.0) -> None:
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+# A run is refused if it got another device than its place has.
+
+
+def given(**changes: Any) -> Manifest:
+    """What a run says that got the device of these facts, but for some changes."""
+    found = {
+        "cpu": FACTS.cpu, "cpu_quota": FACTS.cores, "memory_bytes": FACTS.memory_bytes, "torch": FACTS.torch,
+        "cuda_devices": list(FACTS.cuda_devices), "cuda_details": list(FACTS.cuda_details),
+    }  # fmt: skip
+    return manifest_of(plugins=[PluginLine("builtins", "attnbench", "0.1.0")], environment=found | changes)
+
+
+def test_the_device_of_the_place_is_accepted() -> None:
+    check_given(FACTS, given(), "node0")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cuda_devices": ["NVIDIA H200"]}, r"CUDA devices \['NVIDIA H200'\] instead of \['NVIDIA H100'\]"),
+        ({"cuda_details": ["114 multiprocessors, 80.0 GiB, 350 W"]}, "details of CUDA devices .*114 multi"),
+        ({"cuda_details": ["132 multiprocessors, 80.0 GiB, 500 W"]}, "500 W.* instead of .*700 W"),
+        ({"cpu_quota": 4}, "cores 4 instead of 8"),
+        ({"torch": "2.12.0"}, "torch 2.12.0 instead of 2.13.0"),
+    ],
+)
+def test_another_device_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        check_given(FACTS, given(**changes), "node0")
+
+
+def test_cards_work_at_once_and_the_processor_waits_for_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """``local`` on a machine that has two cards, as its facts say."""
+    facts = msgspec.structs.replace(FACTS, cuda_devices=("a card", "a card"))
+
+    def run_here(task: Task, stop: object = None) -> Iterator[bytes | Ended]:
+        yield Ended(0, msgspec.json.encode(facts).decode(), "")
+
+    monkeypatch.setattr(local, "run_here", run_here)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    happened: list[str] = []
+    with local.connect("") as fleet:
+        places = {place.name: place for place in fleet.places}
+        assert list(places) == ["cpu", "gpu0", "gpu1"]
+        measuring = Task((), follow="unit.jsonl")
+        cards = [fleet.run(places[name], measuring) for name in ("gpu0", "gpu1")]
+        assert [next(card).status for card in cards] == [0, 0]
+
+        def measure() -> None:
+            next(fleet.run(places["cpu"], measuring))
+            happened.append("processor")
+
+        thread = Thread(target=measure, daemon=True)
+        thread.start()
+        assert [ended.status for ended in fleet.run(places["cpu"], Task(()))] == [0]
+        for card in cards:
+            happened.append("card")
+            card.close()
+        thread.join(60)
+    assert happened == ["card", "card", "processor"]

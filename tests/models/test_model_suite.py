@@ -154,13 +154,6 @@ def test_what_no_case_says_is_named_and_left_out() -> None:
     )
     assert note in suite.notes
     assert f"# {note}\n" in suite.text
-    hybrid = made("qwen3-next-80b")
-    assert hybrid.notes == ("left out: linear_attention (36 layers): this is not softmax attention",)
-
-
-def test_a_model_of_which_nothing_can_be_said_has_no_suite() -> None:
-    with pytest.raises(BadInput, match=r"no layer of this model can be a case: .* \(61 times\)"):
-        made("deepseek-v3.2")
 
 
 def test_latent_attention_is_expanded_in_a_prefill_and_absorbed_in_a_decode() -> None:
@@ -233,19 +226,14 @@ def test_a_stage_can_be_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "words", "told"),
     [
-        ("{", [], "is not JSON: "),
         ("[1]", [], "it is not an object: give the config.json of a model"),
         ('{"model_type": "x\\u0000\\n", "hidden_size": 8}', [], "it has no attention heads"),
         ({"model_type": "mamba"}, [], "has no attention layers"),
-        (PUBLISHED["deepseek-v3.2"], [], "no case yet has an indexer that chooses 2048 keys"),
+        (PUBLISHED["deepseek-v3.2"], [], "(61 times): no case yet has an indexer that chooses 2048 keys"),
         (PUBLISHED["falcon-7b"], ["--tp", "2"], "--tp 2: 71 query and 1 key/value heads can't be divided"),
         (PUBLISHED["gpt2"], ["--prefill", "0"], "'0': give numbers as in 512,8k, or none"),
         (PUBLISHED["gpt2"], ["--batch", "none"], "'none': give numbers as in 1,16. "),
-        (
-            PUBLISHED["gpt2"],
-            ["--chunked", "4kx512"],
-            "'4kx512': give numbers as in 512x4k,4x8k (Lq below",
-        ),
+        (PUBLISHED["gpt2"], ["--chunked", "4kx512"], "'4kx512': give numbers as in 512x4k,4x8k (Lq below"),
         (config("llama", 2**40, 1, 2**33), [], "H = 8589934592: sizes are 2147483647 or less"),
     ],
 )

@@ -38,7 +38,10 @@ def sessions(in_process: Any) -> Sessions:
     return Sessions(in_process)
 
 
-def marked(*backends: str, body: str = "benchmark(attnbench_backend)") -> str:
+TIMED = "benchmark(attnbench_backend)"
+
+
+def marked(*backends: str, body: str = TIMED) -> str:
     return (
         f'@pytest.mark.attnbench("attention/dot/H2-L16-D8", backends={list(backends)})\n'
         f"def test_it(benchmark, attnbench_backend):\n    {body}\n"
@@ -173,24 +176,20 @@ OTHER = "the test passed its own tensors, so the output cannot be verified"
 @pytest.mark.parametrize(
     ("body", "outcome", "reason"),
     [
-        ("attnbench_backend(*(x + 1 for x in attnbench_backend.inputs))", "failed", OTHER),
-        ("attnbench_backend(attnbench_backend.inputs[0])", "failed", OTHER),
-        ("assert 1 == 2", "failed", "the test did not finish: AssertionError"),
+        (f"{TIMED}; attnbench_backend(*(x + 1 for x in attnbench_backend.inputs))", "failed", OTHER),
+        (f"{TIMED}; attnbench_backend(attnbench_backend.inputs[0])", "failed", OTHER),
+        (f"{TIMED}; assert 1 == 2", "failed", "the test did not finish: AssertionError"),
+        ("benchmark(lambda: 1)", "passed", "the test did not call the backend"),
     ],
 )
-def test_a_test_that_does_not_finish_is_an_error_in_the_json(
+def test_a_test_that_does_not_finish_or_calls_nothing_is_an_error_in_the_json(
     sessions: Sessions, body: str, outcome: str, reason: str
 ) -> None:
-    result, stored = sessions.run(marked("honest", body=f"benchmark(attnbench_backend); {body}"), *FAST)
+    result, stored = sessions.run(marked("honest", body=body), *FAST)
     result.assert_outcomes(**{outcome: 1})
     info = stored["honest"]["extra_info"]
     assert (info["status"], info["verified_calls"]) == ("error", 0)
     assert reason in info["reason"]
-
-
-def test_a_test_that_calls_nothing_is_not_ok(sessions: Sessions) -> None:
-    _, stored = sessions.run(marked("honest", body="benchmark(lambda: 1)"), *FAST)
-    assert stored["honest"]["extra_info"]["reason"] == "the test did not call the backend"
 
 
 @pytest.mark.parametrize(
@@ -225,29 +224,16 @@ def test_it(attnbench_backend):
     assert not torch.is_inference_mode_enabled()
 
 
+MARKED = '@pytest.mark.attnbench("{}")\ndef test_it({}): pass\n'
+
+
 @pytest.mark.parametrize(
     ("text", "outcome", "sentence"),
     [
-        (
-            '@pytest.mark.attnbench("smok")\ndef test_it(attnbench_case): pass\n',
-            "errors",
-            "the marker attnbench of test_it: no suite 'smok'; did you mean 'smoke'?",
-        ),
-        (
-            '@pytest.mark.attnbench("smoke")\ndef test_it(): pass\n',
-            "errors",
-            "test_it is marked attnbench, but takes neither*",
-        ),
-        (
-            "def test_it(attnbench_backend): pass\n",
-            "errors",
-            "attnbench_case and attnbench_backend need a marker*",
-        ),
-        (
-            marked("honest").replace("L16-D8", "L16-D8/threads250"),
-            "failed",
-            "*250 threads: this process has*",
-        ),
+        (MARKED.format("smok", "attnbench_case"), "errors", "*no suite 'smok'; did you mean 'smoke'?"),
+        (MARKED.format("smoke", ""), "errors", "test_it is marked attnbench, but takes neither*"),
+        ("def test_it(attnbench_backend): pass\n", "errors", "attnbench_case and * need a marker*"),
+        (untimed("honest").replace("-D8", "-D8/threads250"), "failed", "*250 threads: this process has*"),
     ],
 )
 def test_an_impossible_use_is_one_sentence(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,17 +47,12 @@ def attnbench_backends():
 """
 
 
-@dataclass(frozen=True)
-class Checked:
-    """The result of ``attnbench check --plugin``, and the report that it printed."""
-
-    result: Result
-    report: Report
-
-
 @pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> Checked:
-    """All of them in one run of the command, since they share inputs and exact answers."""
+def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Report]:
+    """The result of ``attnbench check --plugin``, and the report that it printed.
+
+    All of them in one run of the command, since they share inputs and exact answers.
+    """
     reports: list[Report] = []
 
     def kept(*args: Any) -> Report:
@@ -69,21 +63,22 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Checked:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(judge, "reported", kept)
         result = CliRunner().invoke(attnbench, words, prog_name="attnbench")
-    return Checked(result, reports[0])
+    return result, reports[0]
 
 
 @pytest.fixture
-def report(checked: Checked) -> Report:
-    return checked.report
+def report(checked: tuple[Result, Report]) -> Report:
+    return checked[1]
 
 
-def test_the_command_prints_the_report(checked: Checked) -> None:
-    assert checked.result.exit_code == 1
-    assert checked.result.stdout == f"{checked.report}\n"
-    assert "run.jsonl" in checked.result.stderr
-    assert "problem: wrong answers: RMS error" in checked.result.stdout
+def test_the_command_prints_the_report(checked: tuple[Result, Report]) -> None:
+    result, report = checked
+    assert result.exit_code == 1
+    assert result.stdout == f"{report}\n"
+    assert "run.jsonl" in result.stderr
+    assert "problem: wrong answers: RMS error" in result.stdout
     command = f"attnbench check CASE --backend no_scale --plugin {HERE}"
-    assert f"  one of these cases again: {command}\n" in checked.result.stdout
+    assert f"  one of these cases again: {command}\n" in result.stdout
 
 
 def only(report: Report, backend: str) -> Finding:
@@ -125,12 +120,10 @@ def test_a_case_that_supports_let_through(report: Report) -> None:
     assert "Inputs were q (2, " in found.do
 
 
-def test_a_test_for_each_case(
-    pytester: pytest.Pytester, not_in_xdist: None, plugin_words: list[str], tmp_path: Path
-) -> None:
+def test_a_test_for_each_case(pytester: pytest.Pytester, not_in_xdist: None, tmp_path: Path) -> None:
     (tmp_path / "one_case.py").write_text(ONE_CASE)
     pytester.makepyfile(test_mine=TESTS.format(backend=str(tmp_path / "one_case.py")))
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-v", "-rs", *plugin_words)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:attnbench", "-v", "-rs")
     result.assert_outcomes(passed=2, failed=1, skipped=0 if torch.cuda.is_available() else 3)
     result.stdout.fnmatch_lines(
         [

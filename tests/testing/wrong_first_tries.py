@@ -17,15 +17,15 @@ def right(q: Any, k: Any, v: Any, scale: float | None = None, keep: Any = None) 
     return scores.softmax(-1) @ v
 
 
-def _right(setup: Any) -> Any:
+def right_one(setup: Any) -> Any:
     return lambda q, k, v: right(q, k, v)
 
 
-def _no_scale(setup: Any) -> Any:
+def no_scale(setup: Any) -> Any:
     return lambda q, k, v: right(q, k, v, scale=1.0)
 
 
-def _keeps_answers(setup: Any) -> Any:
+def keeps_answers(setup: Any) -> Any:
     def call(q: Any, k: Any, v: Any) -> Any:
         at = (q.data_ptr(), tuple(q.shape), float(q.sum()))
         if at not in KEPT:
@@ -35,23 +35,23 @@ def _keeps_answers(setup: Any) -> Any:
     return call
 
 
-def _in_place(setup: Any) -> Any:
+def in_place(setup: Any) -> Any:
     return lambda q, k, v: right(q.mul_(setup.case.D**-0.5), k, v, scale=1.0)
 
 
-def _by_last(setup: Any) -> Any:
+def by_last(setup: Any) -> Any:
     """Prepares into a global, so that the case that was prepared last serves all."""
     LAST[:] = [setup.case.D]
     return lambda q, k, v: right(q, k, v, scale=LAST[0] ** -0.5)
 
 
-def _square_only(setup: Any) -> Any:
+def square_only(setup: Any) -> Any:
     if setup.case.Dv != setup.case.D:
         raise NotImplementedError("values of another width")
     return lambda q, k, v: right(q, k, v)
 
 
-def _plain(case: Any, rule: Any) -> str | None:
+def takes_few(case: Any, rule: Any) -> str | None:
     """Takes few cases, the same for all, so that they are judged together and soon."""
     if not case.mask.is_none:
         return "has no masks"
@@ -62,32 +62,25 @@ def _plain(case: Any, rule: Any) -> str | None:
     return None if case.Lq == 17 and case.B == 2 else "is for two times 17 queries"
 
 
-def _root_alone(case: Any, rule: Any) -> str | None:
-    return "always divides by √D" if case.constants else _plain(case, rule)
+def takes_few_with_the_root(case: Any, rule: Any) -> str | None:
+    return "always divides by √D" if case.constants else takes_few(case, rule)
 
 
-PREPARES = {
-    "right_one": _right,
-    "root_always": _right,
-    "no_scale": _no_scale,
-    "in_place": _in_place,
-    "keeps_answers": _keeps_answers,
-    "by_last": _by_last,
-    "square_only": _square_only,
-}
+def root_always(setup: Any) -> Any:
+    """As the right one, but it takes cases with constants too."""
+    return right_one(setup)
+
+
+PREPARES = (right_one, root_always, no_scale, in_place, keeps_answers, by_last, square_only)
 
 
 @hookimpl
 def attnbench_backends() -> list[Backend]:
-    takes = {"root_always": _plain}
     return [
         Backend(
-            name,
-            "a first try",
-            prepare,
-            takes.get(name, _root_alone),
-            rules=("scaled_dot",),
-            dtypes=("float32",),
+            prepare.__name__, "a first try", prepare,
+            takes_few if prepare is root_always else takes_few_with_the_root,
+            rules=("scaled_dot",), dtypes=("float32",),
         )
-        for name, prepare in PREPARES.items()
-    ]
+        for prepare in PREPARES
+    ]  # fmt: skip
