@@ -129,7 +129,7 @@ def loaded(paths: str | Path | Sequence[str | Path], registry: Registry) -> Run:
 
 
 def _run_of(stored: Sequence[StoredRun], registry: Registry, flaws: Sequence[str] = ()) -> Run:
-    from attnbench.reports.run import metric_columns
+    from attnbench.reports.judged import metric_columns
 
     by_file = tuple(_in_order(s) for s in stored)
     try:

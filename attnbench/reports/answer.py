@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnbench.reports.columns import KIND, UNCERTAIN, arithmetic_text, time_text
+from attnbench.reports.judged import Judged, Part
 from attnbench.reports.names import short_names
-from attnbench.reports.run import Judged, Part
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach
 from attnbench.stats.answer import Answer, Compared, Lead, Standing
 from attnbench.stats.tests import ends

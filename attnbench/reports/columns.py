@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from attnbench.plugins.registry import Entry
-    from attnbench.reports.run import Judged
+    from attnbench.reports.judged import Judged
     from attnbench.types.extensions import Metric
 
 Row = dict[str, Any]

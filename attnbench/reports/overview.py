@@ -25,8 +25,8 @@ from attnbench.reports.answer import (
 )
 from attnbench.reports.columns import KIND
 from attnbench.reports.formats import bare_table
+from attnbench.reports.judged import Judged, Part
 from attnbench.reports.names import shared_words
-from attnbench.reports.run import Judged, Part
 from attnbench.stats.answer import Answer
 from attnbench.stats.tests import LEVEL, fewest_sets
 from attnbench.types.device import UNKNOWN

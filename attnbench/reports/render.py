@@ -11,8 +11,9 @@ from attnbench.plugins.registry import Entry
 from attnbench.reports.answer import Grid, numbered
 from attnbench.reports.columns import KEYS, KIND, NAMES, in_order, name_text, record_row, table_columns
 from attnbench.reports.formats import as_markdown, as_text, listing
+from attnbench.reports.judged import Judged, Part, several_kinds
 from attnbench.reports.overview import Line, answer_blocks
-from attnbench.reports.run import Judged, Part, Run, several_kinds
+from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
 from attnbench.types.errors import PluginFailed
 from attnbench.types.extensions import Reporter, Rows, RunFacts

@@ -27,6 +27,7 @@ from attnbench.reports.columns import (
     time_text,
 )
 from attnbench.reports.formats import GAP, bare_table, print_indented, string_console, written
+from attnbench.reports.judged import BASELINE, Judged, Part, several_kinds
 from attnbench.reports.overview import (
     Line,
     answer_blocks,
@@ -38,7 +39,6 @@ from attnbench.reports.overview import (
     print_blocks,
     timed,
 )
-from attnbench.reports.run import BASELINE, Judged, Part, several_kinds
 from attnbench.stats.tests import AT_LEAST, LEVEL, SIGN_TEST_FROM, T_TEST_FROM
 from attnbench.stats.verdict import FALSE_DISCOVERIES
 from attnbench.types.record import Record

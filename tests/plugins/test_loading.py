@@ -159,7 +159,7 @@ def test_an_unknown_name_mentions_the_plugin_that_failed(install: Install) -> No
     assert registry.backends["mini"].source.distribution == "attnbench-b"
     with pytest.raises(BadInput) as wrong:
         registry.backend("fancy")
-    assert str(wrong.value) == f"no backend 'fancy'; there are mini. A plugin failed to load: {fault}."
+    assert str(wrong.value) == f"no backend 'fancy'; there is mini. A plugin failed to load: {fault}."
 
 
 def test_prints_past_python_stay_off_stdout(capfd: pytest.CaptureFixture[str]) -> None:

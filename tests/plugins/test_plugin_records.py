@@ -13,7 +13,7 @@ from attnbench import hookspecs
 from attnbench.plugins.kinds import KINDS, fault
 from attnbench.plugins.registry import load_registry
 from attnbench.reports.columns import HEADS, KEYS, record_row, table_columns
-from attnbench.reports.run import Judged
+from attnbench.reports.judged import Judged
 from attnbench.types.backend import Backend
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
 from attnbench.types.operation import Operation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnbench.reports.run import judge
+from attnbench.reports.judged import judge
 from attnbench.types.record import Accuracy, Record
 
 GQA = "attention/scaled_dot/B2-H8-Hkv2-Lq128-Lk128-D64/causal/float32/cpu/forward"

@@ -13,7 +13,8 @@ from page_runs import DOUBTFUL, FAILED, TIMES, case, failed, run_of
 
 from attnbench.api import load
 from attnbench.reports.answer import SUMMARY, busy_text, case_list, cases_grid, lead_text
-from attnbench.reports.run import Part, Run
+from attnbench.reports.judged import Part
+from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
 from attnbench.types.record import Accuracy
 

@@ -14,8 +14,9 @@ from page_runs import case, failed, run_of, together
 
 from attnbench.reports.html import page as page_module
 from attnbench.reports.html.page import page
+from attnbench.reports.judged import Part
 from attnbench.reports.render import render
-from attnbench.reports.run import Part, Run
+from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
 from attnbench.types.record import Shard
 

@@ -14,8 +14,8 @@ from report_records import GQA, RUN
 
 from attnbench.plugins.registry import Entry
 from attnbench.reports.columns import KEYS, frame
+from attnbench.reports.judged import Judged, Part, judge_all, metric_columns
 from attnbench.reports.render import render
-from attnbench.reports.run import Judged, Part, judge_all, metric_columns
 from attnbench.reports.table import View
 from attnbench.types.case import Case
 from attnbench.types.extensions import Metric, Source

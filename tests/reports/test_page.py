@@ -20,8 +20,9 @@ from attnbench.reports.html import page as page_module
 from attnbench.reports.html.charts import chart_rows, charts, pareto_front
 from attnbench.reports.html.page import page
 from attnbench.reports.html.words import Finding, findings
+from attnbench.reports.judged import judge
 from attnbench.reports.names import shared_words, short_names
-from attnbench.reports.run import Run, judge
+from attnbench.reports.run import Run
 from attnbench.types.errors import BadInput
 
 REFERENCES = Path(__file__).parents[2] / "results"

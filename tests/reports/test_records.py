@@ -17,8 +17,9 @@ from report_records import GQA, JUDGED, LAYER, RUN, accuracy, failed, ok
 
 from attnbench.reports.columns import KEYS, frame, record_row
 from attnbench.reports.formats import as_csv, as_json, as_markdown, listing, plain
+from attnbench.reports.judged import Judged, judge
 from attnbench.reports.render import render
-from attnbench.reports.run import Judged, exit_code, judge
+from attnbench.reports.run import exit_code
 from attnbench.stats.verdict import FALSE_DISCOVERIES
 from attnbench.types.record import Record
 from attnbench.types.status import STATUSES

@@ -5,7 +5,7 @@ import pytest
 from report_records import GQA, LAYER, RUN, TRACED, accuracy, failed, ok
 from syrupy.assertion import SnapshotAssertion
 
-from attnbench.reports.run import Judged, Part, judge
+from attnbench.reports.judged import Judged, Part, judge
 from attnbench.reports.table import View, fitting
 from attnbench.reports.table import table as judged_table
 from attnbench.types.record import Record

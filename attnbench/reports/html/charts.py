@@ -22,8 +22,8 @@ from typing import Any
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
 from attnbench.reports.columns import COUNTED_BYTES, name_text, ratio_text, time_text
+from attnbench.reports.judged import BASELINE, Judged
 from attnbench.reports.names import short_names
-from attnbench.reports.run import BASELINE, Judged
 from attnbench.reports.units import number
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, status_words

@@ -26,9 +26,10 @@ from attnbench.reports.html.words import (
     kinds_of,
     suite_of,
 )
+from attnbench.reports.judged import BASELINE, Part
 from attnbench.reports.names import short_names
 from attnbench.reports.overview import part_head
-from attnbench.reports.run import BASELINE, Part, Run
+from attnbench.reports.run import Run
 from attnbench.reports.table import footer, legend
 from attnbench.types.errors import BadInput, go_on_words
 from attnbench.types.extensions import WORDS

@@ -11,8 +11,8 @@ from attnbench.cases.work import human_bytes
 from attnbench.reports.answer import takes_text
 from attnbench.reports.columns import name_text
 from attnbench.reports.formats import plain
+from attnbench.reports.judged import Judged, Part
 from attnbench.reports.overview import counted
-from attnbench.reports.run import Judged, Part
 from attnbench.stats.answer import Lead
 from attnbench.types.compared import BASE, HEAD
 from attnbench.types.record import Manifest
