@@ -6,22 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_files import manifest_of
 
 from attnbench.plugins.registry import Entry
 from attnbench.reports.render import reported, run_facts
 from attnbench.types.errors import PluginFailed
 from attnbench.types.extensions import Reporter, Source
-from attnbench.types.record import Manifest
 
 SOURCE = Source("mini", "mini_reporters", "attnbench-mini", "1.0")
 AGAIN = "; the records are in their files: attnbench report prints them in another --format"
 FAILED = "plugin attnbench-mini 1.0 (mini_reporters): the reporter 'lines' "
 ROWS = [{"backend": "eager", "median_ms": 0.5}, {"backend": "bmm", "median_ms": None}]
-MANIFEST = Manifest(
-    format=1, run_id="r", started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=["attnbench"],
-    cases=["c"], backends=["eager"], named=[], compiled_on=None, protocol={"sets": 9}, plugins=[],
-    environment={"cpu": "a cpu", "libraries": {"torch": "2"}},
-)  # fmt: skip
+ENVIRONMENT = {"cpu": "a cpu", "libraries": {"torch": "2"}}
+MANIFEST = manifest_of(command=["attnbench"], protocol={"sets": 9}, environment=ENVIRONMENT)
 
 
 def entry(render: Any) -> Entry[Reporter]:
@@ -42,7 +39,7 @@ def test_facts_are_plain_values_one_for_each_run() -> None:
     first, second = run_facts([MANIFEST, MANIFEST], two, [two[1]])
     assert (first["path"], first["finished"], first["run_id"]) == ("a.jsonl", True, "r")
     assert (second["path"], second["finished"]) == ("b.jsonl", False)
-    assert first["environment"] == {"cpu": "a cpu", "libraries": {"torch": "2"}}
+    assert first["environment"] == ENVIRONMENT
     assert first["protocol"] == {"sets": 9}
     assert first["command"] == ["attnbench"]
 

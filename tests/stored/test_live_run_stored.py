@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from made_sides import LONG, SHORT
 from msgspec.structs import replace
+from run_files import manifest_of
 
 from attnbench.compare.paired import compared_live
 from attnbench.results.format import StoredRun
 from attnbench.types.compared import ComparedCell, Difference
 from attnbench.types.errors import BadFile
-from attnbench.types.record import EndLine, Manifest, Record
+from attnbench.types.record import EndLine, Record
 from attnbench.types.status import Status
 
 SIDES: dict[str, dict[str, Any]] = {
@@ -41,12 +42,11 @@ def head(
 
 
 def run(*records: Record, ended: bool = True, torn: bool = False, **said: Any) -> StoredRun:
-    manifest = Manifest(
-        1, "run", "2026-01-01T00:00:00+00:00", "0.1.0", [], list(dict.fromkeys(r.case for r in records)),
-        list(dict.fromkeys(r.backend for r in records)), [], None, {"delta": 0.02}, [], {}, SIDES,
-    )  # fmt: skip
+    cases = list(dict.fromkeys(r.case for r in records))
+    backends = list(dict.fromkeys(r.backend for r in records))
+    manifest = manifest_of(**{"cases": cases, "backends": backends, "sides": SIDES} | said)
     end = EndLine("2026-01-01T00:01:00+00:00", 60.0, {}) if ended else None
-    return StoredRun(Path("live.jsonl"), replace(manifest, **said), (), (), records, end, torn, 0)
+    return StoredRun(Path("live.jsonl"), manifest, (), (), records, end, torn, 0)
 
 
 def only(stored: StoredRun) -> ComparedCell:
