@@ -86,7 +86,6 @@ def run_lines(
     statuses: Mapping[tuple[str, str], Status] | None = None,
     environment: Mapping[str, Any] | None = None,
     protocol: Mapping[str, Any] | None = None,
-    pairs: int = 256,
     contender: Mapping[str, Any] | None = None,
     ended: bool = True,
     started: str = "2026-01-01T00:00:00+00:00",
@@ -110,7 +109,7 @@ def run_lines(
         )
     ]  # fmt: skip
     for case, by_backend in cells.items():
-        lines.append(CaseLine(case, 1, 1, pairs, 1e4, 1e4, dict.fromkeys(by_backend, planned)))
+        lines.append(CaseLine(case, 1, 1, 256, 1e4, 1e4, dict.fromkeys(by_backend, planned)))
         for index in range(max((len(taken) for taken in by_backend.values()), default=0)):
             blocks = {
                 name: [_block(taken[index])] for name, taken in by_backend.items() if index < len(taken)
