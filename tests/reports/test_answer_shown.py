@@ -14,11 +14,13 @@ from page_runs import FAILED, TIMES, case, failed, run_of
 from attnbench.api import load
 from attnbench.reports.answer import SUMMARY, cases_grid, lead_text
 from attnbench.reports.judged import Part
+from attnbench.reports.render import render
 from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
 from attnbench.types.record import Accuracy
 
 RESULTS = Path(__file__).parents[2] / "results"
+LENGTHS = RESULTS / "reference-lengths.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +113,47 @@ def test_many_cases_are_divided_into_parts_that_fit() -> None:
         str(n) for n in range(1, 31)
     ]
     assert max(map(len, lines)) <= 80
+
+
+def counted(run: Run, counts: dict[str, float]) -> Run:
+    (head,) = run.manifests
+    return replace(run, manifests=(structs.replace(head, counts=counts),))
+
+
+def test_a_run_with_counts_ends_with_what_all_calls_of_a_backend_take() -> None:
+    run = load(LENGTHS)
+    counts = {case: 1000 if "Lq128" in case else 1 for case in run.manifests[0].cases}
+    step = counted(run, counts)
+    (answer,) = step.answers
+    times = {(one.case, one.backend): one.median_ms for one in run.records if one.median_ms is not None}
+    for total in answer.totals:
+        if total.backend is not None:
+            wanted = sum(count * times[case, total.backend] for case, count in counts.items())
+            # The median of sums is near the sum of medians, which records have.
+            assert total.ms == pytest.approx(wanted, rel=0.05)
+            assert total.interval.low <= total.ms <= total.interval.high
+    right = {record.backend for record in run.records if record.status == "ok"}
+    assert {one.backend for one in answer.totals} == {None, *right}
+    text = shown(step)
+    head_line, first, *others = text[text.index("all counted calls") :].splitlines()
+    assert head_line.split() == ["all", "counted", "calls", "time", "interval", "loses", "most", "in", "case"]
+    assert first.startswith("the fastest of each case")
+    (slow,) = [line for line in others if line.startswith("sdpa_math")]
+    # At L = 128 it takes 0.34 · 0.496 ms longer than eager, a thousand times.
+    assert slow.endswith("220 ms in 5, 170 ms in 1, 44 ms in 4")
+    assert "| all counted calls | time | interval | loses most in case |" in render(step.parts, "markdown")
+    rows = [row for row in step.summary_rows if row["kind"] == "step"]
+    assert [row["median_ms"] for row in rows] == [total.ms for total in answer.totals]
+
+
+def test_a_case_without_a_time_is_named_and_left_out_of_the_sum() -> None:
+    run = load(LENGTHS)
+    cases = run.manifests[0].cases
+    records = tuple(
+        structs.replace(one, status="unsupported", median_ms=None) if one.case == cases[2] else one
+        for one in run.records
+    )
+    step = counted(replace(run, by_file=(records,)), dict.fromkeys(cases, 2))
+    (answer,) = step.answers
+    assert answer.totals[0].by_case.keys() == {*cases} - {cases[2]}
+    assert "all counted calls but case 3 " in shown(step)
