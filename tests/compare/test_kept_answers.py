@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import pytest
 from made_sets import block, set_line
 
@@ -17,11 +16,11 @@ KEPT = [1000] * FEWEST
 
 def sets(renewed_us: Sequence[int], others_us: int = 200, *, turns: int = 4, calls: int = 2) -> list[SetLine]:
     """A set for each call on inputs written anew."""
-    lines = []
-    for index, renewed in enumerate(renewed_us):
-        one = block([calls * others_us * US] * turns, calls=calls)
-        lines.append(set_line(index, mine=[msgspec.structs.replace(one, renewed_ns=renewed * US)]))
-    return lines
+    walls = [calls * others_us * US] * turns
+    return [
+        set_line(index, mine=[block(walls, calls=calls, renewed_ns=renewed * US)])
+        for index, renewed in enumerate(renewed_us)
+    ]
 
 
 def test_calls_that_do_more_where_inputs_are_new_are_told_with_both_times() -> None:
@@ -68,12 +67,8 @@ def test_reading_inputs_again_is_allowed_for() -> None:
 
 
 def test_of_two_turns_the_other_counts() -> None:
-    lines = sets(KEPT, turns=1, calls=1)
-    for line in lines:
-        (one,) = line.blocks["mine"]
-        both = [1000 * US, one.wall_ns[0]]
-        line.blocks["mine"] = [msgspec.structs.replace(one, turns=[0, 1], wall_ns=both, cpu_ns=both)]
-    assert kept_answers(lines, "mine", 1, read_ns=0)
+    both = block([1000 * US, 200 * US], renewed_ns=1000 * US)
+    assert kept_answers([set_line(mine=[both])] * FEWEST, "mine", 1, read_ns=0)
 
 
 def test_where_every_call_had_new_inputs_there_is_nothing_to_compare() -> None:

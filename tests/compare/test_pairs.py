@@ -75,19 +75,17 @@ def test_a_block_of_no_samples_makes_no_pair() -> None:
 
 
 def test_a_device_that_slowed_its_clock_is_left_out() -> None:
-    slow = Block(
-        0, [0, 1, 2, 3], 1, [9, 9, 9, 9], [50_000] * 4, [0] * 4, [0] * 4, [],
-        mode="batch", host_ns=[50_000] * 4, clock_mhz=[1980, 1485, 1484, 0], default_clock_mhz=1980,
+    slow = block(
+        [9] * 4, cpu_ns=[50_000] * 4, mode="batch", host_ns=[50_000] * 4, clock_mhz=[1980, 1485, 1484, 0],
+        default_clock_mhz=1980,
     )  # fmt: skip
     assert samples_of([slow])[0].disturbed == [False, False, True, False]
 
 
 def test_on_a_device_it_is_launching_that_may_not_be_preempted() -> None:
     """The time of the device says nothing of the thread's; reading two clocks is no preemption."""
-    found = Block(
-        0, [0, 1, 2], 1, [10**6] * 3, [9_500, 10_000, 50_000], [0] * 3, [0] * 3, [],
-        mode="launches", host_ns=[10_000, 40_000, 50_000],
-    )  # fmt: skip
+    cpu, launching = [9_500, 10_000, 50_000], [10_000, 40_000, 50_000]
+    found = block([10**6] * 3, cpu_ns=cpu, mode="launches", host_ns=launching)
     assert samples_of([found])[0].disturbed == [False, True, False]
 
 
