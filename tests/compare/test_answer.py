@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attnbench.stats.answer import Answer, answer
+from attnbench.stats.answer import Answer, Compared, answer
 from attnbench.stats.records import CONTENDED
 from attnbench.stats.sign_test import LEVEL
 from attnbench.types.record import Record
@@ -25,23 +25,27 @@ def repetitions(runs: Runs) -> Iterator[tuple[str, int, dict[str, float]]]:
             yield case, i, {name: ns[i] for name, ns in those.items() if i < len(ns)}
 
 
-def answer_of(runs: Runs, baseline: str = "base", **fields: Any) -> Answer:
+def answer_of(runs: Runs, **fields: Any) -> Answer:
     """The answer of a run whose backends took so many ns in each repetition of each case."""
+    baseline = "base"
     records = []
     for case, those in runs.items():
         best = min(those, key=lambda name: median(those[name]))
         for name, ns in those.items():
             against = median(ns) / median(those[baseline]) if baseline in those else None
-            told = {
-                "median_ms": median(ns) / 1e6,
-                "ratio": against,
-                "baseline": baseline,
-                "delta": 0.02,
-                "best": best,
-            }
-            told["ratio_to_best"] = median(ns) / median(those[best])
-            records.append(Record(case, "dot", name, "ok", **{**told, **fields}))  # type: ignore[arg-type]
+            record = Record(
+                case, "dot", name, "ok", median_ms=median(ns) / 1e6, ratio=against, baseline=baseline,
+                delta=0.02, best=best, ratio_to_best=median(ns) / median(those[best]), **fields,
+            )  # fmt: skip
+            records.append(record)
     return answer(records, repetitions(runs))
+
+
+def mean_of_mine(found: Answer) -> Compared:
+    (mean,) = (one.mean for one in found.standings if one.backend == "mine")
+    assert mean is not None
+    assert mean.interval is not None
+    return mean
 
 
 def steady(ns: float) -> list[float]:
@@ -94,10 +98,8 @@ def test_a_mean_is_geometric_and_over_repetitions() -> None:
     found = answer_of(
         {"a": {"base": steady(100), "mine": odd}, "b": {"base": steady(100), "mine": steady(200)}}
     )
-    mean = {one.backend: one.mean for one in found.standings}["mine"]
-    assert mean is not None
+    mean = mean_of_mine(found)
     assert mean.ratio == pytest.approx(1.0)
-    assert mean.interval is not None
     assert (mean.interval.low, mean.interval.high) == pytest.approx((1.0, 1.1))
     assert mean.interval.confidence == 1 - 2 / 2**9
 
@@ -105,9 +107,9 @@ def test_a_mean_is_geometric_and_over_repetitions() -> None:
 def test_the_mean_of_one_case_is_the_ratio_of_its_repetitions() -> None:
     mine = [100.0 + i for i in range(9)]
     found = answer_of({"a": {"base": steady(100), "mine": mine}})
-    mean = {one.backend: one.mean for one in found.standings}["mine"]
-    assert mean is not None
-    assert mean.ratio == pytest.approx(median(a / b for a, b in zip(mine, steady(100), strict=True)))
+    assert mean_of_mine(found).ratio == pytest.approx(
+        median(a / b for a, b in zip(mine, steady(100), strict=True))
+    )
 
 
 def test_means_are_over_the_cases_that_most_backends_share() -> None:
@@ -142,9 +144,7 @@ def test_repetitions_that_lack_a_case_are_left_out_of_the_mean() -> None:
         "a": {"base": steady(100), "mine": steady(50)},
         "b": {"base": steady(100), "mine": steady(50)[:6]},
     }
-    mean = {one.backend: one.mean for one in answer_of(runs).standings}["mine"]
-    assert mean is not None
-    assert mean.interval is not None
+    mean = mean_of_mine(answer_of(runs))
     assert (mean.ratio, mean.interval.confidence) == (0.5, 0.996)
 
 
