@@ -12,7 +12,6 @@ from made_sets import block, many_sets, set_line, simple_sets
 
 from attnbench.stats.intervals import ratio_p_value
 from attnbench.stats.pairs import Comparison, compare
-from attnbench.stats.verdict import decide
 from attnbench.types.record import Block, SetLine
 
 NINE = [100] * 9
@@ -49,12 +48,6 @@ def test_nine_sets_have_an_interval_from_the_least_to_the_largest() -> None:
     assert (found.interval.low, found.interval.high) == (pytest.approx(1.01), pytest.approx(1.09))
     assert found.interval.confidence == 0.99609375
     assert found.p_value == 2 / 512
-
-
-def test_speed_that_a_stretch_has_for_both_cancels() -> None:
-    mine = [block([150, 150]), block([300, 300], stretch=1)]
-    base = [block([100, 100]), block([200, 200], stretch=1)]
-    assert compared([set_line(0, mine=mine, base=base)]).ratio == pytest.approx(1.5)
 
 
 def test_pairs_are_no_units() -> None:
@@ -119,20 +112,6 @@ def test_exchanging_the_two_inverts_everything(sets: list[SetLine]) -> None:
         assert back.interval.confidence == there.interval.confidence
     for name in ("p_value", "sets", "pairs", "left_out", "contended"):
         assert getattr(back, name) == getattr(there, name)
-
-
-@given(st.lists(st.integers(960, 1060), min_size=5, max_size=12), st.sampled_from([0.0153, 0.0207]))
-def test_exchanging_the_two_exchanges_slower_and_faster(times: list[int], delta: float) -> None:
-    sets = simple_sets(mine=times, base=[1000] * len(times))
-    word, opposite = (
-        word_of(compared(sets, *names), delta) for names in (("mine", "base"), ("base", "mine"))
-    )
-    assert opposite == {"slower": "faster", "faster": "slower"}.get(word, word)
-
-
-def word_of(found: Comparison, delta: float) -> str:
-    low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
-    return decide(found.ratio, low, high, found.p_value, found.p_value, delta)
 
 
 @given(many_sets(), st.integers(2, 1000), st.integers(1, 1000))

@@ -89,16 +89,6 @@ def test_on_a_device_it_is_launching_that_may_not_be_preempted() -> None:
     assert samples_of([found])[0].disturbed == [False, True, False]
 
 
-@given(STRETCHES, STRETCHES, st.booleans())
-def test_exchanging_the_two_negates_every_log_ratio_exactly(
-    mine: list[Block], base: list[Block], leave_out: bool
-) -> None:
-    there = set_log_ratios(mine, base, leave_out=leave_out)
-    back = set_log_ratios(base, mine, leave_out=leave_out)
-    assert back.log_ratios == tuple(-x for x in there.log_ratios)
-    assert back.left_out == there.left_out
-
-
 @given(STRETCHES, STRETCHES, st.lists(st.integers(1, 1000), min_size=12, max_size=12))
 def test_leaving_out_is_blind_to_times(mine: list[Block], base: list[Block], factors: list[int]) -> None:
     """Whatever each sample of the contender takes, the same pairs stand."""
