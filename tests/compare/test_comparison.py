@@ -70,15 +70,6 @@ def test_sets_without_either_do_not_count() -> None:
     assert compare([], "mine", "base") is None
 
 
-def test_left_out_pairs_are_counted_and_change_the_ratio() -> None:
-    """Of five pairs two were disturbed; their threefold times are not heard."""
-    mine = block([100, 300, 110, 300, 120], cpu_ns=[100, 200, 110, 200, 120])
-    sets = [set_line(0, mine=[mine], base=[block([100] * 5)])]
-    found = compared(sets)
-    assert (found.pairs, found.left_out, found.contended) == (3, 2, False)
-    assert found.ratio == pytest.approx(1.1)
-
-
 def test_where_more_than_half_would_go_all_stay() -> None:
     def sets(disturbed: int) -> list[SetLine]:
         cpu = [50] * disturbed + [100] * (4 - disturbed)
