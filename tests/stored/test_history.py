@@ -44,13 +44,6 @@ def test_a_step_that_was_measured_otherwise_says_how() -> None:
     assert [s.why for s in steps] == ["", "not measured as before: torch (2.9, then 2.10)", ""]
 
 
-def test_cases_and_backends_are_chosen() -> None:
-    run = side(ok("eager", 1.0), ok("eager", 1.0, case=CASES[1]), ok("bmm", 1.0, case=CASES[1]))
-    chosen = history([run], cases=[CASES[1]], backends=["bmm", "none"])
-    assert [s.cell.key for s in chosen] == [(CASES[1], "bmm")]
-    assert len(history([run])) == 3
-
-
 def test_dates_are_ordered_in_time_whatever_their_zone() -> None:
     dates = ["2026-01-01T01:00:00+00:00", "2026-01-01T03:00:00+02:30", "2026-01-01T00:45:00", "soon"]
     ordered = [run.started for run in in_order([side(started=date) for date in dates])]
