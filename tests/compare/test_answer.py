@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from statistics import median
-from typing import Any
 
 import pytest
 
 from attnbench.stats.answer import Answer, Compared, answer
-from attnbench.stats.records import CONTENDED
 from attnbench.types.record import Record
 
 WOBBLE = (1.0, 1.02, 0.97, 1.01, 0.99, 1.03, 0.98, 1.0, 1.04)
@@ -23,7 +21,7 @@ def repetitions(runs: Runs) -> Iterator[tuple[str, int, dict[str, float]]]:
             yield case, i, {name: ns[i] for name, ns in those.items() if i < len(ns)}
 
 
-def answer_of(runs: Runs, **fields: Any) -> Answer:
+def answer_of(runs: Runs) -> Answer:
     """The answer of a run whose backends took so many ns in each repetition of each case."""
     baseline = "base"
     records = []
@@ -33,7 +31,7 @@ def answer_of(runs: Runs, **fields: Any) -> Answer:
             against = median(ns) / median(those[baseline]) if baseline in those else None
             record = Record(
                 case, "dot", name, "ok", median_ms=median(ns) / 1e6, ratio=against, baseline=baseline,
-                delta=0.02, best=best, ratio_to_best=median(ns) / median(those[best]), **fields,
+                delta=0.02, best=best, ratio_to_best=median(ns) / median(those[best]),
             )  # fmt: skip
             records.append(record)
     return answer(records, repetitions(runs))
@@ -136,16 +134,3 @@ def test_repetitions_that_lack_a_case_are_left_out_of_the_mean() -> None:
     }
     mean = mean_of_mine(answer_of(runs))
     assert (mean.ratio, mean.interval.confidence) == (0.5, 0.996)
-
-
-@pytest.mark.parametrize(
-    ("fields", "disturbed"),
-    [
-        ({"pairs": 90, "pairs_left_out": 10}, 0),
-        ({"pairs": 60, "pairs_left_out": 40}, 2),
-        ({"pairs": 100, "notes": [CONTENDED]}, 2),
-    ],
-)
-def test_rows_that_lost_many_pairs_are_disturbed(fields: dict[str, Any], disturbed: int) -> None:
-    found = answer_of({"a": {"base": steady(100), "mine": steady(50)}}, **fields)
-    assert (found.timed, found.disturbed) == (2, disturbed)

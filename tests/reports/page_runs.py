@@ -17,8 +17,8 @@ HOSTILE = "</script><script>alert('x')</script><img src=x onerror=\"alert(1)\">&
 SURE, DOUBTFUL = 0.01, 0.3
 
 
-def case(length: int, *, rule: str = "scaled_dot", dtype: str = "float32", device: str = "cpu") -> str:
-    return f"attention/{rule}/B1-H4-Lq{length}-Lk{length}-D64/none/{dtype}/{device}/forward"
+def case(length: int, *, rule: str = "scaled_dot", device: str = "cpu") -> str:
+    return f"attention/{rule}/B1-H4-Lq{length}-Lk{length}-D64/none/float32/{device}/forward"
 
 
 def failed(text: str, backend: str, status: str, reason: str, **fields: Any) -> Record:

@@ -97,21 +97,6 @@ def test_a_merged_file_holds_its_runs_unchanged(
     assert sum("and is kept once" in note for note in again.notes) == len(paths)
 
 
-def test_each_run_of_a_merged_file_is_judged_alone_and_names_its_machine(tmp_path: Path) -> None:
-    paths = [
-        write_records(tmp_path / f"{cpu}.jsonl", record(ms), environment={"cpu": cpu})
-        for cpu, ms in (("Xeon", 1.0), ("Zen", 2.0))
-    ]
-    both = merge(paths, tmp_path / "both.jsonl").path
-    run = attnbench.load(both)
-    assert run.paths == (both, both)
-    assert [m.environment["cpu"] for m in run.manifests] == ["Xeon", "Zen"]
-    assert run.by_file == ((record(1.0),), (record(2.0),))
-    assert run.judged == attnbench.load(paths).judged
-    assert run.unfinished == ()
-    assert len(run.frame) == 2
-
-
 def test_of_copies_of_a_run_the_longer_is_kept(tmp_path: Path, one: Path) -> None:
     long = write_records(tmp_path / "long.jsonl", record(), record(backend="bmm"), run_id="r", **WANTED)
     for order in ([one, long], [long, one]):
