@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 from made_sets import simple_sets
 
@@ -66,10 +64,3 @@ def test_a_backend_of_one_side_alone_is_not_measured_to_the_end() -> None:
 def test_as_many_repetitions_as_one_difference_among_all_cells_needs(cells: int, look: int) -> None:
     """2 / 2^15 is 0.000061, which is 0.05 / 819."""
     assert sets_before_look(cells) == look
-
-
-def test_identical_code_is_seldom_left_out_as_different() -> None:
-    """All of fifteen on one side: 2 / 2^15 of cells, so hardly ever one of 500."""
-    rng = Random(5)
-    runs = [sets(*(rng.gauss(0, 0.1) for _ in range(15))) for _ in range(500)]
-    assert sum(bool(decided_candidates(run, LOOK, ["k"], 0.001)) for run in runs) <= 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 import pytest
@@ -53,9 +52,11 @@ def limit_of(*scales: MachineScale | None) -> Limit:
         (scale(), "empty_call_ns", 40),
         # The best size counts.
         (scale({100: [20_000], 200: [80_000], 300: [1_000_000]}), "flops_per_s", 2e9 * 200**3 / 80_000),
-        # One clock reading in hundreds is not the peak.
+        # The fast moments of a machine with two speeds count, and one clock reading in hundreds does not.
         (scale({100: [20_000] * 99 + [1]}), "flops_per_s", 100e9),
-        (scale({100: [20_000] * 19 + [19_000]}), "flops_per_s", 2e6 / 19e-6),
+        (scale({100: [38_000] * 19 + [20_000]}), "flops_per_s", 100e9),
+        (scale(copy_ns=[40_000] * 19 + [21_000]), "bytes_per_s", 50e9),
+        (scale(empty_ns=[76.0] * 19 + [40.0]), "empty_call_ns", 40),
         # A stored run without the cost of calling a copy has the whole copy.
         (scale(copy_call_ns=[]), "bytes_per_s", 1e6 / 21e-6),
         # The call was measured in a slow moment, the copy in a fast one: bandwidth must stay finite.
@@ -73,29 +74,7 @@ def test_without_a_scale_there_is_no_limit_and_one_set_is_enough() -> None:
     for lacks in (*empty, {"copy_bytes": 0}):
         assert limits(sets(scale(**lacks))) is None
     assert limit_of(None, scale(), None) == limit_of(scale())
-
-
-def test_the_fast_moments_of_a_machine_with_two_speeds_count() -> None:
-    """Slow by 1.9 nine tenths of the time: the limit is that of the rest."""
-    rng = Random(1)
-
-    def moment(ns: int) -> int:
-        return round(ns * (1.9 if rng.random() < 0.9 else 1.0) * rng.uniform(1, 1.02))
-
-    limit = limit_of(
-        *(
-            scale(
-                {100: [moment(20_000) for _ in range(4)]},
-                [moment(20_000) for _ in range(8)],
-                [moment(40) for _ in range(8)],
-                [0.0],
-            )
-            for _ in range(9)
-        )
-    )
-    assert limit.flops_per_s == pytest.approx(100e9, rel=0.03)
-    assert limit.bytes_per_s == pytest.approx(50e9, rel=0.03)
-    assert limit.empty_call_ns == pytest.approx(40, rel=0.05)
+    assert limit_of(*[scale({100: [38_000]}, [40_000], [76.0])] * 19, scale()) == limit_of(scale())
 
 
 def test_a_clock_that_stood_still_divides_nothing_by_zero() -> None:
