@@ -51,24 +51,6 @@ def test_exit_statuses_of_several_records() -> None:
     assert exit_code([failed("mine", "unsupported", ""), failed("mine", "unavailable", "")], {"mine"}) == 3
 
 
-def test_verdicts() -> None:
-    assert [one.record for one in JUDGED] == RUN
-    words = {one.record.backend: one.verdict for one in JUDGED if one.record.case == GQA}
-    assert words == {
-        "eager": "baseline",
-        "nn_multihead_attention": "slower",
-        "sdpa_flash": "faster",
-        "compiled": "same",
-        "flex": "unclear",
-    } | dict.fromkeys([record.backend for record in RUN if record.status != "ok"])
-    for one in JUDGED:
-        assert bool(one.why) == (one.verdict == "unclear")
-        assert (one.p_adjusted is not None) == (one.verdict in ("faster", "slower", "same", "unclear"))
-    suspect = msgspec.structs.replace(ok("bmm", 0.1), status="suspect", reason="its clock")
-    alone = ok("bmm", 0.1, ratio=None, ratio_low=None, ratio_high=None, p_value=None)
-    assert [one.verdict for one in judge([suspect, alone, failed("mine", "crashed", "")])] == [None] * 3
-
-
 def test_a_frame_has_a_row_for_each_record_and_every_column() -> None:
     table = frame(JUDGED)
     assert list(table.columns) == list(KEYS)

@@ -129,19 +129,6 @@ def test_sides_that_say_rubbish_are_read_for_what_they_are() -> None:
 CELLS = {SHORT: {"fast": times(1e5), "slow": times(2e5), "alike": times(1e5)}}
 
 
-def test_ratios_are_paired_set_by_set(tmp_path: Path) -> None:
-    found = compare_within(write_run(tmp_path / "a.jsonl", cells=CELLS), "fast")
-    by_name = {cell.backend: cell for cell in found.cells}
-    assert set(by_name) == {"slow", "alike"}
-    assert by_name["slow"].verdict == "slower"
-    assert by_name["slow"].ratio == pytest.approx(2.0, rel=1e-3)
-    assert by_name["slow"].p_value == pytest.approx(2 / 512)
-    assert (by_name["slow"].base_ms, by_name["slow"].new_ms) == (pytest.approx(0.1), pytest.approx(0.2))
-    assert by_name["alike"].verdict == "same"
-    assert found.base == "fast"
-    assert found.warnings == ()
-
-
 def test_the_delta_of_the_run_counts_unless_another_is_said(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a.jsonl", cells=CELLS, protocol={"delta": 0.5})
     assert {cell.delta for cell in compare_within(path, "slow").cells} == {0.5}
