@@ -156,7 +156,6 @@ def test_values_stay_with_their_run() -> None:
 
 AGAIN = "; the records are in their files: attnbench report prints them in another --format"
 FAILED = "plugin attnbench-mini 1.0 (mini_metrics): the reporter 'lines' "
-ROWS = [{"backend": "eager", "median_ms": 0.5}, {"backend": "bmm", "median_ms": None}]
 ENVIRONMENT = {"cpu": "a cpu", "libraries": {"torch": "2"}}
 MANIFEST = manifest_of(command=["attnbench"], protocol={"sets": 9}, environment=ENVIRONMENT)
 
@@ -165,13 +164,9 @@ def reporter(render: Any) -> Entry[Reporter]:
     return Entry(Reporter("lines", "a test", render), SOURCE)
 
 
-def test_it_is_given_rows_and_facts_and_its_text_ends_in_a_newline() -> None:
-    def lines(rows: Any, runs: Any) -> str:
-        return "\n".join(f"{row['backend']} {runs[0]['run_id']}" for row in rows)
-
-    assert reported(reporter(lines), ROWS, [{"run_id": "r"}]) == "eager r\nbmm r\n"
-    assert reported(reporter(lambda rows, runs: "one\n"), ROWS, []) == "one\n"
-    assert reported(reporter(lambda rows, runs: ""), ROWS, []) == ""
+@pytest.mark.parametrize(("given", "printed"), [("two\nlines", "two\nlines\n"), ("one\n", "one\n"), ("", "")])
+def test_a_text_of_a_reporter_ends_in_a_newline(given: str, printed: str) -> None:
+    assert reported(reporter(lambda rows, runs: given), [], []) == printed
 
 
 def test_facts_are_plain_values_one_for_each_run() -> None:
@@ -203,6 +198,6 @@ def exiting(rows: Any, runs: Any) -> str:
 )
 def test_one_that_fails_is_one_sentence_that_ends_the_command_with_3(render: Any, words: str) -> None:
     with pytest.raises(PluginFailed) as failed:
-        reported(reporter(render), ROWS, [])
+        reported(reporter(render), [], [])
     assert str(failed.value) == f"{FAILED}{words}{AGAIN}"
     assert failed.value.exit_code == 3
