@@ -82,12 +82,6 @@ def test_the_frame_has_the_rows_of_the_summary(smoke: Run) -> None:
     assert pd.isna(means.loc["flex", "ratio"])
 
 
-def test_several_runs_keep_their_own_answers(smoke: Run) -> None:
-    both = load([RESULTS / "reference-smoke.jsonl", RESULTS / "reference-gpt2.jsonl"])
-    assert both.answers[0] == smoke.answers[0]
-    assert list(both.summary["run"].unique()) == [manifest.run_id for manifest in both.manifests]
-
-
 def test_without_a_baseline_times_stand_in_the_matrix() -> None:
     run = run_of({case(64): {"a": 1.0, "b": 2.0}, case(128): {"a": 1.0, "b": 2.0}})
     records = tuple(structs.replace(record, ratio=None) for record in run.records)
