@@ -44,6 +44,15 @@ def test_a_worked_example() -> None:
     assert (found.interval, found.p_value) == (None, 1.0)
 
 
+def test_nine_sets_have_an_interval_from_the_least_to_the_largest() -> None:
+    found = compared(simple_sets(mine=[101, 109, 103, 107, 105, 104, 106, 102, 108], base=[100] * 9))
+    assert found.ratio == pytest.approx(1.05)
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == (pytest.approx(1.01), pytest.approx(1.09))
+    assert found.interval.confidence == 0.99609375
+    assert found.p_value == 2 / 512
+
+
 def test_sets_without_either_do_not_count() -> None:
     both = simple_sets(mine=[200], base=[100])
     alone = [
