@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -11,31 +12,13 @@ from attnbench.types.record import Block, SetLine
 
 
 def block(
-    wall_ns: Sequence[int],
-    *,
-    stretch: int = 0,
-    calls: int = 1,
-    cpu_ns: Sequence[int] | None = None,
-    turns: Sequence[int] | None = None,
-    faults: int = 0,
-    asked_ns: Sequence[int] = (),
-    ran_ns: int = 0,
-    waited_ns: int = 0,
+    wall_ns: Sequence[int], *, cpu_ns: Sequence[int] | None = None, faults: int = 0, **more: Any
 ) -> Block:
     """A block whose samples had the core all the time, unless ``cpu_ns`` says otherwise."""
     n = len(wall_ns)
-    return Block(
-        stretch=stretch,
-        turns=list(range(n) if turns is None else turns),
-        calls=calls,
-        wall_ns=list(wall_ns),
-        cpu_ns=list(wall_ns if cpu_ns is None else cpu_ns),
-        switches=[0] * n,
-        faults=[faults] * n,
-        asked_ns=list(asked_ns),
-        ran_ns=ran_ns,
-        waited_ns=waited_ns,
-    )
+    said = {"stretch": 0, "turns": list(range(n)), "calls": 1, "switches": [0] * n, "asked_ns": []}
+    cpu = list(wall_ns if cpu_ns is None else cpu_ns)
+    return Block(wall_ns=list(wall_ns), cpu_ns=cpu, faults=[faults] * n, **(said | more))
 
 
 def set_line(index: int = 0, **blocks: Sequence[Block]) -> SetLine:

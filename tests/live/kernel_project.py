@@ -8,10 +8,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributions import write_distribution
 
+from attnbench.ipc.messages import protocol_fingerprint
+from attnbench.live.facts import Facts
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 
@@ -77,6 +80,16 @@ class Project:
     def registry(self) -> Registry:
         """What is loaded here, without plugins of others."""
         return load_registry(source for source in installed() if source.distribution == "mini-live")
+
+
+def facts_of(**said: Any) -> Facts:
+    """What a side tells of itself: this attnbench, no plugins, unless said otherwise."""
+    versions = {"python": "3.12.1", "torch": "2.6.0"}
+    plain: dict[str, Any] = {
+        "protocol": protocol_fingerprint(), "attnbench": "/site/attnbench/__init__.py", "versions": versions,
+        "files": {}, "backends": {}, "elsewhere": {}, "strays": (), "faults": (),
+    }  # fmt: skip
+    return Facts(**(plain | said))
 
 
 Install = Callable[..., Project]

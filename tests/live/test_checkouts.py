@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import select
 import signal
@@ -28,11 +27,6 @@ with checkouts(repository_of(Path(sys.argv[1]))) as ours:
 """
 
 
-def end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    process.send_signal(how)
-    process.communicate(timeout=60)
-
-
 def readable(fd: int, within_s: float = 60) -> bool:
     """Whether there is something to read within that time; of a process, whether it has ended."""
     return bool(select.select([fd], [], [], within_s)[0])
@@ -40,11 +34,8 @@ def readable(fd: int, within_s: float = 60) -> bool:
 
 def state(repo: Path) -> dict[str, object]:
     """Everything of a repository that a user could miss, and all files, git's own settings and refs too."""
-    transient = {"index.lock"}
     files = {
-        str(path.relative_to(repo)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(repo.rglob("*"))
-        if path.is_file() and path.name not in transient
+        path: path.read_bytes() for path in repo.rglob("*") if path.is_file() and path.name != "index.lock"
     }
     asked = [
         ("status", "--porcelain"), ("rev-parse", "HEAD"), ("symbolic-ref", "HEAD"), ("worktree", "list"),
@@ -148,7 +139,8 @@ def test_a_checkout_is_ended_in_the_middle(busy: Project, own_temporary_folder: 
     assert readable(told), "the filter has not begun"
     filters = os.pidfd_open(int(os.read(told, 100)))
     assert not readable(filters, within_s=0)
-    end(process, signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
     assert readable(filters), "the filter goes on"
     os.close(told)
     os.close(filters)

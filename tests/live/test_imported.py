@@ -90,14 +90,6 @@ def test_what_is_installed_within_the_repository_is_no_part_of_it(
         names_of(there.repo, "mini_e")
 
 
-def test_what_git_ignores_is_no_part_of_it(project: Install) -> None:
-    there = project("mini_g", root="build")
-    (there.repo / ".gitignore").write_text("build/\n")
-    there.commit(build__mini_g="")
-    with pytest.raises(BadInput, match="both sides would be the same code"):
-        names_of(there.repo, "mini_g")
-
-
 def test_a_repository_that_is_the_package_itself(project: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     there = project("kernels")
     there.commit(__init__="")

@@ -90,31 +90,32 @@ def test_what_answers_something_else_is_refused(tmp_path: Path, code: str) -> No
         ask(side, ())
 
 
+def fake(folder: Path, program: bytes) -> Side:
+    """The side of an interpreter that is this program."""
+    (folder / "python").write_bytes(program)
+    (folder / "python").chmod(0o755)
+    return Side("base", "fake", str(folder / "python"))
+
+
 def test_one_that_never_answers_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnbench.live.sides._ANSWER_WITHIN_S", 0.2)
-    (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
-    (tmp_path / "python").chmod(0o755)
     with pytest.raises(BadInput, match=r"did not load within 0\.2 s"):
-        ask(Side("base", "slow", str(tmp_path / "python")), ())
+        ask(fake(tmp_path, b"#!/bin/sh\nexec sleep 600\n"), ())
 
 
 def test_what_a_side_leaves_running_is_waited_for_by_nobody_and_ended(tmp_path: Path) -> None:
     alive, late = tmp_path / "alive", tmp_path / "late"
     leave = f"exec 9> {alive}; flock -s 9; (sleep 20; touch {late}) &\nexit 3\n"
-    (tmp_path / "python").write_text(f"#!/bin/sh\n{leave}")
-    (tmp_path / "python").chmod(0o755)
     with pytest.raises(BadInput, match="exit status 3"):
-        ask(Side("base", "leaves", str(tmp_path / "python")), ())
+        ask(fake(tmp_path, f"#!/bin/sh\n{leave}".encode()), ())
     with alive.open() as all_are_gone:
         fcntl.flock(all_are_gone, fcntl.LOCK_EX)
     assert not late.exists()
 
 
 def test_what_can_not_be_started_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "python").write_bytes(b"\x7fELF")
-    (tmp_path / "python").chmod(0o755)
     with pytest.raises(BadInput, match="can't be started"):
-        ask(Side("base", "bent", str(tmp_path / "python")), ())
+        ask(fake(tmp_path, b"\x7fELF"), ())
 
 
 def test_an_interpreter_is_a_path_an_environment_or_a_command(

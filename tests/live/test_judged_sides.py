@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import pytest
+from kernel_project import facts_of
 
-from attnbench.ipc.messages import protocol_fingerprint
 from attnbench.live.facts import Facts
 from attnbench.live.sides import Side, notes, refuse_what_misleads
 from attnbench.types.errors import BadInput
@@ -17,18 +17,9 @@ BASE = Side("base", "main (1a2b3c4)", "/usr/bin/python", ("/b/src",), "1a2b3c4",
 HEAD = replace(BASE, label="head", name="HEAD (5d6e7f8)", paths=("/h/src",), tree="/h")
 
 
-def has(tree: str, **changed: object) -> Facts:
-    facts = Facts(
-        protocol=protocol_fingerprint(),
-        attnbench="/site/attnbench/__init__.py",
-        versions={"python": "3.12.1", "torch": "2.6.0"},
-        files={"fast": f"{tree}/src/fast.py"},
-        backends={"quick": "fast"},
-        elsewhere={},
-        strays=(),
-        faults=(),
-    )
-    return msgspec.structs.replace(facts, **changed)
+def has(tree: str, **changed: Any) -> Facts:
+    own = {"files": {"fast": f"{tree}/src/fast.py"}, "backends": {"quick": "fast"}}
+    return facts_of(**(own | changed))
 
 
 def refused(base: Facts, head: Facts, *, one: Side = BASE, other: Side = HEAD) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kernel_project import Install, Project, installed_project, plugin, run_git
+from kernel_project import Install, Project, installed_project, plugin
 
 from attnbench.live.sides import TwoSides, two_sides
 from attnbench.types.errors import BadInput
@@ -178,19 +178,3 @@ def test_the_same_words_twice_are_refused(project: Install) -> None:
     for python in (None, sys.executable):
         with pytest.raises(BadInput, match="same code"):
             sides_of(there, None, None, python)
-
-
-def test_a_submodule_is_no_code_of_the_repository(project: Install, tmp_path: Path) -> None:
-    there = project("mini_r", root="inner")
-    inner = tmp_path / "inner"
-    inner.mkdir()
-    run_git(inner, "init", "--quiet")
-    (inner / "mini_r.py").write_text(plugin("one"))
-    run_git(inner, "add", "--all")
-    run_git(inner, "commit", "--quiet", "--message", "a start")
-    run_git(
-        there.repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "inner"
-    )
-    there.commit()
-    with pytest.raises(BadInput, match="both sides would be the same code"):
-        sides_of(there, "HEAD", "HEAD")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernel_project import facts_of
 from msgspec.structs import replace as with_facts
 
 from attnbench.cases.ids import parse_case
@@ -21,7 +22,6 @@ from attnbench.types.extensions import Source
 
 CASES = (parse_case("attention/dot/H1-L16-D8"), parse_case("attention/cosine/H1-L16-D8"))
 BUILT_IN = load_registry()
-VERSIONS = {"python": "3.12.1", "torch": "2.7.0"}
 PLUGINS = {"fast": ("fast", None), "dotty": ("pack.dotty", ("dot",)), "theirs": ("theirs", None)}
 """Name of a backend, its module, and its rules. ``theirs`` is installed outside of the repository."""
 
@@ -56,12 +56,8 @@ def side(label: Any, tree: Path, files: dict[str, str]) -> tuple[Side, Facts]:
     outside.mkdir(exist_ok=True)
     (outside / "theirs.py").write_text("import importlib, torch, fast as ours" if "uses" in files else "")
     modules = {module: tree / f"{module.replace('.', '/')}.py" for module, _ in PLUGINS.values()}
-    facts = Facts(
-        protocol="1", attnbench="/site/attnbench/__init__.py", versions=VERSIONS,
-        files={module: str(path) for module, path in modules.items()} | {"theirs": f"{outside}/theirs.py"},
-        backends={name: module for name, (module, _) in PLUGINS.items()},
-        elsewhere={}, strays=(), faults=(),
-    )  # fmt: skip
+    places = {module: str(path) for module, path in modules.items()} | {"theirs": f"{outside}/theirs.py"}
+    facts = facts_of(files=places, backends={name: module for name, (module, _) in PLUGINS.items()})
     paths = (str(tree), str(outside))
     return Side(label, label, "/usr/bin/python", paths, commit=label * 8, tree=str(tree)), facts
 
@@ -112,7 +108,7 @@ def test_backends_with_the_same_code_are_left_out(
 
 def test_other_interpreters_or_libraries_change_everything(tmp_path: Path) -> None:
     sides = both(tmp_path, FILES, FILES)
-    newer = with_facts(sides.facts["head"], versions=VERSIONS | {"torch": "2.8.0"})
+    newer = with_facts(sides.facts["head"], versions=sides.facts["head"].versions | {"torch": "2.8.0"})
     assert unchanged(replace(sides, facts={**sides.facts, "head": newer}), registry(), CASES) == set()
     other = replace(sides.head, python="/other/python")
     assert unchanged(replace(sides, head=other), registry(), CASES) == set()

@@ -7,16 +7,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from run_files import manifest_of
+
 from attnbench.reports.run import Run
-from attnbench.types.record import Accuracy, Manifest, PluginLine, Record
+from attnbench.types.record import Accuracy, PluginLine, Record
 
 HOSTILE = "</script><script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;\u202e…" + "long" * 60
 """A name as bad as names come."""
 SURE, DOUBTFUL = 0.01, 0.3
 
 
-def case(length: int, *, rule: str = "scaled_dot", dtype: str = "float32", device: str = "cpu") -> str:
-    return f"attention/{rule}/B1-H4-Lq{length}-Lk{length}-D64/none/{dtype}/{device}/forward"
+def case(length: int, *, rule: str = "scaled_dot", device: str = "cpu") -> str:
+    return f"attention/{rule}/B1-H4-Lq{length}-Lk{length}-D64/none/float32/{device}/forward"
 
 
 def failed(text: str, backend: str, status: str, reason: str, **fields: Any) -> Record:
@@ -54,9 +56,8 @@ def run_of(
         for backend, ms in those.items()
     ]
     records += others
-    made = Manifest(
-        format=1, run_id=name, started=started, attnbench="0.1.0",
-        command=["attnbench", "run", "made", "--sets", "12"], named=[], compiled_on=None,
+    made = manifest_of(
+        run_id=name, started=started, command=["attnbench", "run", "made", "--sets", "12"],
         cases=list(dict.fromkeys(record.case for record in records)),
         backends=list(dict.fromkeys(record.backend for record in records)),
         protocol={"sets": 12, "baseline": "eager", "memory_limit_bytes": 2**31},

@@ -95,21 +95,3 @@ RUN = [
 ]  # fmt: skip
 
 JUDGED = judge(RUN)
-
-_PLAIN = ["mul", "bmm x2", "add", "_softmax"]
-_FLASH = ["_scaled_dot_product_flash_attention_for_cpu"]
-
-TRACED = [
-    ok("eager", 0.5, ran=_PLAIN),
-    ok("mine", 0.49, ran=_PLAIN),
-    ok("sdpa_flash", 0.0213, ran=_FLASH),
-    ok("compiled", 0.0214, ran=["compiled code", *_FLASH], kernel_of="sdpa_flash"),
-    ok(
-        "chunked", 0.7,
-        ran=["fill_", "zero_ x2", "mul", "bmm x2", "add", "amax", "maximum", "sub x2", "exp_ x2", "mul_ x2",
-             "sum", "add_ x2", "div", "copy_"],
-    ),
-    ok("numpy", 0.9, ran=["no torch operation: computes elsewhere"]),
-    failed("bmm", "crashed", "ended by signal 11"),
-]  # fmt: skip
-"""A run with what ran in each record."""

@@ -206,23 +206,13 @@ def test_the_front_is_what_no_other_beats_in_both() -> None:
     assert pareto_front(points) == {(1.0, 1.0), (2.0, 0.5), (0.5, 2.0)}
 
 
-def test_short_names_leave_out_what_all_cases_share() -> None:
-    ids = [case(64), case(128), case(64, dtype="bfloat16")]
-    assert list(short_names(ids).values()) == [
-        "L64 float32",
-        "L128 float32",
-        "L64 bfloat16",
-    ]
-    assert shared_words(ids) == "attention scaled_dot B1-H4-D64 none cpu forward"
-    assert short_names([case(64)]) == {case(64): case(64)}
-    assert shared_words([case(64)]) == ""
-
-
 def test_short_names_leave_out_what_is_ordinary_unless_nothing_is_left() -> None:
     plain, masked = case(64), case(64).replace("/none/", "/causal/")
     assert list(short_names([plain, masked]).values()) == ["none", "causal"]
     cross = masked.replace("Lq64-Lk64", "Lq1-Lk64")
     assert list(short_names([plain, masked, cross]).values()) == ["L64", "L64 causal", "Lq1-Lk64 causal"]
+    assert short_names([plain]) == {plain: plain}
+    assert shared_words([plain]) == ""
 
 
 def test_without_its_packages_a_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

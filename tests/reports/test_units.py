@@ -10,19 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.reports.units import (
-    MOST_DIGITS,
-    duration,
-    error,
-    figure,
-    interval,
-    last_place,
-    number,
-    percent,
-    plus_minus,
-    ratio,
-    reach,
-)
+from attnbench.reports import units
 
 values = st.floats(1e-6, 1e6)
 shares = st.floats(1e-5, 0.99)
@@ -49,8 +37,8 @@ shares = st.floats(1e-5, 0.99)
     ],
 )
 def test_digits_follow_the_interval(value: float, low: float, high: float, text: str, ends: str) -> None:
-    assert number(value, reach(value, low, high)) == text
-    assert interval(value, low, high) == ends
+    assert units.number(value, units.reach(value, low, high)) == text
+    assert units.interval(value, low, high) == ends
 
 
 @pytest.mark.parametrize(
@@ -71,13 +59,13 @@ def test_digits_follow_the_interval(value: float, low: float, high: float, text:
 def test_a_ratio_whose_interval_leaves_out_1_does_not_read_as_1(
     value: float, low: float | None, high: float | None, text: str, ends: str
 ) -> None:
-    assert ratio(value, low, high) == (text, ends)
+    assert units.ratio(value, low, high) == (text, ends)
 
 
 @given(st.floats(0.01, 100), st.floats(0.03, 0.9), st.floats(0.03, 0.9))
 def test_a_printed_ratio_is_on_the_side_of_its_interval(value: float, below: float, above: float) -> None:
     low, high = value * (1 - below), value * (1 + above)
-    text, ends = ratio(value, low, high)
+    text, ends = units.ratio(value, low, high)
     first, last = (float(end) for end in ends.strip("[]").split(", "))
     if low > 1.001:
         assert 1 < first <= low * 1.00001
@@ -86,23 +74,25 @@ def test_a_printed_ratio_is_on_the_side_of_its_interval(value: float, below: flo
         assert high * 0.99999 <= last < 1
         assert float(text) < 1
     elif low <= 1 <= high:
-        assert (first, last) == tuple(float(x) for x in interval(value, low, high).strip("[]").split(", "))
+        assert (first, last) == tuple(
+            float(x) for x in units.interval(value, low, high).strip("[]").split(", ")
+        )
 
 
 @given(values, shares, shares)
 def test_digits_and_ends_of_any_interval(value: float, below: float, above: float) -> None:
     low, high = value * (1 - below), value * (1 + above)
-    far = reach(value, low, high)
+    far = units.reach(value, low, high)
     assert far is not None
-    step = 10.0 ** last_place(value, far)
-    printed = float(number(value, far))
-    digits = math.floor(math.log10(printed) + 1e-9) - last_place(value, far) + 1
+    step = 10.0 ** units.last_place(value, far)
+    printed = float(units.number(value, far))
+    digits = math.floor(math.log10(printed) + 1e-9) - units.last_place(value, far) + 1
     assert step > far / 10.001
-    assert 1 <= digits <= MOST_DIGITS
-    assert step <= far * 1.001 or digits >= MOST_DIGITS
+    assert 1 <= digits <= units.MOST_DIGITS
+    assert step <= far * 1.001 or digits >= units.MOST_DIGITS
     assert abs(printed - value) <= step * 0.5001
-    assert last_place(value, far) <= last_place(value, 3 * far)
-    ends = [float(end) for end in interval(value, low, high).strip("[]").split(", ")]
+    assert units.last_place(value, far) <= units.last_place(value, 3 * far)
+    ends = [float(end) for end in units.interval(value, low, high).strip("[]").split(", ")]
     slack = 1e-5 * step
     assert low - step - slack <= ends[0] <= low + slack
     assert high - slack <= ends[1] <= high + step + slack
@@ -110,7 +100,7 @@ def test_digits_and_ends_of_any_interval(value: float, below: float, above: floa
 
 @given(st.floats(1e-6, 1e6), st.none() | shares)
 def test_times_are_short_and_near_the_truth(ms: float, share: float | None) -> None:
-    text = duration(ms, None if share is None else share * ms)
+    text = units.duration(ms, None if share is None else share * ms)
     assert len(text) <= 9
     count, unit = text.split()
     scale = {"ns": 1e-6, "µs": 1e-3, "ms": 1.0, "s": 1e3}[unit]
@@ -121,34 +111,34 @@ def test_times_are_short_and_near_the_truth(ms: float, share: float | None) -> N
 @pytest.mark.parametrize(
     ("function", "arguments", "text"),
     [
-        *((number, (value,), text) for value, text in (
+        *((units.number, (value,), text) for value, text in (
             (0.0832, "0.083"), (1.0, "1.0"), (96.12, "96"), (213.4, "210"), (0, "0"), (9.96, "10"),
         )),
-        *((number, both, text) for both, text in (
+        *((units.number, both, text) for both, text in (
             ((1.5, 0.0), "1.500"), ((0.0, 0.1), "0"), ((1.5, math.inf), "2"), ((math.inf, None), "inf"),
             ((-3.14159, 0.02), "-3.14"),
         )),
-        *((duration, both, text) for both, text in (
+        *((units.duration, both, text) for both, text in (
             ((0.0000184, 0.0000002), "18.4 ns"), ((0.04413, 0.00313), "44 µs"), ((0.5, 0.0005), "500.0 µs"),
             ((0.0009996, 0.00002), "1.00 µs"), ((0.0009996, 0.0000002), "999.6 ns"),
             ((48.06, 0.9), "48.1 ms"),
             ((3200, 20), "3.20 s"), ((120000, 1000), "120 s"), ((0.96, 0.4), "1.0 ms"), ((0, None), "0 ns"),
             ((12.0, None), "12 ms"), ((0.0009996, None), "1.0 µs"),
         )),
-        *((percent, both, text) for both, text in (
+        *((units.percent, both, text) for both, text in (
             ((0.734, None), "73%"), ((0.734, 0.2), "70%"), ((0.00041, None), "0.041%"), ((1.1, 0.01), "110%"),
         )),
-        *((plus_minus, both, text) for both, text in (
+        *((units.plus_minus, both, text) for both, text in (
             ((44.13, 3.13), "7%"), ((1.0, 0.003), "0.3%"), ((1.0, 0.0096), "1%"), ((1.0, 0.0004), "<0.1%"),
             ((2.0, 5.0), "250%"),
         )),
-        *((figure, both, text) for both, text in (
+        *((units.figure, both, text) for both, text in (
             ((16.0, 4), "16"), ((16.25, 2), "16"), ((16.25, 3), "16.2"), ((1234.0, 2), "1200"),
             ((0.0, 2), "0"), ((0.00123, 2), "0.0012"), ((-0.5, 1), "-0.5"), ((1.5e-7, 2), "1.5e-07"),
             ((2.5e9, 3), "2.50e+09"),
         )),
-        *((error, (value,), text) for value, text in ((0, "0"), (1.23e-7, "1.2e-07"), (0.5, "5.0e-01"))),
-        *((reach, ends, far) for ends, far in (
+        *((units.error, (value,), text) for value, text in ((0, "0"), (1.23e-7, "1.2e-07"))),
+        *((units.reach, ends, far) for ends, far in (
             ((1.0, 1.0, 1.0), 0.0), ((1.0, None, 1.2), None), ((1.0, 0.9, None), None), ((1, 3, 5), 4),
         )),
     ],

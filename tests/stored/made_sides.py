@@ -28,6 +28,7 @@ from attnbench.types.record import (
 )
 from attnbench.types.status import MEANING, STATUSES, Status
 
+GOLDEN = Path(__file__).parent / "golden"
 SHORT = "attention/dot/B1-H1-Lq16-Lk16-D8/none/float32/cpu/forward"
 LONG = "attention/dot/B1-H1-Lq64-Lk64-D8/none/float32/cpu/forward"
 ENVIRONMENT: dict[str, Any] = {
@@ -85,7 +86,6 @@ def run_lines(
     statuses: Mapping[tuple[str, str], Status] | None = None,
     environment: Mapping[str, Any] | None = None,
     protocol: Mapping[str, Any] | None = None,
-    pairs: int = 256,
     contender: Mapping[str, Any] | None = None,
     ended: bool = True,
     started: str = "2026-01-01T00:00:00+00:00",
@@ -109,7 +109,7 @@ def run_lines(
         )
     ]  # fmt: skip
     for case, by_backend in cells.items():
-        lines.append(CaseLine(case, 1, 1, pairs, 1e4, 1e4, dict.fromkeys(by_backend, planned)))
+        lines.append(CaseLine(case, 1, 1, 256, 1e4, 1e4, dict.fromkeys(by_backend, planned)))
         for index in range(max((len(taken) for taken in by_backend.values()), default=0)):
             blocks = {
                 name: [_block(taken[index])] for name, taken in by_backend.items() if index < len(taken)
@@ -138,29 +138,26 @@ def write_run(path: Path, lines: Sequence[Any] | None = None, **said: Any) -> Pa
     return path
 
 
+def golden(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((GOLDEN / name).read_text())
+    return found
+
+
 def write_benchmarks(path: Path, middles_s: Mapping[str, float], **more: Any) -> Path:
     """A file as pytest-benchmark writes it: a benchmark for each name, its calls 10 % apart."""
-    benchmarks = [
-        {
-            "group": None, "name": name, "fullname": f"test_it.py::{name}", "params": None, "param": None,
-            "extra_info": {}, "options": {"timer": "perf_counter"},
-            "stats": {
-                "min": 0.9 * s, "max": 1.2 * s, "mean": s, "stddev": 0.05 * s, "rounds": 100, "median": s,
-                "iqr": 0.1 * s, "q1": 0.95 * s, "q3": 1.05 * s, "iterations": 1, "ops": 1 / s, "total": s,
-            },
-        }
+    data = golden("v5-json.json")
+    (one, *_) = data["benchmarks"]
+    shares = {"min": 0.9, "q1": 0.95, "median": 1.0, "q3": 1.05, "max": 1.2}
+    data["benchmarks"] = [
+        one
+        | {"name": name, "fullname": f"test_it.py::{name}"}
+        | {"stats": one["stats"] | {key: share * s for key, share in shares.items()}}
         for name, s in middles_s.items()
-    ]  # fmt: skip
-    data = {
-        "machine_info": {"python_version": "3.11.7", "cpu": {"brand_raw": "Made CPU"}, "system": "Linux"},
-        "commit_info": {"id": "abc"}, "benchmarks": benchmarks, "datetime": "2026-01-01T00:00:00",
-        "version": "5.1.0",
-    }  # fmt: skip
+    ]
     path.write_text(json.dumps(data | more))
     return path
 
 
-GOLDEN = Path(__file__).parent / "golden"
 CASES = [f"attention/dot/B1-H1-Lq{n}-Lk{n}-D2/none/float32/cpu/forward" for n in (2, 3)]
 
 times_ns = st.floats(min_value=1, max_value=1e12)
@@ -212,8 +209,3 @@ def measured(draw: st.DrawFn) -> Measured:
 def ok(backend: str, *ms: float, case: str = CASES[0], **fields: Any) -> Cell:
     """A cell that was timed in one process for each time."""
     return Cell(case, "dot", backend, "ok", processes_ns=tuple(1e6 * time for time in ms), **fields)
-
-
-def golden(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((GOLDEN / name).read_text())
-    return found

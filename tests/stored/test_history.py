@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_sides import CASES, GOLDEN, measured, ok, side
+from made_sides import CASES, measured, ok, side
 
 from attnbench.compare.history import Step, history, in_order
-from attnbench.results.read import read_side
 from attnbench.types.compared import Cell, Measured
 
 
@@ -37,15 +34,6 @@ def test_a_run_without_the_cell_is_skipped() -> None:
     assert days(history(runs, backends=["eager"])) == [("eager", 1, None), ("eager", 3, 1)]
 
 
-def test_runs_of_several_machines_do_not_mix() -> None:
-    machines: list[dict[str, Any]] = [{"cpu": name} for name in ("Zen", "Xeon", "Zen", "Xeon")]
-    runs = [
-        side(ok("eager", 1.0), started=day(n), environment=environment)
-        for n, environment in enumerate(machines, start=1)
-    ]
-    assert days(history(runs)) == [("eager", 1, None), ("eager", 3, 1), ("eager", 2, None), ("eager", 4, 2)]
-
-
 def test_a_step_that_was_measured_otherwise_says_how() -> None:
     runs = [
         side(ok("eager", 1.0), started=day(n), environment={"cpu": "Zen", "torch": torch})
@@ -54,13 +42,6 @@ def test_a_step_that_was_measured_otherwise_says_how() -> None:
     steps = history(runs)
     assert [before for _, _, before in days(steps)] == [None, None, 1]
     assert [s.why for s in steps] == ["", "not measured as before: torch (2.9, then 2.10)", ""]
-
-
-def test_cases_and_backends_are_chosen() -> None:
-    run = side(ok("eager", 1.0), ok("eager", 1.0, case=CASES[1]), ok("bmm", 1.0, case=CASES[1]))
-    chosen = history([run], cases=[CASES[1]], backends=["bmm", "none"])
-    assert [s.cell.key for s in chosen] == [(CASES[1], "bmm")]
-    assert len(history([run])) == 3
 
 
 def test_dates_are_ordered_in_time_whatever_their_zone() -> None:
@@ -90,6 +71,3 @@ def test_steps_have_the_verdicts_of_compare() -> None:
     ]
     verdicts = [(s.compared.verdict, s.compared.ratio) for s in history(runs) if s.compared]
     assert verdicts == [("slower", pytest.approx(3.0)), ("mismatch", None)]
-    steps = history(read_side([GOLDEN]), cases=["test_tiny.py::test_sum"])
-    assert [step.run.version for step in steps] == ["4.0.0"] * 3 + ["5.3.1"] * 3
-    assert {step.compared.verdict for step in steps if step.compared} == {"unclear"}

@@ -4,73 +4,56 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import replace as replaced
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_sides import CASES
-from msgspec.structs import replace
+from run_files import manifest_of, write_records
 
 import attnbench
 from attnbench.results.format import RunWriter, read_run, read_runs
 from attnbench.results.merge import merge
 from attnbench.results.read import read_side
 from attnbench.types.errors import BadFile, BadInput
-from attnbench.types.record import EndLine, Manifest, Record
+from attnbench.types.record import Record
 
-BACKENDS = ["eager", "bmm"]
-END = EndLine("later", 2.0, {"sets": 1.0})
-Written = list[tuple[Manifest, list[Record | EndLine], bytes]]
-
-
-def manifest(name: str, started: str = "2026-01-01T00:00:00+00:00", cpu: str = "x") -> Manifest:
-    return Manifest(
-        format=1, run_id=name, started=started, attnbench="0.1.0", command=[], cases=CASES, backends=BACKENDS,
-        named=[], compiled_on=None, protocol={"sets": 8}, plugins=[], environment={"cpu": cpu},
-    )  # fmt: skip
+WANTED = {"cases": CASES, "backends": ["eager", "bmm"]}
+Written = list[tuple[dict[str, Any], list[Record], bool, bytes]]
 
 
 def record(ms: float = 1.5, case: str = CASES[0], backend: str = "eager") -> Record:
     return Record(case, "dot", backend, "ok", reason='a "manifest" of its own', median_ms=ms)
 
 
-def stored(path: Path, head: Manifest, *lines: Record | EndLine) -> Path:
-    with RunWriter.create(path, head) as writer:
-        for line in lines:
-            writer.append(line)
-    return path
-
-
 @pytest.fixture
 def one(tmp_path: Path) -> Path:
-    return stored(tmp_path / "one.jsonl", manifest("r"), record())
+    return write_records(tmp_path / "one.jsonl", record(), finished=False, run_id="r", **WANTED)
 
 
 @pytest.fixture
 def both(tmp_path: Path) -> Path:
     """A merged file of the runs a, which was cut off, and b."""
-    lines = {"a": [record()], "b": [record(), END]}
-    paths = [stored(tmp_path / f"{name}.jsonl", manifest(name), *lines[name]) for name in "ab"]
+    paths = [write_records(tmp_path / f"{n}.jsonl", record(), finished=n == "b", **WANTED) for n in "ab"]
     return merge(paths, tmp_path / "both.jsonl").path
 
 
 @st.composite
 def runs(draw: st.DrawFn) -> Written:
-    """Runs of different names, some cut off, some in the middle of a line."""
+    """Runs of different names: facts, records, whether finished, and bytes of a line that was cut off."""
     names = draw(st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=4, unique=True))
-    keys = [(case, backend) for case in CASES for backend in BACKENDS]
+    keys = st.lists(st.sampled_from([*product(*WANTED.values())]), unique=True)
     found = []
     for name in names:
         started = f"2026-01-{draw(st.integers(1, 28)):02}T00:00:00+00:00"
-        lines: list[Record | EndLine] = [
-            record(draw(st.floats(0.1, 10)), *key)
-            for key in draw(st.lists(st.sampled_from(keys), unique=True))
-        ]
-        finished = draw(st.booleans())
+        facts = WANTED | {"run_id": name, "started": started, "environment": {"cpu": f"of {name}"}}
+        records = [record(draw(st.floats(0.1, 10)), *key) for key in draw(keys)]
         torn = draw(st.sampled_from([b"", b"{", b'{"kind":"manifest"']))
-        found.append((manifest(name, started, cpu=f"of {name}"), lines + [END] * finished, torn))
+        found.append((facts, records, draw(st.booleans()), torn))
     return found
 
 
@@ -82,30 +65,30 @@ def test_a_merged_file_holds_its_runs_unchanged(
     folder = tmp_path_factory.mktemp("merge")
     paths = []
     whole = {}
-    for number, (head, lines, torn) in enumerate(written):
-        path = stored(folder / f"{number}.jsonl", head, *lines)
-        whole[head.run_id] = path.read_bytes()
-        path.write_bytes(whole[head.run_id] + torn)
+    for number, (facts, records, finished, torn) in enumerate(written):
+        path = write_records(folder / f"{number}.jsonl", *records, finished=finished, **facts)
+        whole[facts["run_id"]] = path.read_bytes()
+        path.write_bytes(whole[facts["run_id"]] + torn)
         paths.append(path)
     merged = merge(paths, folder / "all.jsonl")
     data = merged.path.read_bytes()
     parts = read_runs(merged.path)
     assert {run.manifest.run_id: data[run.first_byte : run.complete_bytes] for run in parts} == whole
     assert sum(len(part) for part in whole.values()) == len(data)
-    for head, lines, _ in written:
-        (part,) = (run for run in parts if run.manifest.run_id == head.run_id)
-        assert part.manifest == head
-        assert [*part.records] == [line for line in lines if isinstance(line, Record)]
-        assert (part.finished is not None) == (END in lines)
+    for facts, records, finished, _ in written:
+        (part,) = (run for run in parts if run.manifest.run_id == facts["run_id"])
+        assert part.manifest == manifest_of(**facts)
+        assert [*part.records] == records
+        assert (part.finished is not None) == finished
         assert not part.torn
-    assert [part.manifest.started for part in parts] == sorted(head.started for head, _, _ in written)
+    assert [part.manifest.started for part in parts] == sorted(facts["started"] for facts, *_ in written)
     cut = [note for note in merged.notes if "cut off and is left out" in note]
-    assert len(cut) == sum(bool(torn) for _, _, torn in written)
+    assert len(cut) == sum(bool(torn) for *_, torn in written)
     # As sides of a comparison they are what their own files are.
     alone = {run.run_id: run for run in read_side(paths)}
     for run in read_side([merged.path]):
         own = alone.pop(run.run_id)
-        assert replaced(run, path=Path(), problems=()) == replaced(own, path=Path(), problems=())
+        assert replace(run, path=Path(), problems=()) == replace(own, path=Path(), problems=())
     assert not alone
     assert len(read_side([folder])) == len(paths)
     # Merging again changes nothing.
@@ -114,24 +97,8 @@ def test_a_merged_file_holds_its_runs_unchanged(
     assert sum("and is kept once" in note for note in again.notes) == len(paths)
 
 
-@pytest.mark.filterwarnings("ignore:.*records are missing")
-def test_each_run_of_a_merged_file_is_judged_alone_and_names_its_machine(tmp_path: Path) -> None:
-    paths = [
-        stored(tmp_path / f"{cpu}.jsonl", manifest(cpu, cpu=cpu), record(ms), END)
-        for cpu, ms in (("Xeon", 1.0), ("Zen", 2.0))
-    ]
-    both = merge(paths, tmp_path / "both.jsonl").path
-    run = attnbench.load(both)
-    assert run.paths == (both, both)
-    assert [m.environment["cpu"] for m in run.manifests] == ["Xeon", "Zen"]
-    assert run.by_file == ((record(1.0),), (record(2.0),))
-    assert run.judged == attnbench.load(paths).judged
-    assert run.unfinished == ()
-    assert len(run.frame) == 2
-
-
 def test_of_copies_of_a_run_the_longer_is_kept(tmp_path: Path, one: Path) -> None:
-    long = stored(tmp_path / "long.jsonl", manifest("r"), record(), record(backend="bmm"), END)
+    long = write_records(tmp_path / "long.jsonl", record(), record(backend="bmm"), run_id="r", **WANTED)
     for order in ([one, long], [long, one]):
         merged = merge(order, tmp_path / f"from_{order[0].stem}.jsonl")
         assert merged.path.read_bytes() == long.read_bytes()
@@ -143,7 +110,7 @@ def test_copies_that_differ_are_refused_and_nothing_is_written(
     tmp_path: Path, one: Path, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
     monkeypatch.setattr("attnbench.results.merge._PIECE_BYTES", piece)
-    copy = stored(tmp_path / "copy.jsonl", manifest("r"))
+    copy = write_records(tmp_path / "copy.jsonl", finished=False, run_id="r", **WANTED)
     assert merge([copy, one], tmp_path / "new.jsonl").path.read_bytes() == one.read_bytes()
     copy.write_bytes(copy.read_bytes()[:-1] + b" \n")
     with pytest.raises(BadFile, match=r"hold different copies of the run 'r'"):
@@ -198,7 +165,7 @@ def test_a_merged_file_is_not_resumed(tmp_path: Path, both: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*records are missing", "ignore:.*its last line was cut off")
 def test_damage_in_a_later_run_names_its_line(tmp_path: Path, both: Path) -> None:
     data = both.read_bytes()
-    newer = stored(tmp_path / "newer.jsonl", replace(manifest("c"), format=99)).read_bytes()
+    newer = write_records(tmp_path / "newer.jsonl", format=99).read_bytes()
     for more, sentence in (
         (b"rubbish\n", "line 6: damaged"),
         (data, "line 6: the run 'a' a second time: leave one copy only"),

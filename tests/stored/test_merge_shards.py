@@ -9,42 +9,35 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from made_sides import CASES
-from msgspec.structs import replace
+from run_files import write_records
 
 import attnbench
 from attnbench.cases.select import shard_number
 from attnbench.cli import attnbench as command
-from attnbench.results.format import RunWriter
-from attnbench.types.record import EndLine, Manifest, PluginLine, Record, Shard
+from attnbench.types.record import PluginLine, Record, Shard
 
 OF = 3
 NUMBERS = sorted({shard_number(case, OF) for case in CASES})
-END = EndLine("later", 2.0, {"sets": 1.0})
 Store = Callable[..., Path]
 Warnings = Callable[[], list[str]]
 
 
-def manifest(number: int, **changes: Any) -> Manifest:
-    made = Manifest(
-        format=1, run_id=f"r{number}", started=f"2026-01-01T00:00:0{number}+00:00", attnbench="0.1.0",
-        command=[], cases=[case for case in CASES if shard_number(case, OF) == number], backends=["eager"],
-        named=[], compiled_on=None, protocol={"sets": 9}, plugins=[],
-        environment={"cpu": "x", "torch": "2.9"}, shard=Shard(number, OF, CASES),
-    )  # fmt: skip
-    return replace(made, **changes)
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    def write(head: Manifest, *, finished: bool = True) -> Path:
-        path = tmp_path / "shards" / f"{head.run_id}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        with RunWriter.create(path, head) as writer:
-            for case in head.cases if finished else ():
-                writer.append(Record(case, "dot", "eager", "unsupported", reason="why"))
-            if finished:
-                writer.append(END)
-        return path
+    """Store a shard; the changes are of its manifest."""
+
+    def write(number: int, *, finished: bool = True, **changes: Any) -> Path:
+        facts = {
+            "run_id": f"r{number}", "started": f"2026-01-01T00:00:0{number}+00:00", "backends": ["eager"],
+            "cases": [case for case in CASES if shard_number(case, OF) == number], "protocol": {"sets": 9},
+            "environment": {"cpu": "x", "torch": "2.9"}, "shard": Shard(number, OF, CASES),
+        }  # fmt: skip
+        facts |= changes
+        cases = facts["cases"] if finished else ()
+        records = [Record(case, "dot", "eager", "unsupported", reason="why") for case in cases]
+        folder = tmp_path / "shards"
+        folder.mkdir(exist_ok=True)
+        return write_records(folder / f"{facts['run_id']}.jsonl", *records, finished=finished, **facts)
 
     return write
 
@@ -66,22 +59,20 @@ def warnings(tmp_path: Path) -> Warnings:
 def test_all_shards_that_have_cases_are_enough(store: Store, warnings: Warnings) -> None:
     assert len(NUMBERS) == 2, "one shard is empty"
     for number in NUMBERS:
-        store(manifest(number))
+        store(number)
     assert warnings() == []
 
 
 def test_a_missing_shard_is_named_with_its_cases(store: Store, warnings: Warnings) -> None:
     here, lost = NUMBERS
-    store(manifest(here))
-    cases = manifest(lost).cases
-    assert warnings() == [
-        f"{len(CASES)} cases in 3 shards: missing {lost}/3, with {len(cases)} case: {cases[0]}"
-    ]
+    store(here)
+    (case,) = (case for case in CASES if shard_number(case, OF) == lost)
+    assert warnings() == [f"{len(CASES)} cases in 3 shards: missing {lost}/3, with 1 case: {case}"]
 
 
 def test_a_shard_that_was_cut_off_says_how_to_go_on(store: Store, warnings: Warnings) -> None:
-    store(manifest(NUMBERS[0]))
-    cut_off = store(manifest(NUMBERS[1]), finished=False)
+    store(NUMBERS[0])
+    cut_off = store(NUMBERS[1], finished=False)
     (said,) = warnings()
     assert "was cut off, 1 of its records are missing" in said
     assert f"attnbench run --resume {cut_off}" in said
@@ -89,8 +80,8 @@ def test_a_shard_that_was_cut_off_says_how_to_go_on(store: Store, warnings: Warn
 
 def test_a_shard_that_was_measured_twice_is_named(store: Store, warnings: Warnings) -> None:
     for number in NUMBERS:
-        store(manifest(number))
-    store(manifest(NUMBERS[0], run_id="again"))
+        store(number)
+    store(NUMBERS[0], run_id="again")
     (said,) = warnings()
     assert said.startswith(f"{len(CASES)} cases in 3 shards: {NUMBERS[0]}/3 was measured 2 times")
     assert "again" in said
@@ -110,30 +101,28 @@ def test_a_shard_that_was_measured_twice_is_named(store: Store, warnings: Warnin
 def test_unlike_shards_are_named(
     store: Store, warnings: Warnings, changes: dict[str, Any], fact: str
 ) -> None:
-    store(manifest(NUMBERS[0]))
-    store(manifest(NUMBERS[1], **changes))
+    store(NUMBERS[0])
+    store(NUMBERS[1], **changes)
     assert warnings() == [f"{len(CASES)} cases in 3 shards: unlike in {fact.format(*NUMBERS)}"]
 
 
 def test_shards_of_several_selections_are_told_apart(store: Store, warnings: Warnings) -> None:
     for number in NUMBERS:
-        store(manifest(number))
-    store(manifest(1, run_id="whole", cases=CASES, shard=Shard(1, 1, CASES)))
+        store(number)
+    store(1, run_id="whole", cases=CASES, shard=Shard(1, 1, CASES))
     assert warnings() == [
         f"the shards are not of one selection: 2 cases ({NUMBERS[0]}/3, {NUMBERS[1]}/3); 2 cases (1/1)"
     ]
 
 
 def test_other_runs_are_left_alone(store: Store, warnings: Warnings) -> None:
-    store(manifest(NUMBERS[0], shard=None), finished=False)
-    store(manifest(NUMBERS[1], shard=None, attnbench="0.2.0"))
+    store(NUMBERS[0], shard=None, finished=False)
+    store(NUMBERS[1], shard=None, attnbench="0.2.0")
     assert warnings() == []
 
 
 def test_a_backend_may_run_in_other_shards_alone(store: Store) -> None:
-    in_part, in_all = (
-        store(manifest(NUMBERS[0], run_id=name, named=["eager"], shard=shard))
-        for name, shard in (("part", manifest(NUMBERS[0]).shard), ("all", None))
-    )
+    in_part = store(NUMBERS[0], run_id="part", named=["eager"])
+    in_all = store(NUMBERS[0], run_id="all", named=["eager"], shard=None)
     assert attnbench.load(in_part).exit_code == 0
     assert attnbench.load(in_all).exit_code == 3

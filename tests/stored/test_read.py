@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -57,11 +56,6 @@ def test_processes_count_by_how_they_were_started(
     assert mine.parents == parents
 
 
-def test_statuses_and_reasons_come_along(tmp_path: Path) -> None:
-    bad = cell_of(write_run(tmp_path / "a.jsonl", statuses={(SHORT, "bad"): "crashed"}), "bad")
-    assert (bad.status, bad.reason, bad.processes_ns) == ("crashed", "as it is crashed", ())
-
-
 def test_the_environment_is_flat_and_has_known_facts_only(tmp_path: Path) -> None:
     stated = {"plugin_facts": {"attnbench-mini": {"turbo": True, "unknown": None, "cpu": "theirs"}}}
     facts = read(write_run(tmp_path / "a.jsonl", environment=stated)).environment
@@ -98,14 +92,6 @@ def test_what_is_missing_is_a_problem(tmp_path: Path, lines: list[Any], problem:
     assert [one[: len(f"{path}: {problem}")] for one in found] == ([f"{path}: {problem}"] if problem else [])
 
 
-def test_an_incomplete_last_line_is_left_out(tmp_path: Path) -> None:
-    path = write_run(tmp_path / "a.jsonl")
-    path.write_bytes(path.read_bytes()[:-20])
-    run = read(path)
-    assert len(run.cells) == 5
-    assert [problem for problem in run.problems if "its last line was cut off" in problem]
-
-
 def test_files_and_folders_of_both_formats_are_read(tmp_path: Path) -> None:
     inside = tmp_path / "all" / "deeper"
     inside.mkdir(parents=True)
@@ -133,8 +119,6 @@ def test_a_run_counts_once_and_its_fullest_copy_is_taken(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.json", b"  \n", "is neither a run of attnbench nor JSON of pytest-benchmark ("),
-        ("a.json", b"{}", "is neither a run of attnbench nor JSON of pytest-benchmark"),
         ("a.json", b"[1, 2]", "is neither a run of attnbench nor JSON of pytest-benchmark"),
         ("a.txt", b"\xff\xfe", "is neither a run of attnbench nor JSON of pytest-benchmark ("),
         ("a.json", b'{"benchmarks": 3}', "is neither a run of attnbench nor JSON of pytest-benchmark"),
@@ -146,10 +130,3 @@ def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, sent
     with pytest.raises(BadFile) as refused:
         read_side([tmp_path / name])
     assert sentence in str(refused.value)
-
-
-def test_missing_files_and_pipes_are_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for name, sentence in (("none.json", "can't read"), ("pipe", "is not a regular file")):
-        with pytest.raises(BadFile, match=sentence):
-            read_side([tmp_path / name])

@@ -1,4 +1,7 @@
-"""Columns of plugins are in every format; a failing one leaves cells empty and is reported once."""
+"""Columns and reporters of plugins.
+
+Columns are in every format; a failing one leaves cells empty and is reported once.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,22 @@ import json
 import math
 import sys
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from report_records import GQA, RUN
+from run_files import manifest_of
 
 from attnbench.plugins.registry import Entry
 from attnbench.reports.columns import KEYS, frame
 from attnbench.reports.judged import Judged, Part, judge_all, metric_columns
-from attnbench.reports.render import render
+from attnbench.reports.render import render, reported, run_facts
 from attnbench.reports.table import View
 from attnbench.types.case import Case
-from attnbench.types.extensions import Metric, Source
+from attnbench.types.errors import PluginFailed
+from attnbench.types.extensions import Metric, Reporter, Source
 from attnbench.types.record import Record
 
 SOURCE = Source("mini", "mini_metrics", "attnbench-mini", "1.0")
@@ -102,13 +108,10 @@ def half(record: Record, case: Case) -> float | str:
     ("value", "words"),
     [
         (raising, f"raised KeyError: 'eager' for eager on {GQA}; 7 of its 7 cells stay empty"),
-        (lambda *_: 1 / 0, f"raised ZeroDivisionError: division by zero for eager on {GQA}; 7 of its 7"),
-        (lambda: 1.0, "raised TypeError: <lambda>() takes 0 positional arguments but 2 were given for eager"),
         (half, f"gave 'much', where a finite number or None is needed, for flex on {GQA}; its cell stays"),
         (lambda *_: math.nan, f"gave nan, where a finite number or None is needed, for eager on {GQA}; 7 of"),
         (lambda *_: True, "gave True, where a finite number or None is needed, for eager on"),
         (lambda *_: 10**400, "where a finite number or None is needed, for eager on"),
-        (lambda *_: [1.0], "gave [1.0], where a finite number or None is needed, for eager on"),
         (lambda *_: sys.exit(3), "raised SystemExit: 3 for eager on"),
     ],
 )  # fmt: skip
@@ -149,3 +152,52 @@ def test_values_stay_with_their_run() -> None:
     assert [[one.added[0].value for one in run] for run in judge_all("abc", runs, columns)] == [
         [0.5 / 3.6, 48.06 / 3.6], [0.0213 / 3.6], [],
     ]  # fmt: skip
+
+
+AGAIN = "; the records are in their files: attnbench report prints them in another --format"
+FAILED = "plugin attnbench-mini 1.0 (mini_metrics): the reporter 'lines' "
+ENVIRONMENT = {"cpu": "a cpu", "libraries": {"torch": "2"}}
+MANIFEST = manifest_of(command=["attnbench"], protocol={"sets": 9}, environment=ENVIRONMENT)
+
+
+def reporter(render: Any) -> Entry[Reporter]:
+    return Entry(Reporter("lines", "a test", render), SOURCE)
+
+
+@pytest.mark.parametrize(("given", "printed"), [("two\nlines", "two\nlines\n"), ("one\n", "one\n"), ("", "")])
+def test_a_text_of_a_reporter_ends_in_a_newline(given: str, printed: str) -> None:
+    assert reported(reporter(lambda rows, runs: given), [], []) == printed
+
+
+def test_facts_are_plain_values_one_for_each_run() -> None:
+    two = [Path("a.jsonl"), Path("b.jsonl")]
+    first, second = run_facts([MANIFEST, MANIFEST], two, [two[1]])
+    assert (first["path"], first["finished"], first["run_id"]) == ("a.jsonl", True, "r")
+    assert (second["path"], second["finished"]) == ("b.jsonl", False)
+    assert first["environment"] == ENVIRONMENT
+    assert first["protocol"] == {"sets": 9}
+    assert first["command"] == ["attnbench"]
+
+
+def failing(rows: Any, runs: Any) -> str:
+    raise ValueError("no\nsuch column")
+
+
+def exiting(rows: Any, runs: Any) -> str:
+    raise SystemExit(0)
+
+
+@pytest.mark.parametrize(
+    ("render", "words"),
+    [
+        (failing, "raised ValueError: no such column"),
+        (exiting, "raised SystemExit: 0"),
+        (lambda rows, runs: None, "gave None, where a text is needed"),
+        (lambda rows, runs: b"text", "gave b'text', where a text is needed"),
+    ],
+)
+def test_one_that_fails_is_one_sentence_that_ends_the_command_with_3(render: Any, words: str) -> None:
+    with pytest.raises(PluginFailed) as failed:
+        reported(reporter(render), [], [])
+    assert str(failed.value) == f"{FAILED}{words}{AGAIN}"
+    assert failed.value.exit_code == 3
