@@ -12,27 +12,20 @@ from hypothesis import strategies as st
 from maths_tools import RULES, setup_of, small_case, small_cases, tensor, wide_activations, wide_parameters
 
 from attnbench.inputs.draw import draw_activations
+from attnbench.kit.scores import form_of, scores_of
 from attnbench.rules.alibi import slopes
 from attnbench.rules.cosine import COSINE
 from attnbench.rules.softcap import CAP
 from attnbench.types.case import Case
 from attnbench.types.mask import Mask
-from attnbench.types.rule import Scoring, of_head
+from attnbench.types.rule import of_head
 
 
-def torch_scores(case: Case, scoring: Scoring, q: torch.Tensor, k: torch.Tensor, rows: slice, cols: slice):
-    """Scores and bias of a block, for keys repeated to H heads."""
-    q = q[:, :, rows]
-    k = k[:, :, rows if RULES[case.rule].pairs_keys else cols]
-    if scoring.dot is not None:
-        dot = scoring.dot
-        q = q if dot.map_q is None else dot.map_q(q)
-        k = k if dot.map_k is None else dot.map_k(k)
-        scores = q @ k.mT * dot.scale
-        scores = scores if dot.cap is None else dot.cap * torch.tanh(scores / dot.cap)
-    else:
-        assert scoring.scores is not None
-        scores = scoring.scores(q, k, cols)
+def torch_scores(case: Case, q: torch.Tensor, k: torch.Tensor, rows: slice, cols: slice) -> torch.Tensor:
+    """Scores and bias of a block."""
+    scoring = setup_of(case).scoring
+    keys = k[:, :, rows if RULES[case.rule].pairs_keys else cols]
+    scores = scores_of(scoring)(q[:, :, rows], keys, cols)
     return scores if scoring.bias is None else scores + scoring.bias(rows, cols)
 
 
@@ -59,8 +52,7 @@ def test_torch_and_numpy_agree_in_float64_block_by_block(rule: str, data: st.Dat
     i, j = (sorted(data.draw(st.tuples(*[st.integers(0, n - 1)] * 2))) for n in (case.Lq, case.Lk))
     rows, cols = slice(i[0], i[1] + 1), slice(j[0], j[1] + 1)
     q, k, _ = (tensor(array, case.dtype) for array in draw_activations(case, RULES[rule], case.seed, 0))
-    k = k.repeat_interleave(case.group, dim=1)
-    block = torch_scores(case, setup_of(case).scoring, q, k, rows, cols)
+    block = torch_scores(case, q, k, rows, cols)
     assert block.shape == (case.B, case.H, i[1] + 1 - i[0], j[1] + 1 - j[0])
     np.testing.assert_allclose(block.numpy(), numpy_scores(case)[:, :, rows, cols], rtol=1e-12, atol=1e-12)
 
@@ -70,8 +62,7 @@ def test_torch_and_numpy_agree_in_float64_block_by_block(rule: str, data: st.Dat
 def test_scores_stay_in_the_case_s_dtype_and_near_the_reference(rule: str, dtype: str) -> None:
     case = small_case(rule, dtype=dtype, Lq=33, Lk=40, D=64, mask=Mask(causal="lower_right"))
     q, k, _ = (tensor(array, dtype) for array in draw_activations(case, RULES[rule], case.seed, 0))
-    k = k.repeat_interleave(case.group, dim=1)
-    scores = torch_scores(case, setup_of(case).scoring, q, k, slice(0, 33), slice(0, 40))
+    scores = torch_scores(case, q, k, slice(0, 33), slice(0, 40))
     assert scores.dtype == getattr(torch, dtype)
     exact = numpy_scores(case)
     tolerance = 8 * torch.finfo(scores.dtype).eps
@@ -80,10 +71,12 @@ def test_scores_stay_in_the_case_s_dtype_and_near_the_reference(rule: str, dtype
 
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_a_rule_says_itself_whether_it_has_a_dot_form(rule: str) -> None:
-    scoring = setup_of(small_case(rule)).scoring
-    assert RULES[rule].has_dot_form == (scoring.dot is not None)
-    assert (scoring.dot is None) != (scoring.scores is None)
-    assert (scoring.sink is None) == (RULES[rule].sink is None)
+    case = small_case(rule)
+    for scoring in (setup_of(case).scoring, form_of(case, RULES[rule])):
+        assert RULES[rule].has_dot_form == (scoring.dot is not None)
+        assert (scoring.dot is None) != (scoring.scores is None)
+        assert (scoring.sink is None) == (RULES[rule].sink is None)
+        assert (scoring.bias is None) == (rule != "alibi")
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
@@ -159,10 +152,3 @@ def test_what_is_drawn_for_each_head_gives_way_to_a_constant() -> None:
     assert setup_of(case).rule_parameters["slope"].tolist() == [0.25] * case.H
     assert setup_of(replace(case, constants=(("scale", 2),))).constants == {"scale": 2}
     assert setup_of(small_case("softcap", D=4)).constants == {"c": CAP, "scale": 0.5}
-
-
-def test_the_cap_is_felt_in_half_precision() -> None:
-    case = small_case("softcap", Lq=64, Lk=64, D=64)
-    uncapped = numpy_scores(replace(case, rule="scaled_dot"))
-    assert np.sqrt(np.mean(np.square(uncapped - numpy_scores(case)))) > 10 * 2.0**-8
-    assert np.abs(numpy_scores(case)).max() < CAP
