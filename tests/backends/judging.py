@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
 from solved import BACKENDS, Solved, solved
 from torch.profiler import ProfilerActivity, profile
@@ -54,10 +56,10 @@ def wide(case: Solved) -> Solved:
     return Solved(setup.case, setup, inputs, case.expected)
 
 
-def operators(case: Solved, backend: Backend) -> set[str]:
-    """Names of the operators that one call runs, preparation left out."""
+def operators(case: Solved, backend: Backend) -> Counter[str]:
+    """How often one call runs each operator, preparation left out."""
     with torch.inference_mode():
         call, inputs = backend.prepare(case.setup), case.fresh_inputs()
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             call(*inputs)
-    return {event.name for event in profiler.events()}
+    return Counter(event.name for event in profiler.events())
