@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, widen
+from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, widen, widened
 from attnbench.rules import attnbench_rules
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case, Layer
@@ -27,11 +27,7 @@ def small_case(rule: str = "scaled_dot", **fields: object) -> Case:
 
 
 def wide_parameters(case: Case) -> Parameters:
-    stored = draw_parameters(case, RULES[case.rule])
-    return Parameters(
-        rule={name: widen(array, case.dtype) for name, array in stored.rule.items()},
-        projections={name: widen(array, case.dtype) for name, array in stored.projections.items()},
-    )
+    return widened(draw_parameters(case, RULES[case.rule]), case)
 
 
 def wide_activations(case: Case, index: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from maths_tools import small_case
 
-from attnbench.check.errors import Errors, compare, element, pool
+from attnbench.check.errors import Errors, compare, pool
 from attnbench.inputs.draw import store
 from attnbench.inputs.kinds import family_draws
 from attnbench.types.case import Layer
@@ -82,11 +82,6 @@ def test_other_shapes_cannot_be_compared() -> None:
         ValueError, match=r"shape \(1, 2, 3, 4\) can't be compared with one of \(1, 2, 3, 5\)"
     ):
         compare(np.zeros((1, 2, 3, 4)), np.zeros((1, 2, 3, 5)), "float64")
-
-
-def test_elements_carry_the_names_of_their_axes() -> None:
-    assert element((0, 1, 5, 3)) == "(b=0, h=1, i=5, d=3)"
-    assert element((0, 5, 3)) == "(b=0, i=5, e=3)"
 
 
 @pytest.mark.parametrize(
