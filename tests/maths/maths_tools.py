@@ -36,9 +36,9 @@ def wide_activations(case: Case, index: int = 0) -> tuple[np.ndarray, np.ndarray
     return widen(a, case.dtype), widen(b, case.dtype), widen(c, case.dtype)
 
 
-def tensors(case: Case, entropy: int = 1, index: int = 0) -> tuple[torch.Tensor, ...]:
+def tensors(case: Case, entropy: int = 1) -> tuple[torch.Tensor, ...]:
     """Drawn inputs; a source that serves twice is one tensor."""
-    drawn = draw_inputs(case, RULES[case.rule], entropy, index)
+    drawn = draw_inputs(case, RULES[case.rule], entropy, 0)
     return tuple(to_tensors(drawn, case).values())
 
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from maths_tools import RULES, setup_of, small_case, small_cases, tensor, wide_activations, wide_parameters
+from maths_tools import RULES, setup_of, small_case, small_cases, tensors, wide_activations, wide_parameters
 
-from attnbench.inputs.draw import draw_activations
 from attnbench.kit.scores import form_of, scores_of
 from attnbench.rules.alibi import slopes
 from attnbench.rules.cosine import COSINE
@@ -51,7 +50,7 @@ def test_torch_and_numpy_agree_in_float64_block_by_block(rule: str, data: st.Dat
     case = replace(data.draw(small_cases(multihead=False)), rule=rule, dtype="float64")
     i, j = (sorted(data.draw(st.tuples(*[st.integers(0, n - 1)] * 2))) for n in (case.Lq, case.Lk))
     rows, cols = slice(i[0], i[1] + 1), slice(j[0], j[1] + 1)
-    q, k, _ = (tensor(array, case.dtype) for array in draw_activations(case, RULES[rule], case.seed, 0))
+    q, k, _ = tensors(case, case.seed)
     block = torch_scores(case, q, k, rows, cols)
     assert block.shape == (case.B, case.H, i[1] + 1 - i[0], j[1] + 1 - j[0])
     np.testing.assert_allclose(block.numpy(), numpy_scores(case)[:, :, rows, cols], rtol=1e-12, atol=1e-12)
@@ -61,7 +60,7 @@ def test_torch_and_numpy_agree_in_float64_block_by_block(rule: str, data: st.Dat
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_scores_stay_in_the_case_s_dtype_and_near_the_reference(rule: str, dtype: str) -> None:
     case = small_case(rule, dtype=dtype, Lq=33, Lk=40, D=64, mask=Mask(causal="lower_right"))
-    q, k, _ = (tensor(array, dtype) for array in draw_activations(case, RULES[rule], case.seed, 0))
+    q, k, _ = tensors(case, case.seed)
     scores = torch_scores(case, q, k, slice(0, 33), slice(0, 40))
     assert scores.dtype == getattr(torch, dtype)
     exact = numpy_scores(case)
