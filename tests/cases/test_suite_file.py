@@ -97,7 +97,6 @@ BAD = [
     ("sumary = 'x'", "no key 'sumary'; did you mean 'summary'?"),
     ("[default]\nH = 1", "no key 'default'; did you mean 'defaults'?"),
     ("[defaults]\nHvk = 1", "defaults: no key 'Hvk'; did you mean 'Hkv'?"),
-    (f"[[cases]]\n{FIELDS}mask = 'casual'", "case 1: mask 'casual': no mask 'casual'; did you mean 'causal'?"),
     (
         f"[[cases]]\n{FIELDS}B = {list(range(1, 401))}\nseed = {list(range(400))}",
         "case 1: its lists make 160000 cases; 100000 at most",
