@@ -39,7 +39,6 @@ def added_to_scores(setup: Setup) -> Tensor:
 def scores_of(setup: Setup, q: Tensor, k: Tensor, cols: slice, scale_queries: bool) -> Tensor:
     dot = setup.scoring.dot
     if dot is None:
-        assert setup.scoring.scores is not None
         return setup.scoring.scores(q, k, cols)
     q = q if dot.map_q is None else dot.map_q(q)
     k = k if dot.map_k is None else dot.map_k(k)

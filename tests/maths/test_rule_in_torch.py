@@ -104,7 +104,6 @@ def test_operations_are_counted_by_pair(rule: str) -> None:
 def test_alibi_s_bias_is_rounded_once_in_half_precision(dtype: str) -> None:
     case = small_case("alibi", H=3, Hkv=3, Lq=3000, Lk=3000, dtype=dtype)
     setup = setup_of(case)
-    assert setup.scoring.bias is not None
     got = setup.scoring.bias(slice(2999, 3000), slice(0, 3000))[:, 0]
     distance = torch.arange(2999, -1, -1, dtype=torch.float64)
     exact = -setup.rule_parameters["slope"].double()[:, None] * distance
@@ -121,8 +120,6 @@ def test_slopes_are_the_paper_s_for_powers_of_two_and_one_series_for_others() ->
 
 def test_cosine_gives_a_zero_vector_no_score() -> None:
     unit = COSINE.bind(small_case("cosine"), {"beta": torch.ones(4)}).dot
-    assert unit is not None
-    assert unit.map_k is not None
     mapped = unit.map_k(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
     np.testing.assert_allclose(mapped.numpy(), [[0, 0], [0.6, 0.8]], rtol=1e-6)
     q, beta = np.zeros((1, 2)), {"beta": np.float64(3)}
@@ -131,8 +128,6 @@ def test_cosine_gives_a_zero_vector_no_score() -> None:
 
 def test_cosine_takes_its_norm_in_float32() -> None:
     unit = COSINE.bind(small_case("cosine", dtype="bfloat16"), {"beta": torch.ones(4).bfloat16()}).dot
-    assert unit is not None
-    assert unit.map_k is not None
     vectors = torch.from_numpy(np.random.default_rng(0).standard_normal((64, 256))).bfloat16()
     exact = vectors.double() / torch.linalg.vector_norm(vectors.double(), dim=-1, keepdim=True)
     rounded_once = unit.map_k(vectors) == exact.bfloat16()
