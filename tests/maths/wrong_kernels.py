@@ -73,16 +73,6 @@ def one_element(setup: Setup, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out
 
 
-def other_groups(setup: Setup, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Query head h reads key/value head h mod Hkv."""
-    heads = torch.arange(setup.case.H) % setup.case.Hkv
-    order = torch.arange(setup.case.H) // setup.case.group
-    swap = torch.stack([torch.nonzero(order == head)[0, 0] for head in heads])
-    k, v = repeated(setup, k)[:, swap], repeated(setup, v)[:, swap]
-    raw = scores_of(setup, q, k, slice(0, setup.case.Lk), scale_queries=False)
-    return with_mask_and_sink(setup, raw).softmax(-1).nan_to_num(0)[..., :-1].to(q.dtype) @ v
-
-
 WRONG: dict[str, Kernel] = {
     "scale 10 % off": scale_off(0.1),
     "scale 1 % off": scale_off(0.01),
@@ -97,5 +87,4 @@ WRONG: dict[str, Kernel] = {
     "no maximum": without_maximum,
     "scores within 30": scores_kept_below(30),
     "one element wrong": one_element,
-    "heads in other groups": other_groups,
 }
