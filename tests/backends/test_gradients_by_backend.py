@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -50,6 +50,9 @@ MASKS = (
 ODD = ("H1-L1-D1", "B2-H3-Lq1-Lk33-D13", "H2-Lq32-Lk1-D8", "B3-H2-L2-D3-Dv7")
 TOLERANCE = {"float64": 1e-13, "float32": 1e-5}
 """Relative to the largest element of all gradients: some are 0 up to rounding, such as of the keys' bias."""
+
+
+Gradients = Mapping[str, torch.Tensor]
 
 
 def timed(case: Solved, backend: Backend, pass_: str = "both") -> tuple[GradientPass, tuple]:  # type: ignore[type-arg]
@@ -112,6 +115,10 @@ def test_odd_sizes(name: str, sizes: str) -> None:
         check(name, f"{operation}/{{}}/{sizes}{layer}/causal:lower_right/float64/both")
 
 
+def equal(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(some, others, strict=True))
+
+
 FORMS = ("attention/{}/B2-H4-L12-D8/bool/float32/both", "multihead/{}/B2-H4-L12-D8-E32/causal/float32/both")
 
 
@@ -124,16 +131,13 @@ def test_passes_repeat_agree_and_accumulate_nothing(name: str) -> None:
             first, second = call(*inputs), call(*inputs)
             parts = leaves(call.setup, inputs)
             assert call.names == (("out", *parts) if pass_ == "both" else tuple(parts))
-            for one, other in zip(first, second, strict=True):
-                assert torch.equal(one, other)
-                assert one.data_ptr() != other.data_ptr()
-                assert not one.requires_grad
+            assert equal(first, second)
+            assert not {x.data_ptr() for x in first} & {x.data_ptr() for x in second}
+            assert not any(x.requires_grad for x in first)
             assert all(leaf.grad is None for leaf in parts.values())
-            for given, before in zip(inputs, case.inputs, strict=True):
-                assert torch.equal(given, before)
+            assert equal(inputs, case.inputs)
             found[pass_] = first
-        for one, other in zip(found["both"][1:], found["backward"], strict=True):
-            assert torch.equal(one, other)
+        assert equal(found["both"][1:], found["backward"])
 
 
 @pytest.mark.parametrize("name", GIVE)
@@ -143,8 +147,7 @@ def test_new_upstream_gradients_and_new_inputs_are_used(name: str) -> None:
         call, inputs = timed(case, BACKENDS[name], "backward")
         before = call(*inputs)
         call.upstream.neg_()
-        for one, other in zip(before, call(*inputs), strict=True):
-            assert torch.equal(one, -other)
+        assert equal(before, [-x for x in call(*inputs)])
         call.upstream.neg_()
         with torch.no_grad():
             for x in {id(x): x for x in inputs}.values():
@@ -152,9 +155,8 @@ def test_new_upstream_gradients_and_new_inputs_are_used(name: str) -> None:
         call.renew(inputs)
         after = call(*inputs)
         halved, others = timed(replace(case, inputs=leaf_inputs(inputs)), BACKENDS[name], "backward")
-        for one, other in zip(after, halved(*others), strict=True):
-            assert torch.equal(one, other)
-        assert not all(torch.equal(one, old) for one, old in zip(after, before, strict=True))
+        assert equal(after, halved(*others))
+        assert not equal(after, before)
 
 
 def test_several_inputs_are_renewed_together() -> None:
@@ -221,9 +223,6 @@ def test_a_rule_may_compute_from_parameters_when_it_is_bound(name: str) -> None:
         found = dict(zip(call.names, call(*inputs), strict=True))
         for part, gradient in expected.items():
             torch.testing.assert_close(found[part], gradient, rtol=1e-10, atol=1e-12)
-
-
-Gradients = Mapping[str, torch.Tensor]
 
 
 def gradients_of(backend: Backend, case: Solved) -> Gradients:
