@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from maths_tools import RULES, small_case
 
-from attnbench.inputs.draw import draw_activations, draw_parameters, store, widen
+from attnbench.inputs.draw import draw_activations, draw_parameters
 from attnbench.operations.attention import head_means
-from attnbench.types.case import DTYPES, Case, Layer
+from attnbench.types.case import Case, Layer
 from attnbench.types.mask import Mask
 from attnbench.types.rule import Parameter
 
@@ -81,16 +81,6 @@ def test_inputs_have_the_moments_they_should(rule: str) -> None:
         assert array.std() == pytest.approx(1, abs=0.02)
     np.testing.assert_allclose(v.mean(axis=(0, 2, 3)), [-0.5, -1 / 6, 1 / 6, 0.5], atol=0.05)
     assert abs(float(np.corrcoef(q.ravel(), k.ravel())[0, 1])) < 0.02
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_everything_is_stored_in_the_case_s_dtype(dtype: str) -> None:
-    case = small_case("additive", dtype=dtype, layer=Layer(8, bias=True))
-    parameters = draw_parameters(case, RULES["additive"])
-    kind = np.uint16 if dtype == "bfloat16" else np.dtype(dtype)
-    for array in (*drawn(case), *parameters.rule.values(), *parameters.projections.values()):
-        assert array.dtype == kind
-        np.testing.assert_array_equal(store(widen(array, dtype), dtype), array)
 
 
 def test_a_rule_that_draws_another_shape_than_it_declares_is_named() -> None:
