@@ -4,13 +4,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from case_strategies import cases
-from hypothesis import given
-from hypothesis import strategies as st
 
 from attnbench.cases.ids import case_id
 from attnbench.cases.suites import parse_suite, read_suite
-from attnbench.types.case import Case
 from attnbench.types.errors import BadFile
 
 FIELDS = 'rule = "dot"\nH = 2\nL = 8\nD = 4\n'
@@ -83,12 +79,6 @@ def test_a_case_that_comes_twice_stands_once_and_compiles_if_one_of_them_does() 
     text = f"[[cases]]\n{FIELDS}[[cases]]\nid = 'attention/dot/H2-L8-D4'\ncompiled = true\n"
     suite = parse_suite(text, "mine")
     assert (len(suite.cases), suite.compiled) == (1, {0})
-
-
-@given(st.lists(cases(), min_size=1, max_size=5, unique=True))
-def test_ids_in_a_file_are_the_cases(some: list[Case]) -> None:
-    text = "".join(f"[[cases]]\nid = '{case_id(case)}'\n" for case in some)
-    assert list(parse_suite(text, "mine").cases) == some
 
 
 BAD = [

@@ -7,15 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from attnbench.types.case import Case, Layer
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import EVERYTHING, Mask
 
 CASE = Case("attention", "dot", B=2, H=6, Hkv=3, Lq=4, Lk=5, D=8, Dv=7)
-LAYER = replace(CASE, operation="multihead", layer=Layer(E=10), Lk=4)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +49,6 @@ def test_what_can_not_exist_is_refused(changes: dict[str, Any], words: str) -> N
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"window": 0}, "window of 0 keys: give at least 1"),
         ({"padding": ()}, "padding without lengths: give one length for each batch element"),
         ({"padding": (3, -1)}, "padding lengths [3, -1]: a length is 0 or more"),
     ],
@@ -61,29 +57,6 @@ def test_masks_that_contradict_themselves(fields: dict[str, Any], words: str) ->
     with pytest.raises(BadCase) as refusal:
         Mask(**fields)
     assert str(refusal.value) == words
-
-
-@pytest.mark.parametrize(
-    ("changes", "is_self"),
-    [
-        ({}, True),
-        ({"Lk": 5}, False),
-        ({"layer": Layer(E=10, cross=True)}, False),
-        ({"layer": Layer(E=10, bias=True, out=False)}, True),
-        ({"operation": "attention", "layer": None}, False),
-    ],
-)
-def test_who_attends_to_itself(changes: dict[str, Any], is_self: bool) -> None:
-    assert replace(LAYER, **changes).is_self_attention is is_self
-
-
-@given(st.integers(1, 99), st.integers(1, 99), st.sampled_from([None, "upper_left", "lower_right"]))
-def test_the_last_query_stands_at_the_last_key_unless_the_first_stands_at_the_first(
-    Lq: int, Lk: int, causal: Any
-) -> None:
-    case = replace(CASE, Lq=Lq, Lk=Lk, mask=Mask(causal=causal))
-    first, last = case.query_offset, case.query_offset + Lq - 1
-    assert first == 0 if causal == "upper_left" else last == Lk - 1
 
 
 def test_a_mask_is_none_or_only_causal_by_its_parts_alone() -> None:
