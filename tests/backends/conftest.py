@@ -18,14 +18,8 @@ os.environ.setdefault(PRECOMPILED_HEADERS, "1")
 @pytest.fixture(autouse=True)
 def one_thread_and_torch_as_it_was() -> Iterator[None]:
     torch.set_num_threads(1)
-    before = (
-        cuda.flash_sdp_enabled(),
-        cuda.math_sdp_enabled(),
-        cuda.mem_efficient_sdp_enabled(),
-        cuda.cudnn_sdp_enabled(),
-    )
+    kinds = ("flash", "math", "mem_efficient", "cudnn")
+    before = {kind: getattr(cuda, f"{kind}_sdp_enabled")() for kind in kinds}
     yield
-    cuda.enable_flash_sdp(before[0])
-    cuda.enable_math_sdp(before[1])
-    cuda.enable_mem_efficient_sdp(before[2])
-    cuda.enable_cudnn_sdp(before[3])
+    for kind, enabled in before.items():
+        getattr(cuda, f"enable_{kind}_sdp")(enabled)

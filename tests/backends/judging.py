@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
-from solved import BACKENDS, Solved, solved, stored_of
+from solved import BACKENDS, Solved, solved
 from torch.profiler import ProfilerActivity, profile
 
 from attnbench.check.errors import Errors, compare, pool, scale_of, verdict
 from attnbench.check.gradients import recast
 from attnbench.check.reference import PLAIN
 from attnbench.types.backend import Backend
+from attnbench.types.record import Accuracy
+from attnbench.worker.outputs import as_stored
 
 
 def errors_of(backend: Backend, draws: list[Solved]) -> Errors:
-    dtype = draws[0].case.dtype
-    return pool([compare(stored_of(each.run(backend)), each.expected, dtype) for each in draws])
+    case = draws[0].case
+    return pool([compare(as_stored(each.run(backend), case), each.expected, case.dtype) for each in draws])
 
 
 def problem(name: str, text: str, draws: int) -> str:
@@ -24,8 +28,13 @@ def problem(name: str, text: str, draws: int) -> str:
 
 def problem_of(backend: Backend, cases: list[Solved]) -> str:
     """The problem that the check finds on draws of one case, "" for none."""
+    return judged(backend, cases)[1]
+
+
+def judged(backend: Backend, cases: list[Solved]) -> tuple[Accuracy, str]:
+    """The check's verdict on draws of one case."""
     case = cases[0].case
-    _, words = verdict(
+    return verdict(
         errors_of(backend, cases),
         errors_of(PLAIN, cases),
         output=scale_of([each.expected for each in cases]),
@@ -35,7 +44,6 @@ def problem_of(backend: Backend, cases: list[Solved]) -> str:
         rows_of=case.Lq,
         draws=len(cases),
     )
-    return words
 
 
 def upstream_of(case: Solved, dtype: torch.dtype) -> torch.Tensor:
@@ -48,10 +56,10 @@ def wide(case: Solved) -> Solved:
     return Solved(setup.case, setup, inputs, case.expected)
 
 
-def operators(case: Solved, backend: Backend) -> set[str]:
-    """Names of the operators that one call runs, preparation left out."""
+def operators(case: Solved, backend: Backend) -> Counter[str]:
+    """How often one call runs each operator, preparation left out."""
     with torch.inference_mode():
         call, inputs = backend.prepare(case.setup), case.fresh_inputs()
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             call(*inputs)
-    return {event.name for event in profiler.events()}
+    return Counter(event.name for event in profiler.events())

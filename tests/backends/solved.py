@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from attnbench.backends import attnbench_backends
 from attnbench.cases.ids import parse_case
-from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, store, widen
+from attnbench.check.gradients import rebound
+from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, store, widen, widened
 from attnbench.oracle.solve import solve
 from attnbench.rules import attnbench_rules
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
+from attnbench.worker.outputs import to_tensor
 
 Array = NDArray[Any]
 
@@ -27,7 +29,14 @@ RULES = {rule.name: rule for rule in attnbench_rules()}
 QUICK = [name for name, backend in BACKENDS.items() if "cpu" in backend.devices and not backend.compiles]
 
 
-@dataclass(frozen=True)
+def mapped(change: Callable[[Any], Any], inputs: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+    """The three inputs changed; one given twice stays one."""
+    made = {id(x): change(x) for x in inputs}
+    a, b, c = (made[id(x)] for x in inputs)
+    return a, b, c
+
+
+@dataclass(frozen=True, eq=False)
 class Solved:
     """A case, its inputs as tensors, and the oracle's output in float64 or wider."""
 
@@ -42,20 +51,13 @@ class Solved:
             return backend.prepare(self.setup)(*self.fresh_inputs())
 
     def fresh_inputs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Copies of the inputs; one tensor given twice stays one."""
-        copies = {id(x): x.clone() for x in self.inputs}
-        a, b, c = (copies[id(x)] for x in self.inputs)
-        return a, b, c
+        return mapped(torch.clone, self.inputs)
 
     def on(self, device: str) -> Solved:
         """The same numbers on another device."""
         case = replace(self.case, device=device)
-        own = {name: x.to(device) for name, x in self.setup.rule_parameters.items()}
-        projections = {name: x.to(device) for name, x in self.setup.projections.items()}
-        setup = Setup(case, self.setup.rule, self.setup.rule.bind(case, own), own, projections)
-        made = {id(x): x.to(device) for x in self.inputs}
-        a, b, c = (made[id(x)] for x in self.inputs)
-        return Solved(case, setup, (a, b, c), self.expected)
+        setup = rebound(self.setup, lambda x: x.to(device), case)
+        return Solved(case, setup, mapped(lambda x: x.to(device), self.inputs), self.expected)
 
 
 @cache
@@ -74,13 +76,12 @@ def solved_by(
 ) -> Solved:
     """The case of an id with the arrays given; one array given twice stays one."""
     case = parse_case(text)
-    stored = {id(x): store(np.asarray(x, np.float64), case.dtype) for x in inputs}
-    given = [
-        {name: store(np.asarray(x, np.float64), case.dtype) for name, x in (arrays or {}).items()}
-        for arrays in (parameters, projections)
-    ]
-    a, b, c = (stored[id(x)] for x in inputs)
-    return _solve(case, RULES[case.rule], Parameters(*given), (a, b, c))
+
+    def stored(x: Any) -> Array:
+        return store(np.asarray(x, np.float64), case.dtype)
+
+    given = [{name: stored(x) for name, x in (arrays or {}).items()} for arrays in (parameters, projections)]
+    return _solve(case, RULES[case.rule], Parameters(*given), mapped(stored, inputs))
 
 
 def magnified(text: str, times: float) -> Solved:
@@ -105,29 +106,18 @@ def refusal(backend: Backend, case: Case) -> str | None:
     return backend.supports(case, rule)
 
 
-def tensor_of(stored: Array, case: Case) -> torch.Tensor:
-    """A tensor of the case's dtype with the bits of a stored array."""
-    tensor = torch.from_numpy(np.array(stored))
-    return tensor.view(torch.bfloat16) if case.dtype == "bfloat16" else tensor
-
-
-def stored_of(output: torch.Tensor) -> Array:
-    """An output's bits, as arrays are stored."""
-    if output.dtype == torch.bfloat16:
-        return output.view(torch.int16).numpy().view(np.uint16)
-    return output.numpy()
+def supported(name: str, forms: Iterable[str]) -> list[Solved]:
+    """The cases that a backend runs, solved; {} in an id stands for every rule."""
+    texts = dict.fromkeys(form.format(rule) for form in forms for rule in RULES)
+    return [solved(text) for text in texts if refusal(BACKENDS[name], parse_case(text)) is None]
 
 
 def _solve(case: Case, rule: Rule, stored: Parameters, activations: tuple[Array, Array, Array]) -> Solved:
-    own = {name: tensor_of(array, case) for name, array in stored.rule.items()}
-    projections = {name: tensor_of(array, case) for name, array in stored.projections.items()}
-    setup = Setup(case, rule, rule.bind(case, own), own, projections)
-    made = {id(x): tensor_of(x, case) for x in activations}
-    a, b, c = (made[id(x)] for x in activations)
-    wide = Parameters(
-        {name: widen(x, case.dtype) for name, x in stored.rule.items()},
-        {name: widen(x, case.dtype) for name, x in stored.projections.items()},
+    own, projections = (
+        {name: to_tensor(array, case) for name, array in arrays.items()}
+        for arrays in (stored.rule, stored.projections)
     )
-    sources = [widen(x, case.dtype) for x in activations]
-    expected = solve(case, rule, wide, (sources[0], sources[1], sources[2]))
-    return Solved(case, setup, (a, b, c), expected)
+    setup = Setup(case, rule, rule.bind(case, own), own, projections)
+    sources = mapped(lambda x: widen(x, case.dtype), activations)
+    expected = solve(case, rule, widened(stored, case), sources)
+    return Solved(case, setup, mapped(lambda x: to_tensor(x, case), activations), expected)

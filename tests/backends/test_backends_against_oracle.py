@@ -13,11 +13,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging import problem
-from solved import BACKENDS, QUICK, RULES, refusal, solved, solved_by
+from solved import BACKENDS, QUICK, RULES, Solved, refusal, solved, solved_by, supported
 from torch.nn.attention import flex_attention
 
 from attnbench.backends import chunked, flex
 from attnbench.backends import numpy as numpy_backend
+from attnbench.cases.ids import parse_case
 from attnbench.types.errors import BadCase
 
 SHAPES = ("B2-H4-Hkv2-Lq17-Lk33-D8", "B1-H3-Lq33-Lk17-D8-Dv5", "B2-H4-Hkv1-L16-D16")
@@ -39,23 +40,22 @@ MASKS = (
 TOLERANCE = {"float64": 1e-13, "float32": 1e-5}
 
 
-def texts(operation: str, mask: str, dtype: str) -> list[str]:
-    """Ids of every rule on the shapes; the last one is for a layer that gets keys from elsewhere."""
+def forms(operation: str, mask: str, dtype: str) -> list[str]:
+    """Ids of any rule on the shapes; the last one is for a layer that gets keys from elsewhere."""
     found = []
     for shape, layer in list(zip(SHAPES, LAYERS, strict=True))[: 3 if operation == "multihead" else 2]:
         sizes = shape + (layer if operation == "multihead" else "")
         lengths = mask if mask != "padding:0" or shape.startswith("B1") else "padding:0,9"
-        found += [f"{operation}/{rule}/{sizes}/{lengths}/{dtype}" for rule in RULES]
+        found.append(f"{operation}/{{}}/{sizes}/{lengths}/{dtype}")
     return found
 
 
-def check(name: str, text: str) -> None:
-    case = solved(text)
+def check(name: str, case: Solved) -> None:
     output = case.run(BACKENDS[name])
     assert output.dtype == case.inputs[0].dtype
     assert output.shape == case.expected.shape
     error = np.abs(output.numpy() - case.expected).max()
-    assert error < TOLERANCE[case.case.dtype], f"{name} on {text}: off by {error:.3g}"
+    assert error < TOLERANCE[case.case.dtype], f"{name} on {case.case}: off by {error:.3g}"
 
 
 @pytest.mark.parametrize(
@@ -64,20 +64,16 @@ def check(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", QUICK)
 def test_the_output_is_the_oracles(name: str, mask: str, dtype: str) -> None:
     for operation in BACKENDS[name].operations:
-        supported = [
-            text
-            for text in texts(operation, mask, dtype)
-            if refusal(BACKENDS[name], solved(text).case) is None
-        ]
-        assert supported or name == "nn_multihead_attention"
-        for text in supported:
-            check(name, text)
+        cases = supported(name, forms(operation, mask, dtype))
+        assert cases or name == "nn_multihead_attention"
+        for case in cases:
+            check(name, case)
 
 
 @pytest.mark.parametrize("mask", [*MASKS[:6], "padding:0,9", *MASKS[7:]])
 def test_the_module_gives_the_oracles_output(mask: str) -> None:
     for sizes in ("H4-L17-D8-E32-bias", "H3-L17-D4-E12", "H4-Lq17-Lk33-D8-E32-bias", "H4-L9-D8-E32-cross"):
-        check("nn_multihead_attention", f"multihead/scaled_dot/B2-{sizes}/{mask}/float32")
+        check("nn_multihead_attention", solved(f"multihead/scaled_dot/B2-{sizes}/{mask}/float32"))
 
 
 @pytest.mark.filterwarnings("ignore:.*flex_attention:UserWarning")
@@ -93,9 +89,8 @@ def test_flex_without_its_compiler_gives_the_oracles_output(
     monkeypatch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
     monkeypatch.setattr(flex, "configure", lambda: None)
     operation = "multihead" if mask == MASKS[-1] else "attention"
-    for text in texts(operation, mask, "float32"):
-        if refusal(BACKENDS["flex"], solved(text).case) is None:
-            check("flex", text)
+    for case in supported("flex", forms(operation, mask, "float32")):
+        check("flex", case)
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -106,8 +101,8 @@ def test_many_small_blocks_give_the_same(name: str, mask: str, monkeypatch: pyte
     monkeypatch.setattr(chunked, "FEWEST_ROWS", 4)
     monkeypatch.setattr(numpy_backend, "ELEMENTS", 64)
     monkeypatch.setattr(numpy_backend, "FEWEST_ROWS", 3)
-    for text in texts("attention", mask, "float64"):
-        check(name, text)
+    for case in supported(name, forms("attention", mask, "float64")):
+        check(name, case)
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -115,38 +110,29 @@ def test_many_small_blocks_give_the_same(name: str, mask: str, monkeypatch: pyte
     "sizes", ["H1-L1-D1", "B2-H3-Lq1-Lk65-D13", "H3-Hkv1-Lq65-Lk64-D4", "H2-Lq64-Lk1-D8", "B3-H2-L2-D3-Dv7"]
 )
 def test_odd_sizes(name: str, sizes: str) -> None:
-    for operation, layer in (("attention", ""), ("multihead", "-E6")):
-        for rule in RULES:
-            for mask in ("none", "causal:lower_right"):
-                text = f"{operation}/{rule}/{sizes}{layer}/{mask}/float64"
-                if refusal(BACKENDS[name], solved(text).case) is None:
-                    check(name, text)
+    both = (f"attention/{{}}/{sizes}", f"multihead/{{}}/{sizes}-E6")
+    masks = ("none", "causal:lower_right")
+    for case in supported(name, [f"{form}/{mask}/float64" for form in both for mask in masks]):
+        check(name, case)
 
 
 @settings(max_examples=80, deadline=None)
 @given(
     name=st.sampled_from(QUICK),
     rule=st.sampled_from(sorted(RULES)),
-    B=st.integers(1, 3),
-    Hkv=st.integers(1, 3),
-    group=st.integers(1, 3),
-    lengths=st.tuples(st.integers(1, 20), st.integers(1, 20)),
-    widths=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    sizes=st.tuples(*(st.integers(1, most) for most in (3, 3, 3, 20, 20, 9, 9))),
     mask=st.sampled_from(MASKS),
     layer=st.sampled_from(["", "-E7", "-E16-bias-cross", "-E5-noout-bias"]),
     seed=st.integers(0, 3),
 )
-def test_any_case(
-    name: str, rule: str, B: int, Hkv: int, group: int, lengths: tuple[int, int], widths: tuple[int, int],
-    mask: str, layer: str, seed: int,
-) -> None:  # fmt: skip
-    sizes = f"B{B}-H{Hkv * group}-Hkv{Hkv}-Lq{lengths[0]}-Lk{lengths[1]}-D{widths[0]}-Dv{widths[1]}{layer}"
-    operation = "multihead" if layer else "attention"
+def test_any_case(name: str, rule: str, sizes: tuple[int, ...], mask: str, layer: str, seed: int) -> None:
+    B, Hkv, group, Lq, Lk, D, Dv = sizes
+    text = f"B{B}-H{Hkv * group}-Hkv{Hkv}-Lq{Lq}-Lk{Lk}-D{D}-Dv{Dv}{layer}/{mask}/float64/seed{seed}"
     try:
-        case = solved(f"{operation}/{rule}/{sizes}/{mask}/float64/seed{seed}")
+        cases = supported(name, [f"{'multihead' if layer else 'attention'}/{rule}/{text}"])
     except BadCase:
         return
-    if refusal(BACKENDS[name], case.case) is None:
+    for case in cases:
         output = case.run(BACKENDS[name]).numpy()
         np.testing.assert_allclose(output, np.asarray(case.expected, np.float64), rtol=0, atol=1e-12)
 
@@ -162,9 +148,8 @@ HALF = (
 @pytest.mark.parametrize("form", HALF)
 @pytest.mark.parametrize("name", QUICK)
 def test_rounding_explains_the_error(name: str, form: str, dtype: str) -> None:
-    for rule in RULES:
-        text = f"{form.format(rule)}/{dtype}"
-        if refusal(BACKENDS[name], solved(text).case) is None:
+    for text in (f"{form.format(rule)}/{dtype}" for rule in RULES):
+        if refusal(BACKENDS[name], parse_case(text)) is None:
             assert problem(name, text, draws=2) == "", text
 
 
@@ -173,13 +158,11 @@ def test_rounding_explains_the_error(name: str, form: str, dtype: str) -> None:
 def test_powers_of_two_on_features_of_v_come_out_exactly(name: str, dtype: str) -> None:
     """The check of timed calls relies on it: it changes the signs of values."""
     factors = torch.tensor([1, -1, 2, -2, 0.5, 4, -0.25, 8])
-    for rule in RULES:
-        case = solved(f"attention/{rule}/B2-H4-Hkv2-L16-D8/causal/{dtype}")
-        if refusal(BACKENDS[name], case.case) is None:
-            call, (q, k, v) = BACKENDS[name].prepare(case.setup), case.inputs
-            by = factors.to(v.dtype)
-            with torch.inference_mode():
-                assert torch.equal(call(q, k, v * by), call(q, k, v) * by), rule
+    for case in supported(name, [f"attention/{{}}/B2-H4-Hkv2-L16-D8/causal/{dtype}"]):
+        call, (q, k, v) = BACKENDS[name].prepare(case.setup), case.inputs
+        by = factors.to(v.dtype)
+        with torch.inference_mode():
+            assert torch.equal(call(q, k, v * by), call(q, k, v) * by), case.case.rule
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -86,30 +86,22 @@ def test_reasons_are_torchs_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
     assert words == "torch can't use this kernel here: Expected half."
 
 
+KINDS = ("flash", "efficient", "cudnn")
 ON_CUDA = "attention/scaled_dot/H2-L8-D16/none/float32/cuda"
 
 
 @pytest.mark.usefixtures("cuda_in_name_only")
-@pytest.mark.parametrize(
-    ("name", "asked"),
-    [
-        ("sdpa_flash", "can_use_flash_attention"),
-        ("sdpa_efficient", "can_use_efficient_attention"),
-        ("sdpa_cudnn", "can_use_cudnn_attention"),
-    ],
-)
-def test_each_pinned_kernel_asks_torch_about_itself(
-    name: str, asked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = BACKENDS[name]
-    for other in ("can_use_flash_attention", "can_use_efficient_attention", "can_use_cudnn_attention"):
-        monkeypatch.setattr(cuda, other, lambda params, debug, other=other: other == asked)
-    case = parse_case(ON_CUDA)
-    assert backend.supports(case, RULES[case.rule]) is None
-    capped = parse_case(ON_CUDA.replace("scaled_dot", "softcap"))
-    assert backend.supports(capped, RULES[capped.rule]) is not None
-    monkeypatch.setattr(cuda, asked, lambda params, debug: False)
-    assert "torch can't use this kernel here" in (backend.supports(case, RULES[case.rule]) or "")
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_pinned_kernel_asks_torch_about_itself(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    supports = BACKENDS[f"sdpa_{kind}"].supports
+    for other in KINDS:
+        asked = f"can_use_{other}_attention"
+        monkeypatch.setattr(cuda, asked, lambda params, debug, other=other: other == kind)
+    case, capped = parse_case(ON_CUDA), parse_case(ON_CUDA.replace("scaled_dot", "softcap"))
+    assert supports(case, RULES["scaled_dot"]) is None
+    assert supports(capped, RULES["softcap"]) is not None
+    monkeypatch.setattr(cuda, f"can_use_{kind}_attention", lambda params, debug: False)
+    assert "torch can't use this kernel here" in supports(case, RULES["scaled_dot"])
 
 
 @pytest.mark.usefixtures("cuda_in_name_only")

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from solved import BACKENDS, QUICK, Solved, refusal, solved, stored_of
+from judging import judged, wide
+from solved import BACKENDS, QUICK, Solved, solved, supported
 from torch import Tensor
 from torch.nn.functional import dropout
 
 from attnbench.check.dropout import Tally, dropout_calls, judge_tally, telling_rows
-from attnbench.check.errors import compare, scale_of, verdict
 from attnbench.check.reference import PLAIN
 from attnbench.inputs.draw import Parameters, widen
-from attnbench.kit.attention import masked_softmax
-from attnbench.kit.masks import additive_mask, empty_rows
 from attnbench.oracle.moments import solve_moments
-from attnbench.types.backend import Setup
 from attnbench.types.record import DropoutNumbers
+from attnbench.worker.outputs import as_stored
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Call
@@ -36,34 +35,32 @@ CASES = [
 
 
 def tally_of(each: Solved, *outputs: Tensor) -> Tally:
-    parameters = Parameters(
-        {name: x.double().numpy() for name, x in each.setup.rule_parameters.items()},
-        {name: x.double().numpy() for name, x in each.setup.projections.items()},
+    exact = wide(each)
+    own, projections = (
+        {name: x.numpy() for name, x in given.items()}
+        for given in (exact.setup.rule_parameters, exact.setup.projections)
     )
-    a, b, c = (x.double().numpy() for x in each.inputs)
-    tally = Tally(each.case, solve_moments(each.case, each.setup.rule, parameters, (a, b, c), each.expected))
+    a, b, c = (x.numpy() for x in exact.inputs)
+    parameters = Parameters(own, projections)
+    moments = solve_moments(each.case, each.setup.rule, parameters, (a, b, c), each.expected)
+    tally = Tally(each.case, moments)
     for output in outputs:
-        tally.add(widen(stored_of(output), each.case.dtype))
+        tally.add(widen(as_stored(output, each.case), each.case.dtype))
     return tally
 
 
 def judge(
     each: Solved, call: Call, calls: int | None = None, mend: Callable[[Tensor], Tensor] = lambda x: x
 ) -> tuple[DropoutNumbers | None, str]:
-    case = each.case
-    plain = compare(stored_of(each.run(PLAIN)), each.expected, case.dtype)
-    accuracy, _ = verdict(
-        plain, plain, output=scale_of([each.expected]), values=scale_of([each.inputs[2].double().numpy()]),
-        dtype=case.dtype, rows=case.Lq, rows_of=case.Lq, draws=1,
-    )  # fmt: skip
+    accuracy, _ = judged(PLAIN, [each])
     with torch.inference_mode():
-        outputs = [mend(call(*each.inputs)).clone() for _ in range(calls or dropout_calls(case))]
+        outputs = [mend(call(*each.inputs)).clone() for _ in range(calls or dropout_calls(each.case))]
     return judge_tally(tally_of(each, *outputs), rms_limit=accuracy.rms_limit, max_limit=accuracy.max_limit)
 
 
 @pytest.mark.parametrize("name", DROPPING)
 def test_right_ones_pass(name: str) -> None:
-    cases = [case for text in CASES if refusal(BACKENDS[name], (case := solved(text)).case) is None]
+    cases = supported(name, CASES)
     assert cases or name == "sdpa_flash"
     for each in cases:
         numbers, problem = judge(each, BACKENDS[name].prepare(each.setup))
@@ -96,32 +93,22 @@ def test_none_of_hundreds_is_refused() -> None:
 
 WRONG = "attention/scaled_dot/B2-H4-Lq64-Lk64-D16/none/float32/cpu/forward/dropout0.1"
 P = 0.1
-
-Weigh = Callable[[Tensor, Tensor], Tensor]
-
-
-def weigh(setup: Setup) -> Weigh:
-    case = setup.case
-    added, empty = additive_mask(case, torch.float32, "cpu"), empty_rows(case, "cpu")
-    return lambda q, k: masked_softmax(q @ k.mT / case.D**0.5, added, empty)
+ANSWER = "times the oracle's answer"
+ALIKE = "do not drop weights independently"
 
 
 def keep(*shape: int) -> Tensor:
     return (torch.rand(shape) >= P) / (1 - P)
 
 
-def kept_masks(count: int) -> Callable[[Tensor], Tensor]:
-    """``count`` masks, over and over."""
+def one_mask() -> Callable[[Tensor], Tensor]:
     made: list[Tensor] = []
-    calls = [0]
 
-    def next_one(weights: Tensor) -> Tensor:
-        calls[0] += 1
-        if len(made) < count:
-            made.append(keep(*weights.shape))
-        return weights * made[(calls[0] - 1) % count]
+    def for_ever(weights: Tensor) -> Tensor:
+        made.extend([] if made else [keep(*weights.shape)])
+        return weights * made[0]
 
-    return next_one
+    return for_ever
 
 
 def without(weights: Tensor, *at: slice | int) -> Tensor:
@@ -137,6 +124,11 @@ def exactly(weights: Tensor) -> Tensor:
     return weights * (places >= 6) * (64 / 58)
 
 
+def scores_at(instead: float, weights: Tensor) -> Tensor:
+    """Dropout of scores."""
+    return (64 * weights).log().masked_fill(keep(*weights.shape) == 0, instead).softmax(-1)
+
+
 def one_wrong(weights: Tensor, v: Tensor) -> Tensor:
     out = dropout(weights, P) @ v
     out[1, 2, 63, 5] += 0.5
@@ -147,26 +139,19 @@ EVERY = slice(None)
 ON_WEIGHTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "p a fifth larger": (lambda w: dropout(w, 1.2 * P), "the variance of"),
     "p a fifth smaller": (lambda w: dropout(w, P / 1.2), "the variance of"),
-    "scaled by another p": (
-        lambda w: w * (torch.rand(w.shape) >= 1.2 * P) / (1 - P),
-        "times the oracle's answer",
-    ),
-    "not rescaled": (lambda w: dropout(w, P) * (1 - P), "times the oracle's answer"),
+    "scaled by another p": (lambda w: w * (torch.rand(w.shape) >= 1.2 * P) / (1 - P), ANSWER),
+    "not rescaled": (lambda w: dropout(w, P) * (1 - P), ANSWER),
     "no dropout": (lambda w: w, "the variance of"),
-    "one mask for ever": (kept_masks(1), "different calls"),
+    "one mask for ever": (one_mask(), "different calls"),
     "renormalised": (lambda w: dropout(w, P) / dropout(w, P).sum(-1, keepdim=True), ""),
-    "heads share masks": (
-        lambda w: w * keep(2, 1, 64, 64),
-        "different heads do not drop weights independently",
-    ),
-    "batch elements share masks": (
-        lambda w: w * keep(1, 4, 64, 64),
-        "batch elements do not drop weights independently",
-    ),
+    "heads share masks": (lambda w: w * keep(2, 1, 64, 64), f"different heads {ALIKE}"),
+    "batch elements share masks": (lambda w: w * keep(1, 4, 64, 64), f"batch elements {ALIKE}"),
     "whole rows": (lambda w: w * keep(2, 4, 64, 1), ""),
     "a fixed number of keys": (exactly, "the variance of"),
     "not in the last query": (lambda w: without(w, EVERY, EVERY, -1), "at i=63"),
     "not in the last keys": (lambda w: without(w, EVERY, EVERY, EVERY, slice(48, 64)), "the variance of"),
+    "scores at 0": (partial(scores_at, 0.0), ""),
+    "scores at -inf": (partial(scores_at, -torch.inf), ""),
 }
 ON_OUTPUTS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
     "of the output": (lambda w, v: dropout(w @ v, P), "the variance of"),
@@ -177,35 +162,17 @@ ON_OUTPUTS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
 }
 
 
-def words_on(call: Callable[[Setup], Call]) -> str:
-    torch.manual_seed(7)
-    each = solved(WRONG)
-    return judge(each, call(each.setup))[1]
-
-
 @pytest.mark.parametrize("name", [*ON_WEIGHTS, *ON_OUTPUTS])
 def test_wrong_dropout_is_refused(name: str) -> None:
-    def prepare(setup: Setup) -> Call:
-        weights = weigh(setup)
-        if name in ON_OUTPUTS:
-            return lambda q, k, v: ON_OUTPUTS[name][0](weights(q, k), v)
-        return lambda q, k, v: ON_WEIGHTS[name][0](weights(q, k)) @ v
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        weights = (q @ k.mT / each.case.D**0.5).softmax(-1)
+        return ON_OUTPUTS[name][0](weights, v) if name in ON_OUTPUTS else ON_WEIGHTS[name][0](weights) @ v
 
-    words = words_on(prepare)
+    torch.manual_seed(7)
+    each = solved(WRONG)
+    words = judge(each, call)[1]
     assert words
     assert (ON_WEIGHTS | ON_OUTPUTS)[name][1] in words
-
-
-@pytest.mark.parametrize("instead", [0.0, -torch.inf])
-def test_dropout_of_scores_is_refused(instead: float) -> None:
-    def prepare(setup: Setup) -> Call:
-        def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            scores = q @ k.mT / setup.case.D**0.5
-            return scores.masked_fill(torch.rand(scores.shape) < P, instead).softmax(-1) @ v
-
-        return call
-
-    assert words_on(prepare)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.2])

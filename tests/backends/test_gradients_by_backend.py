@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 from judging import upstream_of, wide
-from solved import BACKENDS, QUICK, RULES, Solved, refusal, solved, stored_of
+from solved import BACKENDS, QUICK, Solved, refusal, solved, supported
 
+from attnbench.cases.ids import parse_case
 from attnbench.check.errors import compare, pool, verdict
 from attnbench.check.gradients import (
     GradientPass,
@@ -29,6 +30,7 @@ from attnbench.inputs.kinds import family_draws
 from attnbench.types.backend import Backend
 from attnbench.types.case import PASSES, Case
 from attnbench.types.rule import DotForm, Scoring
+from attnbench.worker.outputs import as_stored
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Call
@@ -50,6 +52,9 @@ TOLERANCE = {"float64": 1e-13, "float32": 1e-5}
 """Relative to the largest element of all gradients: some are 0 up to rounding, such as of the keys' bias."""
 
 
+Gradients = Mapping[str, torch.Tensor]
+
+
 def timed(case: Solved, backend: Backend, pass_: str = "both") -> tuple[GradientPass, tuple]:  # type: ignore[type-arg]
     """A backend's pass and the inputs it is renewed with."""
     setup = with_gradients(case.setup)
@@ -61,26 +66,23 @@ def timed(case: Solved, backend: Backend, pass_: str = "both") -> tuple[Gradient
 
 
 @cache
-def expected_of(text: str, draw: int = 0, *, held: bool = False) -> dict[str, torch.Tensor]:
+def expected_of(case: Solved, *, held: bool = False) -> dict[str, torch.Tensor]:
     """The gradients of the plain reference in float64, computed once for all backends."""
-    case = solved(text, draw)
     exact, upstream = wide(case), upstream_of(case, case.inputs[0].dtype)
     return plain_gradients(exact.setup, exact.inputs, upstream.double(), held=held)
 
 
 @cache
-def plain_errors_of(text: str, draw: int) -> dict[str, torch.Tensor]:
+def plain_errors_of(case: Solved) -> dict[str, torch.Tensor]:
     """The errors of the plain reference in the dtype of the case."""
-    case = solved(text, draw)
     return plain_errors(case.setup, case.inputs, upstream_of(case, case.inputs[0].dtype))
 
 
 def check(name: str, form: str) -> int:
     """Compare the gradients of all rules that a backend supports; return how many."""
-    cases = {text: solved(text) for text in (form.format(rule) for rule in RULES)}
-    supported = {text: case for text, case in cases.items() if refusal(BACKENDS[name], case.case) is None}
-    for text, case in supported.items():
-        expected = expected_of(text)
+    cases = supported(name, [form])
+    for case in cases:
+        expected = expected_of(case)
         most = TOLERANCE[case.case.dtype] * max(1.0, *(float(x.abs().max()) for x in expected.values()))
         call, inputs = timed(case, BACKENDS[name])
         found = dict(zip(call.names, call(*inputs), strict=True))
@@ -90,7 +92,7 @@ def check(name: str, form: str) -> int:
             assert found[part].dtype == case.inputs[0].dtype
             error = float((found[part].double() - gradient).abs().max())
             assert error <= most, f"{name}, {part}: off by {error:.3g}"
-    return len(supported)
+    return len(cases)
 
 
 @pytest.mark.parametrize(
@@ -113,45 +115,39 @@ def test_odd_sizes(name: str, sizes: str) -> None:
         check(name, f"{operation}/{{}}/{sizes}{layer}/causal:lower_right/float64/both")
 
 
-def supported(name: str) -> list[Solved]:
-    forms = (
-        "attention/{}/B2-H4-L12-D8/bool/float32/both",
-        "multihead/{}/B2-H4-L12-D8-E32/causal/float32/both",
-    )
-    cases = [solved(form.format(rule)) for form in forms for rule in RULES]
-    return [case for case in cases if refusal(BACKENDS[name], case.case) is None]
+def equal(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(some, others, strict=True))
+
+
+FORMS = ("attention/{}/B2-H4-L12-D8/bool/float32/both", "multihead/{}/B2-H4-L12-D8-E32/causal/float32/both")
 
 
 @pytest.mark.parametrize("name", GIVE)
 def test_passes_repeat_agree_and_accumulate_nothing(name: str) -> None:
-    for case in supported(name):
+    for case in supported(name, FORMS):
         found = {}
         for pass_ in ("both", "backward"):
             call, inputs = timed(case, BACKENDS[name], pass_)
             first, second = call(*inputs), call(*inputs)
             parts = leaves(call.setup, inputs)
             assert call.names == (("out", *parts) if pass_ == "both" else tuple(parts))
-            for one, other in zip(first, second, strict=True):
-                assert torch.equal(one, other)
-                assert one.data_ptr() != other.data_ptr()
-                assert not one.requires_grad
+            assert equal(first, second)
+            assert not {x.data_ptr() for x in first} & {x.data_ptr() for x in second}
+            assert not any(x.requires_grad for x in first)
             assert all(leaf.grad is None for leaf in parts.values())
-            for given, before in zip(inputs, case.inputs, strict=True):
-                assert torch.equal(given, before)
+            assert equal(inputs, case.inputs)
             found[pass_] = first
-        for one, other in zip(found["both"][1:], found["backward"], strict=True):
-            assert torch.equal(one, other)
+        assert equal(found["both"][1:], found["backward"])
 
 
 @pytest.mark.parametrize("name", GIVE)
 def test_new_upstream_gradients_and_new_inputs_are_used(name: str) -> None:
     """A changed upstream gradient counts at once, new inputs after a forward pass."""
-    for case in supported(name):
+    for case in supported(name, FORMS):
         call, inputs = timed(case, BACKENDS[name], "backward")
         before = call(*inputs)
         call.upstream.neg_()
-        for one, other in zip(before, call(*inputs), strict=True):
-            assert torch.equal(one, -other)
+        assert equal(before, [-x for x in call(*inputs)])
         call.upstream.neg_()
         with torch.no_grad():
             for x in {id(x): x for x in inputs}.values():
@@ -159,9 +155,8 @@ def test_new_upstream_gradients_and_new_inputs_are_used(name: str) -> None:
         call.renew(inputs)
         after = call(*inputs)
         halved, others = timed(replace(case, inputs=leaf_inputs(inputs)), BACKENDS[name], "backward")
-        for one, other in zip(after, halved(*others), strict=True):
-            assert torch.equal(one, other)
-        assert not all(torch.equal(one, old) for one, old in zip(after, before, strict=True))
+        assert equal(after, halved(*others))
+        assert not equal(after, before)
 
 
 def test_several_inputs_are_renewed_together() -> None:
@@ -179,16 +174,19 @@ def test_several_inputs_are_renewed_together() -> None:
         call(*inputs)
 
 
-def test_flash_on_a_cpu_refuses_gradients_of_its_mask() -> None:
-    words = "torch's kernel computes no gradient of its mask, which carries the {}"
-    for rule, pass_, reason in (
-        ("sinks", "both", words.format("sink of sinks")),
-        ("alibi", "backward", words.format("bias of alibi")),
-        ("sinks", "forward", None),
-        ("scaled_dot", "both", None),
-    ):
-        case = solved(f"attention/{rule}/H2-L8-D8/none/float32/{pass_}").case
-        assert refusal(BACKENDS["sdpa_flash"], case) == reason
+@pytest.mark.parametrize(
+    ("rule", "pass_", "part"),
+    [
+        ("sinks", "both", "sink of sinks"),
+        ("alibi", "backward", "bias of alibi"),
+        ("sinks", "forward", ""),
+        ("scaled_dot", "both", ""),
+    ],
+)
+def test_flash_on_a_cpu_refuses_gradients_of_its_mask(rule: str, pass_: str, part: str) -> None:
+    words = f"torch's kernel computes no gradient of its mask, which carries the {part}"
+    case = parse_case(f"attention/{rule}/H2-L8-D8/none/float32/{pass_}")
+    assert refusal(BACKENDS["sdpa_flash"], case) == (words if part else None)
 
 
 @pytest.mark.parametrize(
@@ -227,37 +225,30 @@ def test_a_rule_may_compute_from_parameters_when_it_is_bound(name: str) -> None:
             torch.testing.assert_close(found[part], gradient, rtol=1e-10, atol=1e-12)
 
 
-Gradients = Mapping[str, torch.Tensor]
-
-
 def gradients_of(backend: Backend, case: Solved) -> Gradients:
     call, inputs = timed(case, backend)
     return dict(zip(call.names[1:], call(*inputs)[1:], strict=True))
 
 
-def refused(text: str, answer: Callable[[Solved], Gradients], draws: int | None = None) -> set[str]:
+def refused(text: str, answer: Callable[[Solved], Gradients]) -> set[str]:
     """The parts whose errors are above their limits, over as many draws as a check takes."""
     case = solved(text).case
-    numbers = range(draws or family_draws(case, "normal"))
-    answers = [answer(solved(text, draw)) for draw in numbers]
-    exact = [expected_of(text, draw) for draw in numbers]
-    held = [expected_of(text, draw, held=True) for draw in numbers]
-    plain = [plain_errors_of(text, draw) for draw in numbers]
-    found = set()
-    for part in exact[0]:
-        truth = [gradient[part].numpy() for gradient in exact]
-        errors = pool(
-            [compare(stored_of(x[part]), y, case.dtype) for x, y in zip(answers, truth, strict=True)]
-        )
-        reference = pool([compare(x[part].numpy(), np.zeros(x[part].shape), "float64") for x in plain])
-        scale = gradient_scale(truth, [gradient[part].numpy() for gradient in held], case.dtype)
+    cases = [solved(text, draw) for draw in range(family_draws(case, "normal"))]
+    answers, found = [answer(each) for each in cases], set()
+    for part in answers[0]:
+        truth = [expected_of(each)[part].numpy() for each in cases]
+        got = [as_stored(each[part], case) for each in answers]
+        errors = pool([compare(one, exact, case.dtype) for one, exact in zip(got, truth, strict=True)])
+        plain = [plain_errors_of(each)[part].numpy() for each in cases]
+        reference = pool([compare(off, np.zeros(off.shape), "float64") for off in plain])
+        held = [expected_of(each, held=True)[part].numpy() for each in cases]
+        scale = gradient_scale(truth, held, case.dtype)
         # The reason names axes of an output, which a parameter does not have.
-        accuracy, _ = verdict(
+        _, words = verdict(
             replace(errors, worst=(0, 0, 0, 0)), reference, output=scale, values=scale, dtype=case.dtype,
             rows=1, rows_of=1, draws=1,
         )  # fmt: skip
-        fine = errors.rms <= accuracy.rms_limit and errors.max_abs <= accuracy.max_limit
-        if errors.not_finite or not fine:
+        if words:
             found.add(part)
     return found
 

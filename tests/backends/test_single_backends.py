@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -95,14 +96,10 @@ def test_the_modules_fast_path_still_gives_nan_for_an_empty_row() -> None:
 
 
 def test_one_matrix_product_makes_q_k_and_v_in_self_attention() -> None:
-    products = {}
-    for name in ("eager", "fused_multihead"):
-        case = solved("multihead/dot/B2-H4-L8-D8-E32/none/float32")
-        with torch.inference_mode():
-            call = BACKENDS[name].prepare(case.setup)
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-                call(*case.inputs)
-        products[name] = sum(event.name == "aten::linear" for event in profiler.events())
+    case = solved("multihead/dot/B2-H4-L8-D8-E32/none/float32")
+    products = {
+        name: operators(case, BACKENDS[name])["aten::linear"] for name in ("eager", "fused_multihead")
+    }
     assert products == {"eager": 4, "fused_multihead": 2}
 
 
@@ -131,18 +128,13 @@ def test_the_pinned_kernel_runs(name: str, kernel: str, other: str, text: str) -
 @pytest.mark.parametrize(("text", "op"), [("none", False), ("causal", True), ("causal:lower_right", True)])
 def test_a_square_causal_mask_is_the_kernels_own(text: str, op: bool) -> None:
     # No mask tensor is made or read: flash then skips what lies above the diagonal.
-    case = solved(f"attention/scaled_dot/H2-L16-D16/{text}")
-    seen: list[dict[str, object]] = []
-
-    def spy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: object) -> torch.Tensor:
-        seen.append(options)
-        return q
-
+    spy = Mock(side_effect=lambda q, k, v, **options: q)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
-        case.run(BACKENDS["sdpa_flash"])
-    assert seen[0]["attn_mask"] is None
-    assert seen[0]["is_causal"] is op
+        solved(f"attention/scaled_dot/H2-L16-D16/{text}").run(BACKENDS["sdpa_flash"])
+    options = spy.call_args.kwargs
+    assert options["attn_mask"] is None
+    assert options["is_causal"] is op
 
 
 def test_pinned_flash_raises_where_it_cannot_run_and_never_falls_back() -> None:

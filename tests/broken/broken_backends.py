@@ -17,25 +17,19 @@ from attnbench import Backend, Setup, hookimpl
 if TYPE_CHECKING:
     from torch import Tensor
 
+    Call = Callable[[Tensor, Tensor, Tensor], Tensor]
+    Prepare = Callable[[Setup], Call]
+
 GIB = 1024**3
 
 
-def right(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        weights = (q @ k.transpose(-1, -2)).softmax(-1)
-        return weights @ v
-
-    return call
+def right(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.transpose(-1, -2)).softmax(-1) @ v
 
 
-def after(act: Callable[[Tensor], Any]) -> Callable[[Setup], Callable[[Tensor, Tensor, Tensor], Any]]:
+def after(act: Callable[[Tensor], Any]) -> Prepare:
     """Compute the right output, then do something to it or to the process."""
-
-    def prepare(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Any]:
-        honest = right(setup)
-        return lambda q, k, v: act(honest(q, k, v))
-
-    return prepare
+    return lambda setup: lambda q, k, v: act(right(q, k, v))
 
 
 def segfault(output: Tensor) -> Tensor:
@@ -135,34 +129,58 @@ def timed() -> bool:
     return frame is not None
 
 
-def only_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def only_when_timed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Right while it is checked and warmed up, wrong where it is timed."""
-    honest = right(setup)
-    return lambda q, k, v: honest(q, k, v) * (1.5 if timed() else 1)
+    return right(q, k, v) * (1.5 if timed() else 1)
 
 
-def crash_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    honest = right(setup)
-
-    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if timed():
-            os.abort()
-        return honest(q, k, v)
-
-    return call
+def crash_when_timed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    if timed():
+        os.abort()
+    return right(q, k, v)
 
 
-def leave_a_child_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def leave_a_child_when_timed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Where nobody counts the processes."""
-    honest = right(setup)
-
-    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return leave_a_child(honest(q, k, v)) if timed() else honest(q, k, v)
-
-    return call
+    return leave_a_child(right(q, k, v)) if timed() else right(q, k, v)
 
 
-def leave_a_daemon(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def take_64_mib(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Right, but in need of 64 MiB while it computes."""
+    import torch
+
+    needed = torch.ones(64 * 1024**2, dtype=torch.uint8)
+    output = right(q, k, v)
+    del needed
+    return output
+
+
+def change_inputs(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Leave the answer where the values were, and give it back from there."""
+    output = right(q, k, v)
+    v.copy_(output)
+    return output
+
+
+def slow_the_clock(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Where it is timed, let the worker's clock run at a hundredth of its speed."""
+    import attnbench.timing.sample as sample
+
+    if timed():
+        sample.perf_counter_ns = lambda: time.perf_counter_ns() // 100  # type: ignore[assignment]
+    return right(q, k, v)
+
+
+def spoil_shared_memory(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Write zeros over every piece of shared memory that this process can reach, the inputs of others."""
+    for fd in range(3, 64):
+        with contextlib.suppress(OSError):
+            if "memfd:attnbench" in str(Path(f"/proc/self/fd/{fd}").readlink()):
+                os.pwrite(fd, bytes(4096), 0)
+    return right(q, k, v)
+
+
+def leave_a_daemon(setup: Setup) -> Call:
     """Start a process of its own session, and end the one between."""
     if (child := os.fork()) == 0:
         os.setsid()
@@ -170,70 +188,59 @@ def leave_a_daemon(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
             time.sleep(3600)
         os._exit(0)
     os.waitpid(child, 0)
-    return right(setup)
+    return right
 
 
-def fail_to_prepare(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def fail_to_prepare(setup: Setup) -> Call:
     raise RuntimeError("no such instruction set")
 
 
-def record_process(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def record_process(setup: Setup) -> Call:
     """Leave a file named for each process that prepared it, for tests of what outlives what."""
     folder = os.environ.get("BROKEN_PIDS")
     if folder:
         (Path(folder) / str(os.getpid())).touch()
-    return right(setup)
+    return right
 
 
-CALLS = {
-    f.__name__: f
-    for f in (
-        segfault, exit_at_once, exit_politely, loop_for_ever, allocate_without_end, kill_itself, raise_error,
-        to_nan, print_rubbish, wrong_dtype, wrong_shape, wrong_device, no_tensor, zeros, close_every_line,
-        leave_a_child, crash_and_leave_a_group,
-    )
-}  # fmt: skip
-
-
-def remember_by_address(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def remember_by_address(setup: Setup) -> Call:
     """Answer from memory where the same storage comes again, whatever is in it."""
-    honest = right(setup)
     answers: dict[int, Tensor] = {}
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if q.data_ptr() not in answers:
-            answers[q.data_ptr()] = honest(q, k, v)
+            answers[q.data_ptr()] = right(q, k, v)
         return answers[q.data_ptr()].clone()
 
     return call
 
 
-def remember_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def remember_when_timed(setup: Setup) -> Call:
     """The same, but only where it is timed."""
-    honest, remembering = right(setup), remember_by_address(setup)
-    return lambda q, k, v: (remembering if timed() else honest)(q, k, v)
+    remembering = remember_by_address(setup)
+    return lambda q, k, v: (remembering if timed() else right)(q, k, v)
 
 
-def compute_every_eighth(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def compute_every_eighth(setup: Setup) -> Call:
     """Where it is timed, give each answer eight times."""
-    honest, kept, calls = right(setup), [], [0]
+    kept, calls = [], [0]
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         calls[0] += 1
         if not kept or not timed() or calls[0] % 8 == 0:
-            kept[:] = [honest(q, k, v)]
+            kept[:] = [right(q, k, v)]
         return kept[0].clone()
 
     return call
 
 
-def keep_weights(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def keep_weights(setup: Setup) -> Call:
     """Where it is timed, take the weights from before and only multiply them with the values that come."""
-    honest, kept = right(setup), []
+    kept = []
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if not timed():
-            return honest(q, k, v)
+            return right(q, k, v)
         if not kept:
             kept.append((q @ k.transpose(-1, -2)).softmax(-1))
         return kept[0] @ v
@@ -241,107 +248,57 @@ def keep_weights(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     return call
 
 
-def remember_by_value(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def remember_by_value(setup: Setup) -> Call:
     """Compute once for the same values: always right, and faster than any machine can compute."""
     import torch
 
-    honest = right(setup)
     seen: list[Tensor] = []
     answer: list[Tensor] = []
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if not seen or not all(torch.equal(old, new) for old, new in zip(seen, (q, k, v), strict=True)):
             seen[:] = [x.clone() for x in (q, k, v)]
-            answer[:] = [honest(q, k, v)]
+            answer[:] = [right(q, k, v)]
         return answer[0]
 
     return call
 
 
-def take_64_mib(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Right, but in need of 64 MiB while it computes."""
-    import torch
-
-    honest = right(setup)
-
-    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        needed = torch.ones(64 * 1024**2, dtype=torch.uint8)
-        output = honest(q, k, v)
-        del needed
-        return output
-
-    return call
-
-
-def change_inputs(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Leave the answer where the values were, and give it back from there."""
-    honest = right(setup)
-
-    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        output = honest(q, k, v)
-        v.copy_(output)
-        return output
-
-    return call
+AFTER_A_CALL = (
+    segfault, exit_at_once, exit_politely, loop_for_ever, allocate_without_end, kill_itself, raise_error,
+    to_nan, print_rubbish, wrong_dtype, wrong_shape, wrong_device, no_tensor, zeros, close_every_line,
+    leave_a_child, crash_and_leave_a_group,
+)  # fmt: skip
+IN_CALLS = (
+    only_when_timed, crash_when_timed, leave_a_child_when_timed, take_64_mib, change_inputs, slow_the_clock,
+    spoil_shared_memory,
+)  # fmt: skip
+IN_PREPARATION = (
+    leave_a_daemon, fail_to_prepare, record_process, remember_by_address, remember_when_timed,
+    compute_every_eighth, keep_weights, remember_by_value,
+)  # fmt: skip
 
 
-def slow_the_clock(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Where it is timed, let the worker's clock run at a hundredth of its speed."""
-    import attnbench.timing.sample as sample
-
-    honest = right(setup)
-    true_clock = sample.perf_counter_ns
-
-    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if timed():
-            sample.perf_counter_ns = lambda: true_clock() // 100  # type: ignore[assignment]
-        return honest(q, k, v)
-
-    return call
-
-
-def spoil_shared_memory(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Write zeros over every piece of shared memory that this process can reach, the inputs of others."""
-    honest = right(setup)
-
-    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        for fd in range(3, 64):
-            with contextlib.suppress(OSError):
-                if "memfd:attnbench" in str(Path(f"/proc/self/fd/{fd}").readlink()):
-                    os.pwrite(fd, bytes(4096), 0)
-        return honest(q, k, v)
-
-    return call
-
-
-PREPARES = {
-    f.__name__: f
-    for f in (
-        only_when_timed, crash_when_timed, fail_to_prepare, record_process, remember_by_address,
-        remember_when_timed, compute_every_eighth, keep_weights, change_inputs, slow_the_clock,
-        spoil_shared_memory, leave_a_child_when_timed, leave_a_daemon,
-    )
-}  # fmt: skip
-
-RIGHT = {f.__name__: f for f in (remember_by_value, take_64_mib)}
-"""Their outputs are right; their time, or their memory, is for a test of its own."""
+def always(call: Call) -> Prepare:
+    return lambda setup: call
 
 
 @hookimpl
 def attnbench_backends() -> Iterator[Backend]:
-    for name, act in CALLS.items():
-        yield Backend(name=name, summary=f"{name}, on purpose", prepare=after(act), rules=("dot",))
-    for name, prepare in (PREPARES | RIGHT).items():
+    prepares = {act.__name__: after(act) for act in AFTER_A_CALL}
+    prepares |= {call.__name__: always(call) for call in IN_CALLS}
+    prepares |= {prepare.__name__: prepare for prepare in IN_PREPARATION}
+    for name, prepare in prepares.items():
         yield Backend(name=name, summary=f"{name}, on purpose", prepare=prepare, rules=("dot",))
     yield Backend(
-        name="needs_what_is_not_there", summary="needs a module that nobody has", prepare=right,
+        name="needs_what_is_not_there", summary="needs a module that nobody has", prepare=always(right),
         rules=("dot",), requires=("no_such_module_anywhere",),
     )  # fmt: skip
     yield Backend(
-        name="supports_nothing", summary="refuses every case in words", prepare=right,
+        name="supports_nothing", summary="refuses every case in words", prepare=always(right),
         rules=("dot",), supports=lambda case, rule: "only on Sundays",
     )  # fmt: skip
     yield Backend(
-        name="can_not_be_forked", summary="right, but says its process can't be forked", prepare=right,
-        rules=("dot",), forkable=False,
+        name="can_not_be_forked", summary="right, but says its process can't be forked",
+        prepare=always(right), rules=("dot",), forkable=False,
     )  # fmt: skip

@@ -59,10 +59,6 @@ def test_the_order_of_parts_does_not_matter_and_the_alignment_may_be_spelled_out
         ("padding:3,-1", "mask 'padding:3,-1': '-1' is not a whole number; write it as in 'padding:37,64'"),
         ("bool:1", "mask 'bool:1': 'bool' takes no value but 'per_head'"),
         ("bool+float", "mask 'bool+float' has two parts for explicit: give each once"),
-        (
-            "causal+causal:lower_right",
-            "mask 'causal+causal:lower_right' has two parts for causal: give each once",
-        ),
         ("none+causal", "mask 'none+causal': 'none' stands alone"),
     ],
 )

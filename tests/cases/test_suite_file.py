@@ -4,13 +4,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from case_strategies import cases
-from hypothesis import given
-from hypothesis import strategies as st
 
 from attnbench.cases.ids import case_id
 from attnbench.cases.suites import parse_suite, read_suite
-from attnbench.types.case import Case
 from attnbench.types.errors import BadFile
 
 FIELDS = 'rule = "dot"\nH = 2\nL = 8\nD = 4\n'
@@ -85,19 +81,12 @@ def test_a_case_that_comes_twice_stands_once_and_compiles_if_one_of_them_does() 
     assert (len(suite.cases), suite.compiled) == (1, {0})
 
 
-@given(st.lists(cases(), min_size=1, max_size=5, unique=True))
-def test_ids_in_a_file_are_the_cases(some: list[Case]) -> None:
-    text = "".join(f"[[cases]]\nid = '{case_id(case)}'\n" for case in some)
-    assert list(parse_suite(text, "mine").cases) == some
-
-
 BAD = [
     ("check_only = 1", "check_only = 1: give true or false"),
     ("cases = [3]", "case 1: 3 is not a table: write [[cases]] above an id or fields"),
     ("sumary = 'x'", "no key 'sumary'; did you mean 'summary'?"),
     ("[default]\nH = 1", "no key 'default'; did you mean 'defaults'?"),
     ("[defaults]\nHvk = 1", "defaults: no key 'Hvk'; did you mean 'Hkv'?"),
-    (f"[[cases]]\n{FIELDS}mask = 'casual'", "case 1: mask 'casual': no mask 'casual'; did you mean 'causal'?"),
     (
         f"[[cases]]\n{FIELDS}B = {list(range(1, 401))}\nseed = {list(range(400))}",
         "case 1: its lists make 160000 cases; 100000 at most",

@@ -81,12 +81,10 @@ class Judge:
     def share(self, kernel: Kernel, arithmetic: str = "") -> float:
         """The larger of both errors over its limit; inf for what is not finite."""
         accuracy, problem = self.of(kernel, arithmetic)
+        if "not finite" in problem:
+            return math.inf
         limits = (accuracy.rms_error, accuracy.rms_limit), (accuracy.max_error, accuracy.max_limit)
-        return (
-            math.inf
-            if "not finite" in problem
-            else max(error / limit if limit else 0.0 for error, limit in limits)
-        )
+        return max(error / limit if limit else 0.0 for error, limit in limits)
 
     def rounding(self, arithmetic: str) -> list[Errors]:
         """The errors of the exact answers to rounded inputs, once for each arithmetic."""

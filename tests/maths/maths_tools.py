@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, widen
+from attnbench.inputs.draw import Parameters, draw_activations, draw_inputs, draw_parameters, widen, widened
 from attnbench.rules import attnbench_rules
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case, Layer
 from attnbench.types.mask import Mask
+from attnbench.worker.outputs import to_tensors
 
 RULES = {rule.name: rule for rule in attnbench_rules()}
 
@@ -27,16 +28,18 @@ def small_case(rule: str = "scaled_dot", **fields: object) -> Case:
 
 
 def wide_parameters(case: Case) -> Parameters:
-    stored = draw_parameters(case, RULES[case.rule])
-    return Parameters(
-        rule={name: widen(array, case.dtype) for name, array in stored.rule.items()},
-        projections={name: widen(array, case.dtype) for name, array in stored.projections.items()},
-    )
+    return widened(draw_parameters(case, RULES[case.rule]), case)
 
 
 def wide_activations(case: Case, index: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     a, b, c = draw_activations(case, RULES[case.rule], case.seed, index)
     return widen(a, case.dtype), widen(b, case.dtype), widen(c, case.dtype)
+
+
+def tensors(case: Case, entropy: int = 1) -> tuple[torch.Tensor, ...]:
+    """Drawn inputs; a source that serves twice is one tensor."""
+    drawn = draw_inputs(case, RULES[case.rule], entropy, 0)
+    return tuple(to_tensors(drawn, case).values())
 
 
 def tensor(stored: np.ndarray, dtype: str) -> torch.Tensor:

@@ -18,7 +18,7 @@ Kernel = Callable[[Setup, Tensor, Tensor, Tensor], Tensor]
 
 
 def kernels() -> Iterator[Kernel]:
-    yield from (unfused, online, in_float32, one_query_at_a_time, heads_last, normalised_last)
+    yield from (unfused, online, in_float32, one_query_at_a_time)
 
 
 def added_to_scores(setup: Setup) -> Tensor:
@@ -39,7 +39,6 @@ def added_to_scores(setup: Setup) -> Tensor:
 def scores_of(setup: Setup, q: Tensor, k: Tensor, cols: slice, scale_queries: bool) -> Tensor:
     dot = setup.scoring.dot
     if dot is None:
-        assert setup.scoring.scores is not None
         return setup.scoring.scores(q, k, cols)
     q = q if dot.map_q is None else dot.map_q(q)
     k = k if dot.map_k is None else dot.map_k(k)
@@ -119,22 +118,3 @@ def one_query_at_a_time(setup: Setup, q: Tensor, k: Tensor, v: Tensor) -> Tensor
         weights = scores.softmax(-1).nan_to_num(0)[..., :-1].to(q.dtype)
         rows.append((weights.mT * v).sum(2, keepdim=True))
     return torch.cat(rows, 2)
-
-
-def heads_last(setup: Setup, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Softmax along another axis of a copy with another layout."""
-    whole = slice(0, setup.case.Lk)
-    scores = with_mask_and_sink(setup, scores_of(setup, q, repeated(setup, k), whole, scale_queries=False))
-    weights = scores.permute(3, 0, 2, 1).contiguous().softmax(0).permute(1, 3, 2, 0).nan_to_num(0)
-    return torch.einsum("bhij,bhjd->bhid", weights[..., :-1].to(q.dtype), repeated(setup, v))
-
-
-def normalised_last(setup: Setup, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Powers times values first, divided by their sum at the end, keys from the last to the first."""
-    whole = slice(0, setup.case.Lk)
-    scores = with_mask_and_sink(setup, scores_of(setup, q, repeated(setup, k), whole, scale_queries=True))
-    top = scores.amax(-1, keepdim=True)
-    powers = (scores - top.masked_fill(top.isneginf(), 0)).exp().flip(-1)
-    total = powers.sum(-1, keepdim=True)
-    out = powers[..., 1:].to(q.dtype).to(scores) @ repeated(setup, v).flip(2).to(scores)
-    return (out / total.masked_fill(total == 0, 1)).to(q.dtype)

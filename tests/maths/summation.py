@@ -38,18 +38,6 @@ def in_pairs(terms: Tensor) -> Tensor:
     return terms[..., 0, :]
 
 
-def exp_of_degree_5(x: Tensor) -> Tensor:
-    """The exp of torch's fused kernels with AVX-512 (``Vectorized::exp_u20``), float32 alone."""
-    if x.dtype != torch.float32:
-        return x.exp()
-    n = (x.clamp_min(-87.3) * 1.44269502 + 0.5).floor()
-    r = (x.double() - n.double() * 0.693147182).float()
-    total = torch.full_like(r, 0.00828929059)
-    for factor in (0.0418978221, 0.166676521, 0.499991506, 0.999999701, 1.0):
-        total = (total.double() * r + factor).float()
-    return (total * n.exp2()).masked_fill(x < -87.3, 0)
-
-
 def exp_within(ulps: float, x: Tensor) -> Tensor:
     """exp with an error that swings between -ulps and ulps five times in each power of two."""
     part = torch.remainder(x.double() / math.log(2), 1).nan_to_num(0)
@@ -99,7 +87,5 @@ ORDERS: dict[str, Kernel] = {
     **{f"blocks of {n}": partial(added, partial(in_blocks, n), torch.exp) for n in (8, 32, 128, 1024)},
     "in pairs": partial(added, in_pairs, torch.exp),
     **{f"{n} parts merged": partial(merged, n) for n in (2, 8, 64)},
-    "exp of degree 5": partial(added, partial(in_blocks, 16), exp_of_degree_5),
-    "exp within 1 ulp": partial(added, partial(in_blocks, 16), partial(exp_within, 1)),
     "exp within 20 ulp": partial(added, partial(in_blocks, 16), partial(exp_within, 20)),
 }

@@ -38,33 +38,24 @@ def passing(case: Case) -> set[str]:
     return left
 
 
-def test_what_they_are_without_a_mask() -> None:
-    case = small_case(dtype="float64")
-    q, k, v = wide_activations(case)
-    found = given_away(case)
-    of_head = np.repeat(v, case.group, axis=1)
+@pytest.mark.parametrize("mask", [Mask(), Mask(causal="lower_right", padding=(0, 5))], ids=str)
+def test_what_they_are(mask: Mask) -> None:
+    case = small_case(dtype="float64", Lq=9, Lk=11, mask=mask)
+    sources = wide_activations(case)
+    found, of_head = given_away(case), np.repeat(sources[2], case.group, axis=1)
+    weights = solve_weights(case, RULES[case.rule], wide_parameters(case), sources)
+    keep = keep_rows(case, np.arange(case.Lq))
+    kept = np.broadcast_to(True if keep is None else keep, weights.shape)
     assert tuple(found) == TRIVIAL_ANSWERS
     assert not found["zeros"].any()
-    for i in range(case.Lq):
-        np.testing.assert_array_equal(found["first_value"][:, :, i], of_head[:, :, 0])
-        np.testing.assert_array_equal(found["own_value"][:, :, i], of_head[:, :, i + case.query_offset])
-        np.testing.assert_allclose(found["mean"][:, :, i], of_head.mean(2))
-    np.testing.assert_allclose(found["running_mean"], found["mean"])
-    weights = solve_weights(case, RULES[case.rule], wide_parameters(case), (q, k, v))
     for b, h, i in np.ndindex(weights.shape[:3]):
-        nearest = of_head[b, h, weights[b, h, i].argmax()]
-        np.testing.assert_array_equal(found["nearest_value"][b, h, i], nearest)
-
-
-def test_the_running_mean_is_of_the_keys_that_are_seen() -> None:
-    case = small_case(dtype="float64", Lq=9, mask=Mask(causal="lower_right", padding=(0, 5)))
-    _, _, v = wide_activations(case)
-    keep = keep_rows(case, np.arange(case.Lq))
-    assert keep is not None
-    found = given_away(case)["running_mean"]
-    for b, h, i in np.ndindex(found.shape[:3]):
-        values = v[b, h // case.group, keep[b, 0, i]]
-        np.testing.assert_allclose(found[b, h, i], values.mean(0) if len(values) else 0)
+        values, seen = of_head[b, h], of_head[b, h, kept[b, h, i]]
+        np.testing.assert_array_equal(found["first_value"][b, h, i], values[0])
+        np.testing.assert_array_equal(found["own_value"][b, h, i], values[i + case.query_offset])
+        np.testing.assert_allclose(found["mean"][b, h, i], values.mean(0))
+        np.testing.assert_allclose(found["running_mean"][b, h, i], seen.mean(0) if len(seen) else 0)
+        if len(seen):
+            np.testing.assert_array_equal(found["nearest_value"][b, h, i], values[weights[b, h, i].argmax()])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from judged import Judge
 from maths_tools import RULES
 from right_kernels import Kernel
 from torch import Tensor
-from wrong_kernels import WRONG, attend, scale_off, score_lost
+from wrong_kernels import WRONG, attend, one_element, scale_off, score_lost
 
 from attnbench.cases.ids import parse_case
 from attnbench.check.errors import FEWEST_OFF, MOST_ALIKE
@@ -95,12 +95,6 @@ def last_row(out: Tensor) -> Tensor:
     return torch.cat([out[:, :, :-1], out[:, :, -1:] * (1 + 1 / 64)], 2)
 
 
-def largest_element(out: Tensor) -> Tensor:
-    made = out.clone()
-    made.view(-1)[out.abs().argmax()] *= 1.01
-    return made
-
-
 SUBTLE: dict[str, Kernel] = {
     **{name: WRONG[name] for name in ("scale 1 % off", "scale -1 % off", "scale 0.1 % off")},
     **{name: WRONG[name] for name in ("first key lost", "last key lost", "a far key lost")},
@@ -108,7 +102,7 @@ SUBTLE: dict[str, Kernel] = {
     "scale 0.1 % off in one head": in_one_head(scale_off(0.001)),
     "last key lost in one head": in_one_head(score_lost(lambda n: slice(n - 1, n))),
     "one element in a thousand 1 % off": off(every_thousandth),
-    "the largest element 1 % off": off(largest_element),
+    "the largest element 1 % off": one_element(1.01),
     "the last row a 64th off": off(last_row),
     "all 0.5 % off": off(lambda out: out * 1.005),
 }

@@ -94,13 +94,9 @@ def test_no_bit_of_a_plain_kernel_s_output_changes(rule: str, dtype: Dtype) -> N
 def test_features_with_the_smallest_numbers_stay_exact(dtype: Dtype) -> None:
     case = small_case(dtype=dtype)
     q, k, v = drawn(case)
-    smallest = (
-        np.full(q.shape[:-1], 1, q.dtype)
-        if dtype == "bfloat16"
-        else np.nextafter(np.zeros(q.shape[:-1], q.dtype), np.ones(1, q.dtype))
-    )
     q = q.copy()
-    q[..., 0] = smallest
+    # The smallest number of every dtype has the bits of 1.
+    q.view(f"u{q.itemsize}")[..., 0] = 1
     change = replace(identity(case), moved=np.array([0.5, 0.5, 2, 2, 1, 1]))
     after_q, after_k, _ = apply(case, settled(case, change, (q, k, v)), (q, k, v))
     np.testing.assert_array_equal(after_q[..., 0], q[..., 0])

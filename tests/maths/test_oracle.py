@@ -12,8 +12,8 @@ from maths_tools import RULES, small_case, small_cases, wide_activations, wide_p
 
 from attnbench.inputs.draw import Parameters
 from attnbench.oracle import solve as oracle_weights
-from attnbench.oracle.solve import solve, solve_weights
-from attnbench.types.case import Case, Layer
+from attnbench.oracle.solve import FEWEST_ROWS, choose_rows, row_flops, solve
+from attnbench.types.case import Case
 from attnbench.types.mask import Mask
 
 
@@ -43,36 +43,6 @@ def test_chunks_change_nothing(rule: str, monkeypatch: pytest.MonkeyPatch) -> No
     whole = solved(case)
     monkeypatch.setattr(oracle_weights, "ELEMENTS_AT_ONCE", 2 * case.Lk)
     np.testing.assert_allclose(solved(case), whole, rtol=0, atol=1e-14)
-
-
-@given(small_cases(multihead=False))
-def test_weights_sum_to_one_less_the_sink_and_to_nothing_in_an_empty_row(case: Case) -> None:
-    weights = solve_weights(case, RULES[case.rule], wide_parameters(case), wide_activations(case))
-    assert weights.shape == (case.B, case.H, case.Lq, case.Lk)
-    assert weights.min() >= 0
-    total = weights.sum(axis=-1)
-    empty = ~np.any(weights > 0, axis=-1)
-    if case.rule == "sinks":
-        assert total.max() < 1
-    else:
-        np.testing.assert_allclose(total[~empty], 1, rtol=0, atol=1e-14)
-    np.testing.assert_array_equal(solved(case)[empty], 0)
-
-
-@pytest.mark.parametrize("rule", sorted(RULES))
-def test_a_row_without_keys_gives_zero(rule: str) -> None:
-    case = small_case(rule, mask=Mask(padding=(7, 0), causal="lower_right"), Lq=9)
-    out = solved(case)
-    np.testing.assert_array_equal(out[1], 0)
-    # Queries before the first key see none.
-    np.testing.assert_array_equal(out[0, :, :2], 0)
-    assert np.all(out[0, :, 2:] != 0)
-
-
-def test_an_empty_row_of_a_layer_is_what_its_last_map_makes_of_zeros() -> None:
-    case = small_case(layer=Layer(8, bias=True), mask=Mask(padding=(7, 0)))
-    out = solved(case)
-    np.testing.assert_array_equal(out[1], np.broadcast_to(wide_parameters(case).projections["b_o"], (5, 8)))
 
 
 @pytest.mark.parametrize("rule", ["dot", "additive", "cosine", "alibi", "sinks"])
@@ -114,3 +84,48 @@ def test_a_sink_of_any_size_takes_its_share(sink: float, share: float) -> None:
     inputs = (np.zeros((1, 1, 1, 1)), np.ones((1, 1, 1, 1)), np.full((1, 1, 1, 1), 8.0))
     out = solve(case, RULES["sinks"], Parameters({"sink": np.array([sink])}, {}), inputs)
     assert out.item() == 8 * share
+
+
+RULE = RULES["scaled_dot"]
+
+
+def chosen(case: Case, limit: float, seed: int = 0) -> np.ndarray | None:
+    return choose_rows(case, RULES[case.rule], limit, np.random.default_rng(seed))
+
+
+def test_a_case_within_the_limit_is_solved_whole() -> None:
+    case = small_case(Lq=1000)
+    limit = 1000 * row_flops(case, RULE)
+    assert chosen(case, limit) is None
+    assert chosen(case, limit - 1) is not None
+
+
+def test_first_last_and_block_edges_are_always_among_them() -> None:
+    case = small_case(Lq=1000)
+    for seed in range(20):
+        rows = chosen(case, 100 * row_flops(case, RULE), seed)
+        assert {0, 999, 63, 64, 127, 128, 255, 256, 511, 512} <= set(rows.tolist())
+        assert len(set(rows.tolist())) == 100
+        assert rows.tolist() == sorted(rows)
+
+
+def test_the_rest_is_random() -> None:
+    case = small_case(Lq=1000)
+    first, second = (chosen(case, 100 * row_flops(case, RULE), seed) for seed in (1, 2))
+    assert 10 <= len(np.intersect1d(first, second)) < 50
+
+
+@pytest.mark.parametrize("Lq", [1, 2, 15, 16, 17, 65, 1 << 16])
+def test_a_few_rows_are_solved_at_any_price(Lq: int) -> None:
+    rows = chosen(small_case(Lq=Lq), 1.0)
+    assert len(rows) == min(Lq, FEWEST_ROWS)
+    assert rows[0] == 0
+    assert rows[-1] == Lq - 1
+    assert rows.dtype == np.intp
+
+
+def test_float64_costs_more_and_additive_counts_its_own() -> None:
+    assert row_flops(small_case(dtype="float64"), RULE) > 10 * row_flops(small_case(), RULE)
+    case = small_case("additive")
+    per_pair = 4 * case.D + 2 * case.Dv
+    assert row_flops(case, RULES["additive"]) == case.B * case.H * case.Lk * per_pair

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from maths_tools import RULES, setup_of, tensor
+from maths_tools import RULES, setup_of, tensors
 
 from attnbench.cases.ids import parse_case
 from attnbench.check import reference as plain
@@ -33,34 +33,23 @@ Array = np.ndarray[Any, Any]
 STEP = 1e-6
 TOLERANCE = 1e-8
 DIRECTIONS = 2
-SIZES = {"attention": "B2-H2-Hkv1-Lq4-Lk3-D3-Dv2", "multihead": "B1-H2-Hkv1-Lq4-Lk3-D2-E3-bias"}
+SIZES = {"attention": "B2-H2-Hkv1-Lq4-Lk3-D3-Dv2", "multihead": "B2-H2-Hkv1-Lq4-Lk3-D2-E3-bias"}
 MASKS = (
     "none",
     "causal",
     "causal:lower_right+window:2",
-    "padding:0",
+    "padding:0,2",
     "bool",
     "float+causal",
 )
 
 
-def tiny(rule: str, operation: str, mask: str) -> Case:
-    """Rows that keep no key are among those of bool, float, padding and lower_right."""
-    lengths = "padding:0,2" if mask == "padding:0" and operation == "attention" else mask
-    return parse_case(f"{operation}/{rule}/{SIZES[operation]}/{lengths}/float64/both")
-
-
-def drawn(case: Case) -> tuple[dict[str, Array], dict[str, Array], Callable[[dict[str, Array]], Array]]:
-    """Inputs by source and by leaf, and the oracle's output of leaves in extended precision."""
+def drawn(case: Case) -> tuple[dict[str, Array], Callable[[dict[str, Array]], Array]]:
+    """Inputs and parameters by leaf in extended precision, and the oracle's output of leaves."""
     rule = RULES[case.rule]
-    parameters = draw_parameters(case, rule)
-    names = source_names(case, rule)
-    sources = dict(zip(names, draw_activations(case, rule, 1, 0), strict=True))
-    own = {f"rule.{name}": array for name, array in parameters.rule.items()}
-    everything = {
-        name: array.astype(np.longdouble)
-        for name, array in (sources | own | dict(parameters.projections)).items()
-    }
+    parameters, names = draw_parameters(case, rule), source_names(case, rule)
+    leaves = dict(zip(names, draw_activations(case, rule, 1, 0), strict=True))
+    leaves |= {f"rule.{name}": array for name, array in parameters.rule.items()} | parameters.projections
 
     def output(leaves: dict[str, Array]) -> Array:
         of_rule = {name: leaves[f"rule.{name}"] for name in parameters.rule}
@@ -68,66 +57,42 @@ def drawn(case: Case) -> tuple[dict[str, Array], dict[str, Array], Callable[[dic
         a, b, c = (leaves[name] for name in names)
         return solve(case, rule, Parameters(of_rule, projections), (a, b, c))
 
-    return sources, everything, output
+    return {name: array.astype(np.longdouble) for name, array in leaves.items()}, output
 
 
-def slope(
-    name: str, direction: Array, everything: dict[str, Array], output: Callable[[dict[str, Array]], Array],
-    upstream: Array,
-) -> float:  # fmt: skip
-    """The central difference of the output, contracted with ``upstream``, as one leaf moves."""
-    ahead, behind = (
-        np.sum(output(everything | {name: everything[name] + step * direction}) * upstream)
-        for step in (STEP, -STEP)
-    )
-    return float((ahead - behind) / (2 * STEP))
+ASKED = (
+    # Rows that keep no key are among those of bool, float, padding and lower_right.
+    *(f"{operation}/{{}}/{sizes}/{mask}" for operation, sizes in SIZES.items() for mask in MASKS),
+    # One key, one source, and no output projection.
+    "attention/{}/H3-L1-D2/none",
+    "attention/{}/B2-H2-Lq4-Lk1-D3-Dv1/bool",
+    "multihead/{}/B2-H2-L3-D2-E4-noout/causal",
+    "multihead/{}/H2-L3-D2-E2-cross/float",
+)
 
 
-def check(case: Case, factor: float = 1.0) -> None:
-    """In random directions, of which any wrong element shows in each."""
-    sources, everything, output = drawn(case)
-    first = next(iter(sources))
-    sources[first] = sources[first] * factor
-    everything[first] = everything[first] * factor
+@pytest.mark.parametrize("form", ASKED)
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_gradients_are_the_oracles_slopes(rule: str, form: str) -> None:
+    """Central differences in random directions, of which any wrong element shows in each."""
+    case = parse_case(f"{form.format(rule)}/float64/both")
+    leaves, output = drawn(case)
     rng = np.random.default_rng(0)
-    upstream = rng.standard_normal(output(everything).shape)
-    tensors = {name: tensor(array, case.dtype) for name, array in sources.items()}
-    a, b, c = (tensors[name] for name in source_names(case, RULES[case.rule]))
+    upstream = rng.standard_normal(output(leaves).shape)
+    a, b, c = tensors(case)
     got = plain_gradients(setup_of(case), (a, b, c), torch.from_numpy(upstream))
-    assert list(got) == list(everything)
+    assert list(got) == list(leaves)
     for name, gradient in got.items():
-        assert gradient.shape == everything[name].shape
+        assert gradient.shape == leaves[name].shape
         for direction in rng.standard_normal((DIRECTIONS, *gradient.shape)):
-            expected = slope(name, direction, everything, output, upstream)
+            ahead, behind = (
+                np.sum(output(leaves | {name: leaves[name] + step * direction}) * upstream)
+                for step in (STEP, -STEP)
+            )
+            expected = float((ahead - behind) / (2 * STEP))
             error = abs(float((gradient.numpy() * direction).sum()) - expected)
             largest = max(1.0, float(gradient.abs().max()), abs(expected))
             assert error < TOLERANCE * largest, f"the slope along {name} is off by {error:.3g}"
-
-
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("operation", ["attention", "multihead"])
-@pytest.mark.parametrize("rule", sorted(RULES))
-def test_gradients_are_the_oracles_slopes(rule: str, operation: str, mask: str) -> None:
-    check(tiny(rule, operation, mask))
-
-
-@pytest.mark.parametrize("rule", sorted(RULES))
-@pytest.mark.parametrize(
-    "text",
-    [
-        "attention/{}/H3-L1-D2/none",
-        "attention/{}/B2-H2-Lq4-Lk1-D3-Dv1/bool",
-        "multihead/{}/B2-H2-L3-D2-E4-noout/causal",
-        "multihead/{}/H2-L3-D2-E2-cross/float",
-    ],
-)
-def test_one_key_one_source_and_no_output_projection(rule: str, text: str) -> None:
-    check(parse_case(text.format(rule) + "/float64/backward"))
-
-
-@pytest.mark.parametrize("rule", ["scaled_dot", "sinks", "softcap", "cosine"])
-def test_large_logits(rule: str) -> None:
-    check(tiny(rule, "attention", "bool"), factor=30.0)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
@@ -135,7 +100,7 @@ def test_large_logits(rule: str) -> None:
 def test_no_mask_and_no_logit_gives_nan(rule: str, dtype: str) -> None:
     for mask in ("padding:0", "causal:lower_right", "bool"):
         case = parse_case(f"attention/{rule}/H2-Lq6-Lk3-D4/{mask}/{dtype}/both")
-        a, b, c = (tensor(x, dtype) for x in draw_activations(case, RULES[rule], 1, 0))
+        a, b, c = tensors(case)
         upstream = torch.ones(1, 2, 6, 4, dtype=a.dtype)
         for factor in (1.0, 1000.0):
             for name, gradient in plain_gradients(setup_of(case), (a * factor, b, c), upstream).items():
@@ -144,11 +109,9 @@ def test_no_mask_and_no_logit_gives_nan(rule: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_rows_in_chunks_give_the_same_and_again(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = tiny(rule, "multihead", "bool")
-    sources, _, _ = drawn(case)
-    tensors = {name: torch.from_numpy(array) for name, array in sources.items()}
-    a, b, c = (tensors[name] for name in source_names(case, RULES[rule]))
-    upstream = torch.randn(1, 4, 3, dtype=torch.float64)
+    case = parse_case(f"multihead/{rule}/{SIZES['multihead']}/bool/float64/both")
+    a, b, c = tensors(case)
+    upstream = torch.randn(2, 4, 3, dtype=torch.float64)
     whole = plain_gradients(setup_of(case), (a, b, c), upstream)
     monkeypatch.setattr(plain, "SCORES_AT_ONCE", 1)
     backward = replace(with_gradients(setup_of(case)), case=replace(case, pass_="backward"))
@@ -166,11 +129,8 @@ def test_rows_in_chunks_give_the_same_and_again(rule: str, monkeypatch: pytest.M
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_held_denominators_change_gradients_of_scores_alone(rule: str, mask: str) -> None:
     """The gradient of scores is P·dP where they are held, P·(dP − D) where they aren't; that of v is one."""
-    case = tiny(rule, "attention", mask)
-    setup, a, b, c = (
-        setup_of(case),
-        *(tensor(x, "float64") for x in draw_activations(case, RULES[rule], 1, 0)),
-    )
+    case = parse_case(f"attention/{rule}/{SIZES['attention']}/{mask}/float64/both")
+    setup, (a, b, c) = setup_of(case), tensors(case)
     upstream = torch.randn(2, 2, 4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     exact = plain_gradients(setup, (a, b, c), upstream)
     held = plain_gradients(setup, (a, b, c), upstream, held=True)
@@ -188,7 +148,7 @@ def test_held_denominators_change_gradients_of_scores_alone(rule: str, mask: str
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 def test_errors_of_the_plain_reference_are_some_roundings(dtype: str) -> None:
     case = parse_case(f"multihead/scaled_dot/B2-H2-L9-D8-E16/causal/{dtype}/both")
-    x = tensor(draw_activations(case, RULES["scaled_dot"], 1, 0)[0], dtype)
+    x, _, _ = tensors(case)
     upstream = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(0)).to(x.dtype)
     errors = plain_errors(setup_of(case), (x, x, x), upstream)
     exact = plain_gradients(*recast(setup_of(case), (x, x, x), "float64"), upstream.double())
@@ -202,10 +162,7 @@ def test_what_gradients_are_of() -> None:
     def names(text: str) -> list[str]:
         case = parse_case(f"{text}/float64/both")
         setup = with_gradients(setup_of(case))
-        drawn = draw_activations(case, RULES[case.rule], 1, 0)
-        made = {id(x): tensor(x, "float64").requires_grad_() for x in drawn}
-        a, b, c = (made[id(x)] for x in drawn)
-        found = leaves(setup, (a, b, c))
+        found = leaves(setup, [x.requires_grad_() for x in tensors(case)])
         assert len({id(x) for x in found.values()}) == len(found)
         return list(found)
 
@@ -223,7 +180,7 @@ def test_what_gradients_are_of() -> None:
 
 def test_what_is_no_leaf_is_told_by_name() -> None:
     case = parse_case("attention/general/H2-L3-D2/float64/both")
-    inputs = [tensor(x, "float64").requires_grad_() for x in draw_activations(case, RULES["general"], 1, 0)]
+    inputs = [x.requires_grad_() for x in tensors(case)]
     with pytest.raises(NoGradient, match=r"^rule\.w is not a leaf that requires a gradient$"):
         leaves(setup_of(case), inputs)
     with pytest.raises(NoGradient, match="k is not a leaf"):

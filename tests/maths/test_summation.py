@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from judged import Judge
 from maths_tools import RULES
-from summation import ORDERS, exp_of_degree_5, exp_within
+from summation import ORDERS
 from wrong_kernels import WRONG
 
 from attnbench.cases.ids import parse_case
 from attnbench.check.errors import rounding_unit
-from attnbench.inputs.draw import EPS
 from attnbench.inputs.kinds import DELIVERIES, families_of
 from attnbench.types.case import DTYPES
 
-LENGTHS = [
-    *((dtype, length) for dtype in DTYPES for length in (16, 300)),
-    ("float32", 2048),
-    ("float32", 16384),
+ASKED = [
+    *((dtype, length, "none") for dtype in DTYPES for length in (16, 300)),
+    *(("float32", length, "none") for length in (2048, 16384)),
+    *(("float32", 300, mask) for mask in ("causal:lower_right", "window:40", "bool", "float")),
 ]
 
 
@@ -28,16 +26,11 @@ def judges(length: int, dtype: str = "float32", mask: str = "none") -> dict[str,
     return {kind: Judge(case, draws=2 if length <= 300 else 1, family=kind) for kind in kinds}
 
 
-@pytest.mark.parametrize(("dtype", "length"), LENGTHS)
-def test_every_order_of_summation_stays_within_three_quarters_of_its_limits(dtype: str, length: int) -> None:
-    for kind, judge in judges(length, dtype).items():
-        for name, kernel in ORDERS.items():
-            assert judge.share(kernel) < 0.75, (kind, name)
-
-
-@pytest.mark.parametrize("mask", ["causal:lower_right", "window:40", "bool", "float"])
-def test_every_order_passes_under_every_mask(mask: str) -> None:
-    for kind, judge in judges(300, mask=mask).items():
+@pytest.mark.parametrize(("dtype", "length", "mask"), ASKED)
+def test_every_order_of_summation_stays_within_three_quarters_of_its_limits(
+    dtype: str, length: int, mask: str
+) -> None:
+    for kind, judge in judges(length, dtype, mask).items():
         for name, kernel in ORDERS.items():
             assert judge.share(kernel) < 0.75, (kind, name)
 
@@ -46,8 +39,7 @@ def test_every_order_passes_under_every_mask(mask: str) -> None:
 def test_wrong_kernels_are_a_hundred_times_beyond_a_limit_in_float32(length: int) -> None:
     found = judges(length)
     for name, kernel in WRONG.items():
-        if name != "heads in other groups":  # One head has no groups.
-            assert max(judge.share(kernel) for judge in found.values()) > 100, name
+        assert max(judge.share(kernel) for judge in found.values()) > 100, name
 
 
 def test_the_unit_grows_with_sums_and_scores_in_wide_dtypes_alone() -> None:
@@ -56,14 +48,3 @@ def test_the_unit_grows_with_sums_and_scores_in_wide_dtypes_alone() -> None:
         assert rounding_unit(dtype, 4096) == pytest.approx(8 + 0.15 * 64)
         assert rounding_unit(dtype, 0, 1000) == 1008
     assert rounding_unit("bfloat16", 1 << 14, 1000) == rounding_unit("float16", 1 << 14, 1000) == 1
-
-
-def test_the_stand_ins_for_exp_are_as_far_off_as_they_say() -> None:
-    x = torch.linspace(-30, 0, 100_001)
-    exact = x.double().exp()
-
-    def worst(got: torch.Tensor) -> float:
-        return float(((got - exact) / exact).abs().max()) / EPS["float32"]
-
-    assert worst(exp_within(20, x)) == pytest.approx(10, rel=0.1)
-    assert 1 < worst(exp_of_degree_5(x)) < 2

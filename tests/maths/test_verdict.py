@@ -1,19 +1,18 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from judged import Judge
 from maths_tools import RULES, small_case
-from right_kernels import Kernel, scores_of, unfused
+from right_kernels import unfused
+from wrong_kernels import scale_off, score_lost
 
 from attnbench.cases.ids import parse_case
 from attnbench.check.errors import MOST_RMS, Errors, Scale, verdict
 from attnbench.check.reference import PLAIN
 from attnbench.inputs.draw import EPS
-from attnbench.types.backend import Setup
+from attnbench.testing.mistakes import VALUES as MISTAKES
 from attnbench.types.case import DTYPES, Layer
 from attnbench.types.mask import Mask
 
@@ -76,55 +75,27 @@ def test_a_wrong_reference_does_not_raise_the_limit(dtype: str) -> None:
     assert judged(errors(EPS[dtype], EPS[dtype]), errors(0.9, 2.0), dtype)[1] == ""
 
 
-def test_a_rule_whose_torch_form_says_something_else_lets_nobody_through() -> None:
-    case = small_case("scaled_dot", Lq=16, Lk=16)
-    judge = Judge(case)
-    wrong = Judge(replace(case, rule="dot"))
-    judge.reference = replace(wrong.reference, sum_squares=float(judge.reference.count), max_abs=3.0)
-    _, problem = judge.verdict([torch.zeros(2, 4, 16, 3) for _ in judge.inputs])
-    assert "forms agree" in problem
-
-
-def mean_of_values(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    means = v.mean(dim=2, keepdim=True).repeat_interleave(setup.case.group, dim=1)
-    return means.expand(*q.shape[:-1], v.shape[-1])
-
-
 def test_the_mean_of_the_values_is_refused_in_bfloat16_however_many_keys_there_are() -> None:
     case = small_case(B=1, H=1, Hkv=1, Lq=16, Lk=1 << 15, D=64, Dv=64, dtype="bfloat16")
-    assert Judge(case, draws=1).of(mean_of_values)[1]
+    judge = Judge(case, draws=1)
+    means = [v.mean(dim=2, keepdim=True).expand(1, 1, 16, 64) for _, _, v in judge.inputs]
+    assert judge.verdict(means)[1]
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
-def test_one_percent_on_the_scale_is_refused_in_float32(rule: str) -> None:
+def test_one_percent_on_answers_or_scores_is_refused_in_float32(rule: str) -> None:
     judge = Judge(small_case(rule, Lq=16, Lk=16, D=16, Dv=16))
     assert judge.verdict([torch.from_numpy(1.01 * answer).float() for answer in judge.expected])[1]
     assert not judge.verdict([torch.from_numpy(answer).float() for answer in judge.expected])[1]
-
-
-@pytest.mark.parametrize("rule", [name for name in sorted(RULES) if RULES[name].has_dot_form])
-def test_scores_one_percent_too_large_are_refused_in_float32(rule: str) -> None:
-    case = small_case(rule, Lq=16, Lk=16, D=16, Dv=16)
-    judge = Judge(case)
-
-    def hotter(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        assert setup.scoring.dot is not None
-        dot = replace(setup.scoring.dot, scale=setup.scoring.dot.scale * 1.01)
-        return unfused(replace(setup, scoring=replace(setup.scoring, dot=dot)), q, k, v)
-
-    assert judge.of(hotter)[1]
+    if RULES[rule].has_dot_form:
+        assert judge.of(scale_off(0.01))[1]
 
 
 def test_a_kernel_without_the_cap_is_refused_even_in_bfloat16() -> None:
-    case = small_case("softcap", B=1, Lq=64, Lk=64, D=64, Dv=64, dtype="bfloat16")
-
-    def uncapped(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        assert setup.scoring.dot is not None
-        dot = replace(setup.scoring.dot, cap=None)
-        return unfused(replace(setup, scoring=replace(setup.scoring, dot=dot)), q, k, v)
-
-    judge = Judge(case)
-    assert judge.of(uncapped)[1]
+    judge = Judge(small_case("softcap", B=1, Lq=64, Lk=64, D=64, Dv=64, dtype="bfloat16"))
+    (uncapped,) = (mistake for mistake in MISTAKES if mistake.name == "cap_forgotten")
+    call = uncapped.prepare(judge.setup)
+    assert judge.verdict([call(*inputs) for inputs in judge.inputs])[1]
     assert not judge.of(unfused)[1]
 
 
@@ -151,38 +122,12 @@ def test_the_plain_reference_is_no_further_off_than_rounding(
     assert judge.verdict([PLAIN.prepare(judge.setup)(*inputs) for inputs in judge.inputs])[1] == ""
 
 
-@pytest.mark.parametrize("rule", ["alibi", "concat_linear", "additive"])
-def test_the_plain_reference_in_chunks_is_the_same(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = small_case(rule, Lq=9, mask=Mask(causal="lower_right", explicit="bool"))
-    judge = Judge(case, draws=1)
-    whole = PLAIN.prepare(judge.setup)(*judge.inputs[0])
-    monkeypatch.setattr("attnbench.check.reference.SCORES_AT_ONCE", 1)
-    torch.testing.assert_close(PLAIN.prepare(judge.setup)(*judge.inputs[0]), whole, rtol=0, atol=1e-6)
-
-
-def test_scores_are_the_rule_s_own_in_every_right_kernel() -> None:
-    # The kernels above must not all go through one and the same form of the scores.
-    judge = Judge(small_case("softcap", Lq=16, Lk=16, D=7, dtype="bfloat16"), draws=1)
-    q, k, _ = judge.inputs[0]
-    k = k.repeat_interleave(2, dim=1)
-    first, second = (scores_of(judge.setup, q, k, slice(0, 16), scale_queries=s) for s in (True, False))
-    assert not torch.equal(first, second)
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_forgives_rounding_but_no_key_that_is_left_out(dtype: str) -> None:
-    length = 1024
-    judge = Judge(parse_case(f"attention/scaled_dot/H1-L{length}-D32/none/{dtype}"), draws=1)
-
-    def first(kept: int) -> Kernel:
-        def kernel(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            scores = (q @ k[:, :, :kept].mT).float() * setup.case.D**-0.5
-            return scores.softmax(-1).to(q.dtype) @ v[:, :, :kept]
-
-        return kernel
-
-    accuracy, problem = judge.of(first(length))
+    judge = Judge(parse_case(f"attention/scaled_dot/H1-L1024-D32/none/{dtype}"), draws=1)
+    accuracy, problem = judge.of(unfused)
     assert problem == ""
     assert accuracy.error_budget < 1.5
     for share in (0.01, 0.05, 0.2):
-        assert "is above" in judge.of(first(length - round(share * length)))[1]
+        left_out = score_lost(lambda n, share=share: slice(n - round(share * n), n))
+        assert "is above" in judge.of(left_out)[1]
