@@ -79,16 +79,8 @@ def print_rubbish(output: Tensor) -> Tensor:
     return output
 
 
-def wrong_dtype(output: Tensor) -> Tensor:
-    return output.double()
-
-
 def wrong_shape(output: Tensor) -> Tensor:
     return output[..., :-1]
-
-
-def wrong_device(output: Tensor) -> Tensor:
-    return output.to("meta")
 
 
 def no_tensor(output: Tensor) -> list[float]:
@@ -132,12 +124,6 @@ def timed() -> bool:
 def only_when_timed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Right while it is checked and warmed up, wrong where it is timed."""
     return right(q, k, v) * (1.5 if timed() else 1)
-
-
-def crash_when_timed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    if timed():
-        os.abort()
-    return right(q, k, v)
 
 
 def leave_a_child_when_timed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -266,11 +252,11 @@ def remember_by_value(setup: Setup) -> Call:
 
 AFTER_A_CALL = (
     segfault, exit_at_once, exit_politely, loop_for_ever, allocate_without_end, kill_itself, raise_error,
-    to_nan, print_rubbish, wrong_dtype, wrong_shape, wrong_device, no_tensor, zeros, close_every_line,
+    to_nan, print_rubbish, wrong_shape, no_tensor, zeros, close_every_line,
     leave_a_child, crash_and_leave_a_group,
 )  # fmt: skip
 IN_CALLS = (
-    only_when_timed, crash_when_timed, leave_a_child_when_timed, take_64_mib, change_inputs, slow_the_clock,
+    only_when_timed, leave_a_child_when_timed, take_64_mib, change_inputs, slow_the_clock,
     spoil_shared_memory,
 )  # fmt: skip
 IN_PREPARATION = (
