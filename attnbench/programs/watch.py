@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.cases.layouts import layout_of, strides_of
 from attnbench.programs.begin import BY_NAME, FLEX
 from attnbench.programs.classify import MaskReader, Words, check_readable, mask_words
-from attnbench.programs.tally import Call, Kind, Tally, Unclassified
+from attnbench.programs.tally import RECORDING_NS, Call, Kind, Tally, Unclassified
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -134,7 +134,7 @@ class Watch:
             if inside.counted == before and (attention or not inside.depth):
                 start = thread_time_ns()
                 self._count(real.__name__, read, output, args, kwargs)
-                self.tally.recorded(thread_time_ns() - start)
+                self.tally.add(RECORDING_NS, thread_time_ns() - start)
             return output
 
         # torch.jit.script compiles what is called, not what counts.
@@ -152,10 +152,10 @@ class Watch:
             kind = Unclassified(name, f"{type(failure).__name__}: {failure}")
             place = tally.place(kind)
         self._inside.counted += 1
-        tally.forward(place)
+        tally.add(place)
         first = output[0] if isinstance(output, tuple) else output
         if isinstance(kind, Call) and getattr(first, "requires_grad", False):
-            first.register_hook(lambda _: tally.backward(place) if self.on else None)
+            first.register_hook(lambda _: tally.add(place + 1) if self.on else None)
 
     def _sdpa(
         self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
