@@ -141,7 +141,8 @@ def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
             continue
         with surroundings(case):
             trial = begin(case, backend, source, look.rule_source, family)
-            got, right = trial.call(), _exact(trial)
+            got = trial.call()
+            right = _answer(PLAIN.prepare, *_in_float64(trial))
             if _distance(got, right, right) <= RIGHT * EPS[case.dtype]:
                 continue
             wrong = True
@@ -149,12 +150,12 @@ def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
         if known is not None:
             advice = f": {known.advice}" if known.advice else ""
             do = f"Your output equals the known mistake “{known.summary}”{advice}."
-            return Diagnosed(look.case, do, known.name)
+            return Diagnosed(do, known.name)
         if where := _wrong_parts(got, right, case):
-            return Diagnosed(look.case, where)
+            return Diagnosed(where)
     if wrong:
-        return Diagnosed(look.case)
-    return Diagnosed(look.case, next((BY_FAMILY[n] for n in look.families if n in BY_FAMILY), _NOT_REPEATED))
+        return Diagnosed()
+    return Diagnosed(next((BY_FAMILY[n] for n in look.families if n in BY_FAMILY), _NOT_REPEATED))
 
 
 def _known_mistake(got: Parts, right: Parts, trial: Trial) -> Mistake | None:
@@ -174,11 +175,6 @@ def _known_mistake(got: Parts, right: Parts, trial: Trial) -> Mistake | None:
         if distance < 0.99 * least:
             best, least = mistake, distance
     return best
-
-
-def _exact(trial: Trial) -> Parts:
-    """Compute the right answer: the plain form in float64."""
-    return _answer(PLAIN.prepare, *_in_float64(trial))
 
 
 def _in_float64(trial: Trial) -> tuple[Setup, Triple, Tensor | None]:
