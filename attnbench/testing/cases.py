@@ -92,7 +92,17 @@ def candidates(backend: Backend, rules: Mapping[str, Rule], sampled: int = SAMPL
     In the first cases every two features meet; ``sampled`` random combinations follow. rules: by name.
     """
     named = rules_of(backend, rules)
-    values = _values(backend)
+    values: dict[str, Sequence[Any]] = {
+        "mask": (*MASKS, *(MASKS_BY_HEAD if backend.masks_by_head else ())),
+        "lengths": LENGTHS,
+        "features": FEATURES,
+        "heads": HEADS,
+        "layer": variants(backend),
+        "dtype": backend.dtypes,
+        "pass": backend.passes,
+        "B": (2, 1),
+        "device": (device_of(backend),),
+    }
     random = Random(0)
     drawn = [{name: random.choice(choices) for name, choices in values.items()} for _ in range(sampled)]
     rows = [*covering_rows(values, possible), *filter(possible, drawn)]
@@ -143,36 +153,18 @@ def variants(backend: Backend) -> list[tuple[str, dict[str, Any]]]:
     return [(name, layer) for name in names for layer in (LAYERS if name == "multihead" else ({},))]
 
 
-def _values(backend: Backend) -> dict[str, Sequence[Any]]:
-    return {
-        "mask": (*MASKS, *(MASKS_BY_HEAD if backend.masks_by_head else ())),
-        "lengths": LENGTHS,
-        "features": FEATURES,
-        "heads": HEADS,
-        "layer": variants(backend),
-        "dtype": backend.dtypes,
-        "pass": backend.passes,
-        "B": (2, 1),
-        "device": (device_of(backend),),
-    }
-
-
 def _with_rule(row: Row, rules: Sequence[Rule], number: int) -> Candidate | None:
     """Make a case of a row and the next rule that allows it; rules take turns."""
+    (Lq, Lk), (D, Dv), (H, Hkv) = row["lengths"], row["features"], row["heads"]
     for turn in range(len(rules)):
         rule = rules[(number + turn) % len(rules)]
-        case = _small(row, rule)
+        case = _case(
+            rule, row["layer"], B=row["B"], H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv, mask=row["mask"],
+            dtype=row["dtype"], device=row["device"], pass_=row["pass"],
+        )  # fmt: skip
         if case is not None:
             return Candidate(case, {**row, "rule": rule.name, "operation": case.operation})
     return None
-
-
-def _small(row: Row, rule: Rule) -> Case | None:
-    (Lq, Lk), (D, Dv), (H, Hkv) = row["lengths"], row["features"], row["heads"]
-    return _case(
-        rule, row["layer"], B=row["B"], H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv, mask=row["mask"],
-        dtype=row["dtype"], device=row["device"], pass_=row["pass"],
-    )  # fmt: skip
 
 
 def _large(backend: Backend, rule: Rule, wanted: dict[str, Any]) -> Case | None:
