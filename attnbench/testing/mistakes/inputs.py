@@ -171,8 +171,6 @@ MASKS: tuple[Mistake, ...] = (
     ),
 )  # fmt: skip
 
-INVERTED = Mistake("mask_inverted", "the mask the other way round", _INVERTED, Form(mask=inverted))
-
 
 def _modulo(setup: Setup, x: Tensor) -> Tensor:
     return x.repeat(1, setup.case.group, 1, 1)
@@ -190,7 +188,7 @@ def _heads_for_positions(setup: Setup, weights: Tensor, v: Tensor) -> Tensor:
 
 
 FIRST_TRIES: tuple[Mistake, ...] = (
-    INVERTED,
+    Mistake("mask_inverted", "the mask the other way round", _INVERTED, Form(mask=inverted)),
     Mistake(
         "layouts_exchanged", "the memory of the output has heads and queries in the other order",
         f"{_TRANSPOSE}, and {_LAYOUT}", Form(mix=_heads_for_positions),
