@@ -139,9 +139,9 @@ def check_alike(run: Run) -> None:
     if len(kinds) > len(dict(kinds)):
         named = "; ".join(sorted(kind for _, kind in kinds))
         raise BadInput(f"the runs are of {len(kinds)} kinds of device; name one by --on-device: {named}")
-    versions = [({"torch": head.environment.get("torch")}, _plugins(head)) for head in run.manifests]
+    versions = [{"torch": head.environment.get("torch")} | _plugins(head) for head in run.manifests]
     for other in versions[1:]:
-        if unlike := differences(*versions[0], *other):
+        if unlike := differences(versions[0], other):
             raise BadInput(f"the runs can't be put together: {unlike}")
 
 
@@ -253,21 +253,10 @@ def read_table(path: Path) -> Table:
         raise BadFile(f"{str(path)!r} is not a choice of attnbench: {failure}") from failure
 
 
-def differences(
-    facts: Mapping[str, Any], plugins: Mapping[str, str], others: Mapping[str, Any], theirs: Mapping[str, str]
-) -> str:
-    """Return in words what differs between two machines and their versions; "" if nothing does."""
-    words = [
-        f"{name} {facts[name]!r} and {others.get(name)!r}"
-        for name in facts
-        if facts[name] != others.get(name)
-    ]
-    words += [
-        f"{name} {version} and {theirs.get(name, 'not there')}"
-        for name, version in plugins.items()
-        if theirs.get(name) != version
-    ]
-    return "; ".join(words)
+def differences(facts: Mapping[str, Any], others: Mapping[str, Any]) -> str:
+    """Return in words which facts, plugins among them, are others on another machine; "" if none are."""
+    unlike = [name for name, fact in facts.items() if others.get(name) != fact]
+    return "; ".join(f"{name} {facts[name]!r} and {others.get(name)!r}" for name in unlike)
 
 
 def _facts(run: Run) -> dict[str, Any]:
