@@ -217,12 +217,11 @@ class Choice:
 class Answer:
     """The answer of ``supports`` about a case. reason: why it declines, None if it takes the case.
 
-    fault: what is wrong with the answer itself, "" for nothing. do: what to do about that.
+    fault: on the answer itself, if it is wrong.
     """
 
     reason: str | None
-    fault: str = ""
-    do: str = ""
+    fault: Finding | None = None
 
 
 def choose(backend: Backend, rules: Mapping[str, Rule]) -> Choice:
@@ -245,11 +244,7 @@ def choose(backend: Backend, rules: Mapping[str, Rule]) -> Choice:
         answers = ((case, ask(backend, case, rules[case.rule])) for case in alternatives)
         first = next((case for case, answer in answers if answer == Answer(None)), None)
         cases += [] if first is None else [ConformanceCase(first, large=True)]
-    faults = [
-        _of_declarations(backend, answer.fault, answer.do, case_id(one.case))
-        for one, answer in asked
-        if answer.fault
-    ]
+    faults = [answer.fault for _, answer in asked if answer.fault]
     findings = (*faults, *_never_taken(backend, rules, asked))
     return Choice(tuple(cases), len(asked) - len(taken), len(asked), findings)
 
@@ -262,24 +257,23 @@ def ask(backend: Backend, case: Case, rule: Rule) -> Answer:
     """
     first, again = _ask(backend, case, rule), _ask(backend, case, rule)
     if not first.fault and not again.fault and (first.reason is None) != (again.reason is None):
-        return Answer(
-            first.reason,
-            "supports() takes a case at the first call and declines it at the second, or the reverse",
-            "Let its answer depend on the case and the rule alone: several processes call it.",
-        )
+        problem = "supports() takes a case at the first call and declines it at the second, or the reverse"
+        do = "Let its answer depend on the case and the rule alone: several processes call it."
+        return Answer(first.reason, _of_declarations(backend, problem, do, case_id(case)))
     return first
 
 
 def _ask(backend: Backend, case: Case, rule: Rule) -> Answer:
+    reason: object = None
     try:
-        reason: object = call(backend.supports, case, rule)
+        reason = call(backend.supports, case, rule)
+        fault = no_answer(reason)
     except (Raised, Exited) as failure:
-        return Answer(None, f"supports() raised {failure}", RAISES_NOTHING)
-    if reason is None:
-        return Answer(None)
-    if fault := no_answer(reason):
-        return Answer(clean(reason), f"supports() {fault}", RAISES_NOTHING)
-    return Answer(clean(reason))
+        fault = f"raised {failure}"
+    words = None if reason is None else clean(reason)
+    if not fault:
+        return Answer(words)
+    return Answer(words, _of_declarations(backend, f"supports() {fault}", RAISES_NOTHING, case_id(case)))
 
 
 def absent(backend: Backend, device: str | None = None) -> str:
