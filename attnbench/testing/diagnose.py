@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.check.gradients import leaf_inputs, passed, recast, with_gradients
 from attnbench.check.reference import PLAIN
-from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstream
+from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstream, widen
 from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, draw_family, families_of
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, UPSTREAM, parameter_names
@@ -27,7 +27,7 @@ from attnbench.types.extensions import Source
 from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
-from attnbench.worker.answers import output_of, outputs_by_name
+from attnbench.worker.answers import stored_answer
 from attnbench.worker.failures import NotPrepared
 from attnbench.worker.outputs import to_tensors
 from attnbench.worker.prepared import PreparedBackend, loaded_here, prepare
@@ -75,25 +75,9 @@ class Trial:
 
     def call(self) -> Parts:
         """Make one call; return its parts in BHLD and float64. Raises whatever the backend raises."""
-        held = self.held
-        assert held.inputs is not None
-        answer = held.call(*held.inputs)
-        if held.passed is None:
-            parts = outputs_by_name(held, answer)
-        else:
-            parts = dict(zip(held.passed.names, answer, strict=True))
-        # Inputs and outputs of a layer have no heads, so both layouts are the same.
-        headed = {"out"} if output_of(held, answer) is not None else set()
-        headed |= {"q", "k", "v"} if held.case.layer is None else set()
-        exchanged = headed if held.layout == "BLHD" else set()
-        return {
-            name: _wide(x.transpose(1, 2) if name in exchanged and x.dim() == 4 else x)
-            for name, x in parts.items()
-        }
-
-
-def _wide(x: Any) -> NDArray[Any]:
-    return np.array(x.detach().double().cpu().numpy())
+        assert self.held.inputs is not None
+        parts = stored_answer(self.held, self.held.call(*self.held.inputs))
+        return {name: widen(part, self.held.case.dtype) for name, part in parts.items()}
 
 
 @contextmanager
