@@ -51,17 +51,13 @@ class Captured:
     notes: tuple[str, ...]
     recording_s: float
 
-    @property
-    def whole(self) -> str:
-        """In words, what the counts are of."""
-        return "a program" if self.steps is None else f"one step, a mean of {self.steps}"
-
     def toml(self) -> str:
         """Return the suite as TOML."""
+        whole = "a program" if self.steps is None else f"one step, a mean of {self.steps}"
         lines = [
             FIRST_LINE.rstrip(),
             *(f"# {note}" for note in self.notes),
-            f'summary = "attention calls of {self.whole}"',
+            f'summary = "attention calls of {whole}"',
             "",
         ]
         for one in self.cases:
