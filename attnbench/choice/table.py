@@ -76,8 +76,7 @@ def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
     """
     check_alike(run)
     found = []
-    times = run.times or ((),) * len(run.by_file)
-    for records, taken in zip(run.by_file, times, strict=True):
+    for records, taken in zip(run.by_file, run.times, strict=True):
         by_case = by_repetition(taken)
         cases: dict[str, list[Record]] = {}
         for record in records:
@@ -118,7 +117,7 @@ def on_kind(run: Run, kind: str) -> Run:
         tuple(run.paths[place] for place in kept),
         tuple(run.manifests[place] for place in kept),
         tuple(by_file[place] for place in kept),
-        times=tuple(run.times[place] for place in kept if run.times),
+        times=tuple(run.times[place] for place in kept),
     )
 
 
