@@ -132,8 +132,7 @@ def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
             wrong = True
             known = _known_mistake(got, right, trial)
         if known is not None:
-            advice = f": {known.advice}" if known.advice else ""
-            do = f"Your output equals the known mistake “{known.summary}”{advice}."
+            do = f"Your output equals the known mistake “{known.summary}”: {known.advice}."
             return Diagnosed(do, known.name)
         if where := _wrong_parts(got, right, case):
             return Diagnosed(where)
@@ -205,7 +204,7 @@ def places(bad: NDArray[np.bool_]) -> str:
     bad: True for each wrong element of an output (B, H, Lq, Dv) or (B, Lq, E).
     """
     found = []
-    for axis, name in enumerate(_AXES.get(bad.ndim, ()) if bad.any() else ()):
+    for axis, name in enumerate(_AXES[bad.ndim] if bad.any() else ()):
         wrong = np.flatnonzero(bad.any(axis=tuple(a for a in range(bad.ndim) if a != axis)))
         if len(wrong) < bad.shape[axis]:
             found.append(f"{name}{'s' if len(wrong) > 1 else ''} {_numbers(wrong)} of {bad.shape[axis]}")

@@ -90,10 +90,9 @@ RIGHT = Form()
 class Mistake:
     """A mistake that kernels make.
 
-    name: its name. summary: the mistake in a few words. advice: what to do about it, "" where the summary
-    says it. made: attention with the wrong part, or the ``prepare`` of a backend. rules: the rules that it
-    concerns, all where empty. by_rounding: whether it is one of precision, and shows only in the case's own
-    dtype.
+    name: its name. summary: the mistake in a few words. advice: what to do about it. made: attention with the
+    wrong part, or the ``prepare`` of a backend. rules: the rules that it concerns, all where empty.
+    by_rounding: whether it is one of precision, and shows only in the case's own dtype.
     """
 
     name: str
