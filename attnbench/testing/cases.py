@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 from random import Random
 from typing import Any
 
@@ -226,6 +226,10 @@ class Answer:
 
 def choose(backend: Backend, rules: Mapping[str, Rule]) -> Choice:
     """Choose cases that a backend takes, in which every two features meet. Computes nothing."""
+
+    def takes(case: Case) -> bool:
+        return ask(backend, case, rules[case.rule]) == Answer(None)
+
     found = candidates(backend, rules)
     asked = [(one, ask(backend, one.case, rules[one.case.rule])) for one in found]
     if sum(answer.reason is None for _, answer in asked) < FEW:
@@ -235,15 +239,11 @@ def choose(backend: Backend, rules: Mapping[str, Rule]) -> Choice:
     cases = [ConformanceCase(one.case) for one in _covering(taken, backend)]
     cases += [ConformanceCase(case) for case in _with_constants(backend, taken, rules)]
     cases += [ConformanceCase(case) for case in _with_dropout(backend, taken, rules)]
-    cases += [
-        ConformanceCase(case, large=True)
-        for case in (shape_cases(backend, rules_of(backend, rules)) if taken and not backend.compiles else ())
-        if ask(backend, case, rules[case.rule]) == Answer(None)
-    ]
-    for alternatives in large_cases(backend, rules_of(backend, rules)) if taken else ():
-        answers = ((case, ask(backend, case, rules[case.rule])) for case in alternatives)
-        first = next((case for case, answer in answers if answer == Answer(None)), None)
-        cases += [] if first is None else [ConformanceCase(first, large=True)]
+    own = rules_of(backend, rules) if taken else []
+    large = [] if backend.compiles else list(filter(takes, shape_cases(backend, own)))
+    for alternatives in large_cases(backend, own):
+        large += islice(filter(takes, alternatives), 1)
+    cases += [ConformanceCase(case, large=True) for case in large]
     faults = [answer.fault for _, answer in asked if answer.fault]
     findings = (*faults, *_never_taken(backend, rules, asked))
     return Choice(tuple(cases), len(asked) - len(taken), len(asked), findings)
