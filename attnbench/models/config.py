@@ -72,17 +72,10 @@ def describe(config: object) -> Model:
     fields: Fields = {**family.defaults, **part}
     if isinstance(inner := fields.get("attn_config"), dict):  # of MPT and DBRX
         fields.update(inner)
-    if not family.attention:
-        raise BadFile(f"a model of the type {type_!r} has no attention layers")
     notes = [
         f"{name} is left out: to describe it, give it in a file of its own"
         for name in _OTHER_PARTS
         if part is not config and isinstance(config.get(name), dict)
-    ]
-    notes += [
-        f"{name} = {clean(repr(config[name]))} is ignored: it is not an object"
-        for name in _TEXT
-        if not isinstance(config.get(name), dict | None)
     ]
     notes += [f"{name} = 0 is ignored" for name in (*_HEAD_DIM, *_LIMITS) if fields.get(name) == 0]
     if family.encoder and fields.get("is_decoder"):  # BERT and its kin then hide later tokens
@@ -109,8 +102,7 @@ def describe(config: object) -> Model:
             f"qk_rope_head_dim = qk_nope_head_dim = {rope}: some versions of transformers write this by "
             "mistake; compare it with the published file"
         )
-    if fields.get("kv_lora_rank"):
-        rank = _first(fields, "kv_lora_rank")
+    if rank := _first(fields, "kv_lora_rank"):
         notes.append(
             f"the values of a latent decode are the first {rank} features of its keys, in the same memory; "
             "a case has them apart"
