@@ -70,16 +70,15 @@ def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str,
 
     sources: by rule.
     """
-    found: dict[str, Look] = {}
-    order: dict[str, tuple[int, int]] = {}
+    found: list[tuple[Case, str, Look]] = []
     for record in _failures(records):
         case = parse_case(_shown(record))
         computed = case.B * case.H * case.Lq * case.Lk * case.D
         known = operation_of(case).heads is not None and record.failed_check in LOOKED_AT
         if known and not case.dropout and computed <= MOST_COMPUTED:
-            found[record.case] = Look(_shown(record), sources[record.rule], _families(record))
-            order[record.case] = _trouble(case)
-    return {name: found[name] for name in sorted(found, key=lambda name: order[name])[:MOST_LOOKS]}
+            found.append((case, record.case, Look(_shown(record), sources[record.rule], _families(record))))
+    found.sort(key=lambda one: _trouble(one[0]))
+    return {name: look for _, name, look in found[:MOST_LOOKS]}
 
 
 def _trouble(case: Case) -> tuple[int, int]:
