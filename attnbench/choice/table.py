@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -199,18 +200,14 @@ def kind_of(case: Case) -> object:
 
 
 def _ranges(row: list[Decision]) -> Iterator[Choice]:
-    last: Choice | None = None
-    for one in sorted(row, key=lambda one: parse_case(one.case).Lk):
-        new, length = one.choice, parse_case(one.case).Lk
-        if last is not None and new is not None and new.backend == last.backend:
-            least = min((last, new), key=lambda each: each.gain)
-            last = msgspec.structs.replace(last, upto=length, gain=least.gain, low=least.low, high=least.high)
-            continue
-        if last is not None:
-            yield last
-        last = new
-    if last is not None:
-        yield last
+    by_length = sorted(row, key=lambda one: parse_case(one.case).Lk)
+    for _, alike in groupby(by_length, key=lambda one: one.choice and one.choice.backend):
+        choices = [one.choice for one in alike if one.choice is not None]
+        if choices:
+            upto = parse_case(choices[-1].case).Lk if len(choices) > 1 else 0
+            least = min(choices, key=lambda each: each.gain)
+            ends = {"upto": upto, "gain": least.gain, "low": least.low, "high": least.high}
+            yield msgspec.structs.replace(choices[0], **ends)
 
 
 def table_of(run: Run, decisions: Iterable[Decision], default: str) -> Table:
