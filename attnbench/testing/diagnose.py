@@ -201,10 +201,10 @@ def _wrong_parts(got: Parts, right: Parts, case: Case) -> str:
 def places(bad: NDArray[np.bool_]) -> str:
     """Name the batch elements, heads, rows and features that are wrong; "" where all of them are.
 
-    bad: True for each wrong element of an output (B, H, Lq, Dv) or (B, Lq, E).
+    bad: True for each wrong element, of which there are some, of an output (B, H, Lq, Dv) or (B, Lq, E).
     """
     found = []
-    for axis, name in enumerate(_AXES[bad.ndim] if bad.any() else ()):
+    for axis, name in enumerate(_AXES[bad.ndim]):
         wrong = np.flatnonzero(bad.any(axis=tuple(a for a in range(bad.ndim) if a != axis)))
         if len(wrong) < bad.shape[axis]:
             found.append(f"{name}{'s' if len(wrong) > 1 else ''} {_numbers(wrong)} of {bad.shape[axis]}")
