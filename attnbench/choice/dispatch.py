@@ -61,7 +61,8 @@ def load(path: str | Path, *, force: bool = False) -> Callable[..., Any]:
     """
     table = read_table(Path(path))
     registry = load_and_tell()
-    unlike = differences(table.facts, table.plugins, *machine_of(registry))
+    facts, plugins = machine_of(registry)
+    unlike = differences(table.facts | table.plugins, facts | plugins)
     if unlike and not force:
         words = f"the choice {str(path)!r} was made elsewhere: {unlike}"
         raise BadInput(f"{words}; force=True uses it all the same")
@@ -89,8 +90,10 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
     for choice in table.choices:
         first = parse_case(choice.case)
         rows.setdefault(_shape_of(first), []).append((first, choice))
-    masks = {first.mask for near in rows.values() for first, _ in near}
-    reader = MaskReader() if any(map(_needs_tensor, masks)) else None
+    # torch's function takes all other masks as tensors.
+    without = (Mask(), Mask(causal="upper_left"))
+    tensors = any(first.mask not in without for near in rows.values() for first, _ in near)
+    reader = MaskReader() if tensors else None
     known: dict[object, _Found] = {}
 
     def find(same: object, *call: Any) -> _Found:
@@ -182,20 +185,9 @@ def _failed(what: str, failure: Exception) -> _Found:
     return found
 
 
-def _needs_tensor(mask: Mask) -> bool:
-    """Return whether torch's function takes this mask only as a tensor."""
-    return mask not in (Mask(), Mask(causal="upper_left"))
-
-
 def _shape_of(case: Case) -> object:
     """Return what cases have in common that differ in masks, layouts and ranges of lengths alone."""
     return kind_of(replace(case, layout="own", mask=Mask()))
-
-
-def _alike(rows: _Rows, case: Case) -> list[tuple[Case, Choice]]:
-    """Return the rows of calls that are as the case, with whatever mask and layout."""
-    near = rows.get(_shape_of(case), [])
-    return [(first, one) for first, one in near if first.Lk <= case.Lk <= max(first.Lk, one.upto)]
 
 
 def _find(
@@ -221,7 +213,8 @@ def _find(
         case = replace(case_of(call), pass_="both" if graph else "forward")
     except BadCase as failure:
         return _torchs(str(failure))
-    alike = _alike(rows, case)
+    near = rows.get(_shape_of(case), [])
+    alike = [(first, one) for first, one in near if first.Lk <= case.Lk <= max(first.Lk, one.upto)]
     if alike and word is None:
         return _READ
     alike = [(first, choice) for first, choice in alike if first.mask == case.mask]

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,7 @@ def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
     """
     check_alike(run)
     found = []
-    times = run.times or ((),) * len(run.by_file)
-    for records, taken in zip(run.by_file, times, strict=True):
+    for records, taken in zip(run.by_file, run.times, strict=True):
         by_case = by_repetition(taken)
         cases: dict[str, list[Record]] = {}
         for record in records:
@@ -118,7 +118,7 @@ def on_kind(run: Run, kind: str) -> Run:
         tuple(run.paths[place] for place in kept),
         tuple(run.manifests[place] for place in kept),
         tuple(by_file[place] for place in kept),
-        times=tuple(run.times[place] for place in kept if run.times),
+        times=tuple(run.times[place] for place in kept),
     )
 
 
@@ -139,9 +139,9 @@ def check_alike(run: Run) -> None:
     if len(kinds) > len(dict(kinds)):
         named = "; ".join(sorted(kind for _, kind in kinds))
         raise BadInput(f"the runs are of {len(kinds)} kinds of device; name one by --on-device: {named}")
-    versions = [({"torch": head.environment.get("torch")}, _plugins(head)) for head in run.manifests]
+    versions = [{"torch": head.environment.get("torch")} | _plugins(head) for head in run.manifests]
     for other in versions[1:]:
-        if unlike := differences(*versions[0], *other):
+        if unlike := differences(versions[0], other):
             raise BadInput(f"the runs can't be put together: {unlike}")
 
 
@@ -200,18 +200,14 @@ def kind_of(case: Case) -> object:
 
 
 def _ranges(row: list[Decision]) -> Iterator[Choice]:
-    last: Choice | None = None
-    for one in sorted(row, key=lambda one: parse_case(one.case).Lk):
-        new, length = one.choice, parse_case(one.case).Lk
-        if last is not None and new is not None and new.backend == last.backend:
-            least = min((last, new), key=lambda each: each.gain)
-            last = msgspec.structs.replace(last, upto=length, gain=least.gain, low=least.low, high=least.high)
-            continue
-        if last is not None:
-            yield last
-        last = new
-    if last is not None:
-        yield last
+    by_length = sorted(row, key=lambda one: parse_case(one.case).Lk)
+    for _, alike in groupby(by_length, key=lambda one: one.choice and one.choice.backend):
+        choices = [one.choice for one in alike if one.choice is not None]
+        if choices:
+            upto = parse_case(choices[-1].case).Lk if len(choices) > 1 else 0
+            least = min(choices, key=lambda each: each.gain)
+            ends = {"upto": upto, "gain": least.gain, "low": least.low, "high": least.high}
+            yield msgspec.structs.replace(choices[0], **ends)
 
 
 def table_of(run: Run, decisions: Iterable[Decision], default: str) -> Table:
@@ -253,21 +249,10 @@ def read_table(path: Path) -> Table:
         raise BadFile(f"{str(path)!r} is not a choice of attnbench: {failure}") from failure
 
 
-def differences(
-    facts: Mapping[str, Any], plugins: Mapping[str, str], others: Mapping[str, Any], theirs: Mapping[str, str]
-) -> str:
-    """Return in words what differs between two machines and their versions; "" if nothing does."""
-    words = [
-        f"{name} {facts[name]!r} and {others.get(name)!r}"
-        for name in facts
-        if facts[name] != others.get(name)
-    ]
-    words += [
-        f"{name} {version} and {theirs.get(name, 'not there')}"
-        for name, version in plugins.items()
-        if theirs.get(name) != version
-    ]
-    return "; ".join(words)
+def differences(facts: Mapping[str, Any], others: Mapping[str, Any]) -> str:
+    """Return in words which facts, plugins among them, are others on another machine; "" if none are."""
+    unlike = [name for name, fact in facts.items() if others.get(name) != fact]
+    return "; ".join(f"{name} {facts[name]!r} and {others.get(name)!r}" for name in unlike)
 
 
 def _facts(run: Run) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def explain(rule: Rule, example: Example) -> tuple[Step, ...]:
 def _steps(rule: Rule, example: Example, case: Case, qkv: tuple[Array, Array, Array]) -> Iterator[Step]:
     (q, k, v), labels = qkv, (example.queries, example.keys)
     yield from _inputs(example, qkv)
-    drawn = {name: np.asarray(array, np.float64) for name, array in draw_parameters(case, rule).rule.items()}
+    drawn = draw_parameters(case, rule).rule
     for name, array in drawn.items():
         # additive has a parameter v, which is not the values.
         shown = f"{name} of {rule.name}" if name in ("q", "k", "v") else name

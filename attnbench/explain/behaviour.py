@@ -9,7 +9,7 @@ import numpy as np
 
 from attnbench.explain.attention import scores_of
 from attnbench.explain.steps import Drawn, Step
-from attnbench.inputs.draw import draw_parameters, widened
+from attnbench.inputs.draw import draw_parameters
 from attnbench.oracle.solve import softmax
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule, of_head
@@ -65,7 +65,7 @@ def behaviours(
 
 
 def _behaviour(rule: Rule, case: Case, gain: float) -> Behaviour:
-    drawn = widened(draw_parameters(case, rule), case).rule
+    drawn = draw_parameters(case, rule).rule
     weights, all_scores = [], []
     for draw in range(_DRAWS):
         parameters = of_head(case, rule, drawn, draw % _HEADS)

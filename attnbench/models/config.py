@@ -72,17 +72,10 @@ def describe(config: object) -> Model:
     fields: Fields = {**family.defaults, **part}
     if isinstance(inner := fields.get("attn_config"), dict):  # of MPT and DBRX
         fields.update(inner)
-    if not family.attention:
-        raise BadFile(f"a model of the type {type_!r} has no attention layers")
     notes = [
         f"{name} is left out: to describe it, give it in a file of its own"
         for name in _OTHER_PARTS
         if part is not config and isinstance(config.get(name), dict)
-    ]
-    notes += [
-        f"{name} = {clean(repr(config[name]))} is ignored: it is not an object"
-        for name in _TEXT
-        if not isinstance(config.get(name), dict | None)
     ]
     notes += [f"{name} = 0 is ignored" for name in (*_HEAD_DIM, *_LIMITS) if fields.get(name) == 0]
     if family.encoder and fields.get("is_decoder"):  # BERT and its kin then hide later tokens
@@ -109,13 +102,12 @@ def describe(config: object) -> Model:
             f"qk_rope_head_dim = qk_nope_head_dim = {rope}: some versions of transformers write this by "
             "mistake; compare it with the published file"
         )
-    if fields.get("kv_lora_rank"):
-        rank = _first(fields, ("kv_lora_rank",))
+    if rank := _first(fields, "kv_lora_rank"):
         notes.append(
             f"the values of a latent decode are the first {rank} features of its keys, in the same memory; "
             "a case has them apart"
         )
-    limits = [limit for name in _LIMITS if (limit := _first(fields, (name,)))]
+    limits = [limit for name in _LIMITS if (limit := _first(fields, name))]
     dtype = next((word for c in (part, config) for n in ("dtype", "torch_dtype") if (word := c.get(n))), None)
     if dtype not in DTYPES:
         said = f"no case can have the dtype {clean(repr(dtype))}" if dtype else "the config names no dtype"
@@ -152,7 +144,7 @@ def _kind(word: str, Hkv: int, fields: Fields, family: Family) -> LayerKind:
     """Return a kind of self-attention. word: full, sliding or chunked."""
     D = _head_dim(fields, family)
     if word == "full":  # Gemma 4
-        D = _first(fields, ("global_head_dim",)) or D
+        D = _first(fields, "global_head_dim") or D
     cap = fields.get("attn_logit_softcapping")
     alibi = bool(fields.get("alibi"))
     beyond = [*family.beyond, *(family.slopes if alibi else ())]
@@ -161,26 +153,26 @@ def _kind(word: str, Hkv: int, fields: Fields, family: Family) -> LayerKind:
         ("use_bidirectional_attention", "attention in both directions"),
         ("prefix_lm", "a prefix whose tokens all see each other"),
         ("compress_ratios", "compressed keys"),
-        ("index_topk", f"an indexer that chooses {_first(fields, ('index_topk',))} keys"),
+        ("index_topk", f"an indexer that chooses {_first(fields, 'index_topk')} keys"),
     ):
         if fields.get(name) and fields[name] != "vision":
             beyond.append(meaning)
     positions = fields.get("position_embedding_type")
     if positions in ("relative_key", "relative_key_query", "alibi") and not alibi:
         beyond.append(f"positions that change the scores ({positions})")
-    if alibi and (slowest := _first(fields, ("alibi_bias_max",)) or 8) != 8:
+    if alibi and (slowest := _first(fields, "alibi_bias_max") or 8) != 8:
         beyond.append(f"ALiBi slopes down to 2^-{slowest}")
     return LayerKind(
         name="encoder" if family.encoder else f"{word} attention",
         H=_heads(fields),
         Hkv=Hkv,
         D=D,
-        Dv=_first(fields, ("v_head_dim",)) or D,
+        Dv=_first(fields, "v_head_dim") or D,
         scale=_scale(D, fields, family),
         causal=not family.encoder,
         padded=family.encoder,
-        window=_needed(fields, ("sliding_window",)) if word == "sliding" else None,
-        chunk=_needed(fields, ("attention_chunk_size",)) if word == "chunked" else None,
+        window=_needed(fields, "sliding_window") if word == "sliding" else None,
+        chunk=_needed(fields, "attention_chunk_size") if word == "chunked" else None,
         softcap=None if cap is None else _positive("attn_logit_softcapping", cap),
         sinks=family.sinks,
         alibi=alibi,
@@ -196,8 +188,8 @@ def _latent(word: str, fields: Fields, family: Family) -> tuple[LayerKind, ...]:
     heads share the latent key; its first features are the value. YaRN multiplies the scale by the square of
     0.1·mscale_all_dim·ln(factor) + 1.
     """
-    names = ("qk_nope_head_dim", "qk_rope_head_dim", "kv_lora_rank")
-    nope, rope, rank = (_needed(fields, (name,)) for name in names)
+    nope, rope = _needed(fields, "qk_nope_head_dim"), _needed(fields, "qk_rope_head_dim")
+    rank = _needed(fields, "kv_lora_rank")
     kind = _kind(word, _heads(fields), ChainMap({"attention_head_dim": nope + rope}, fields), family)
     scale = kind.scale
     stretched = fields.get("rope_parameters") or fields.get("rope_scaling")
@@ -214,17 +206,17 @@ def _encoder_decoder(fields: Fields, family: Family) -> tuple[LayerKind, ...]:
     """Return the kinds of an encoder, of a decoder, and of its attention to the encoder."""
     heads = ("num_heads", "num_attention_heads")
     layers = ("num_layers", "num_hidden_layers")
-    tokens = _first(fields, ("max_source_positions",))
+    tokens = _first(fields, "max_source_positions")
     # Where nothing fixes the length of the source, it is the longest; T5 has no longest, and learned on 512.
-    keys = tokens or _first(fields, _LIMITS) or 512
+    keys = tokens or _first(fields, *_LIMITS) or 512
     parts = {}
     for name, own, numbers in (
         ("encoder", "encoder_attention_heads", ("encoder_layers", *layers)),
         ("decoder", "decoder_attention_heads", ("decoder_layers", "num_decoder_layers", *layers)),
     ):
-        H = _needed(fields, (own, *heads))
+        H = _needed(fields, own, *heads)
         alone: Fields = ChainMap({"num_attention_heads": H, "decoder_attention_heads": H}, fields)
-        parts[name] = replace(_kind("full", H, alone, family), name=name, count=_needed(fields, numbers))
+        parts[name] = replace(_kind("full", H, alone, family), name=name, count=_needed(fields, *numbers))
     decoder = parts["decoder"]
     encoder = replace(
         parts["encoder"], causal=False, padded=tokens is None, tokens=tokens, stages=("prefill",)
@@ -237,9 +229,10 @@ def _encoder_decoder(fields: Fields, family: Family) -> tuple[LayerKind, ...]:
 
 def _of_images(fields: Fields, family: Family) -> LayerKind:
     """Return the kind of an encoder of images: a token for each patch, and those of the class."""
-    across = _needed(fields, ("image_size",)) // _needed(fields, ("patch_size",))
+    across = _needed(fields, "image_size") // _needed(fields, "patch_size")
+    tokens = across**2 + family.class_tokens
     kind = _kind("full", _kv_heads(fields), fields, replace(family, encoder=True))
-    return replace(kind, padded=False, tokens=across**2 + family.class_tokens, count=_needed(fields, _LAYERS))
+    return replace(kind, padded=False, tokens=tokens, count=_needed(fields, *_LAYERS))
 
 
 def _each_layer(fields: Fields) -> Iterator[tuple[str, int]]:
@@ -249,17 +242,17 @@ def _each_layer(fields: Fields) -> Iterator[tuple[str, int]]:
     if isinstance(blocks, list):  # of Nemotron-NAS
         for block in blocks:
             attention = block.get("attention") if isinstance(block, dict) else None
-            group = _first(attention, ("n_heads_in_group",)) if isinstance(attention, dict) else None
+            group = _first(attention, "n_heads_in_group") if isinstance(attention, dict) else None
             yield ("", 0) if group is None else ("full", _divided(H, H // group))
         return
     for word in _words(fields):
-        of_full = _first(fields, ("num_global_key_value_heads",)) if fields.get("attention_k_eq_v") else None
+        of_full = _first(fields, "num_global_key_value_heads") if fields.get("attention_k_eq_v") else None
         yield word, of_full if of_full and word == "full" else Hkv
 
 
 def _words(fields: Fields) -> Sequence[str]:
     """Return for each layer its kind, by the first field that says it."""
-    number = _needed(fields, _LAYERS)
+    number = _needed(fields, *_LAYERS)
     if number > _MOST_LAYERS:
         raise BadFile(f"it has {number} layers: {_MOST_LAYERS} at most")
     lists = ("layer_types", "layers_block_type", "hybrid_override_pattern")
@@ -276,9 +269,9 @@ def _words(fields: Fields) -> Sequence[str]:
     with_attention = fields.get("hybrid_layer_ids")
     if isinstance(with_attention, list):  # of Zamba 2
         return ["full" if i in with_attention else "mamba" for i in places]
-    if interval := _first(fields, ("full_attention_interval",)):
+    if interval := _first(fields, "full_attention_interval"):
         return ["linear_attention" if (i + 1) % interval else "full" for i in places]
-    interval = _first(fields, ("no_rope_layer_interval",))
+    interval = _first(fields, "no_rope_layer_interval")
     if interval and fields.get("attention_chunk_size"):  # Llama 4
         rotary = fields.get("no_rope_layers") or [(i + 1) % interval for i in places]
         if not isinstance(rotary, list) or len(rotary) != number:
@@ -286,14 +279,14 @@ def _words(fields: Fields) -> Sequence[str]:
         return ["chunked" if on else "full" for on in rotary]
     if not fields.get("sliding_window") or fields.get("use_sliding_window") is False:
         return ["full"] * number
-    if interval := _first(fields, ("sliding_window_pattern",)):
+    if interval := _first(fields, "sliding_window_pattern"):
         return ["sliding" if (i + 1) % interval else "full" for i in places]
-    first = _first(fields, ("max_window_layers",)) if fields.get("use_sliding_window") else None
+    first = _first(fields, "max_window_layers") if fields.get("use_sliding_window") else None
     return ["sliding" if i >= (first or 0) else "full" for i in places]
 
 
 def _heads(fields: Fields) -> int:
-    H = _same(fields, _HEADS)
+    H = _same(fields, *_HEADS)
     if H is None:
         raise BadFile(f"it has no attention heads: none of {', '.join(_HEADS)}")
     return H
@@ -306,7 +299,7 @@ def _kv_heads(fields: Fields) -> int:
     names = [
         n for n in _KV_HEADS if n != "multi_query_group_num" or fields.get("multi_query_attention", True)
     ]
-    return _divided(H, _same(fields, names) or H)
+    return _divided(H, _same(fields, *names) or H)
 
 
 def _divided(H: int, Hkv: int) -> int:
@@ -317,10 +310,10 @@ def _divided(H: int, Hkv: int) -> int:
 
 
 def _head_dim(fields: Fields, family: Family) -> int:
-    given = _first(fields, _HEAD_DIM)
+    given = _first(fields, *_HEAD_DIM)
     if given is not None:
         return given
-    H, width = _heads(fields), family.width * _needed(fields, _WIDTH)
+    H, width = _heads(fields), family.width * _needed(fields, *_WIDTH)
     if width % H:
         raise BadFile(f"it has no head_dim, and its width of {width} is not a multiple of its {H} heads")
     return width // H
@@ -358,22 +351,22 @@ def _assumed(
     return f"{what}: assumed {', '.join(assumed)}"
 
 
-def _same(fields: Fields, names: Sequence[str]) -> int | None:
+def _same(fields: Fields, *names: str) -> int | None:
     """Return the number that fields of the same meaning have; None where none is there."""
-    found = {name: number for name in names if (number := _first(fields, (name,)))}
+    found = {name: number for name in names if (number := _first(fields, name))}
     if len(set(found.values())) > 1:
         raise BadFile(f"{' and '.join(f'{n} = {v}' for n, v in found.items())} contradict each other")
     return next(iter(found.values()), None)
 
 
-def _needed(fields: Fields, names: Sequence[str]) -> int:
-    number = _first(fields, names)
+def _needed(fields: Fields, *names: str) -> int:
+    number = _first(fields, *names)
     if number is None:
         raise BadFile(f"it has no {' or '.join(names)}")
     return number
 
 
-def _first(fields: Fields, names: Sequence[str]) -> int | None:
+def _first(fields: Fields, *names: str) -> int | None:
     """Return the first of the fields that is there; null and 0 mean that it is not."""
     for name in names:
         value = fields.get(name)

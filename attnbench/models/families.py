@@ -15,16 +15,15 @@ from typing import Any
 class Family:
     """The facts of a model type that its configs leave out.
 
-    defaults: fields with the values they have where a config leaves them out. attention: False if there are
-    no attention layers at all. encoder: all tokens see each other. sinks: the weights hold a sink for each
-    head. scale: of the dot products, if neither a field nor D gives it. width: the width of the attention
-    over that of the model; with more than 1, the scale is that of D / width. per_layer: attentions in a
-    layer. reserved: positions that no token can have. class_tokens: of a vision model, the tokens beside
-    those of the image. beyond: in words, what else its self-attention computes; slopes: the same, of ALiBi.
+    defaults: fields with the values they have where a config leaves them out. encoder: all tokens see each
+    other. sinks: the weights hold a sink for each head. scale: of the dot products, if neither a field nor D
+    gives it. width: the width of the attention over that of the model; with more than 1, the scale is that of
+    D / width. per_layer: attentions in a layer. reserved: positions that no token can have. class_tokens: of
+    a vision model, the tokens beside those of the image. beyond: in words, what else its self-attention
+    computes; slopes: the same, of ALiBi.
     """
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    attention: bool = True
     encoder: bool = False
     sinks: bool = False
     scale: float | None = None
@@ -56,7 +55,6 @@ _PLAIN = (
 
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(_PLAIN, Family()),
-    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "rwkv"), Family(attention=False)),
     **dict.fromkeys(("bert", "electra"), Family(encoder=True)),
     **dict.fromkeys(("roberta", "xlm-roberta"), Family(encoder=True, reserved=2)),
     **dict.fromkeys(("vit", "clip_vision_model"), Family(encoder=True)),

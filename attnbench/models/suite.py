@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from attnbench.cases.suites import parse_suite
-from attnbench.models.layers import LayerKind, Model, Stage, rule_of, shard
+from attnbench.models.layers import LayerKind, Model, rule_of, shard
 from attnbench.types.case import LARGEST
 from attnbench.types.errors import BadInput
 from attnbench.types.words import count_of
@@ -78,7 +78,12 @@ def model_suite(model: Model, lengths: Lengths = Lengths(), tp: int = 1) -> Mode
         without = f"no lengths are given, give some in {' or '.join(stages)}"
         raise BadInput(f"no layer of this model can be a case: {'; '.join(missed) or without}")
     notes += [f"left out: {words}" for words in missed]
-    asked = [n for kind in model.layers if not kind.tokens for n in _asked(kind, lengths)]
+    asked = [
+        call.Lq if kind.keys else call.Lk
+        for kind in model.layers
+        if not kind.tokens
+        for call in _calls(kind, lengths, None)
+    ]
     if asked and model.limit is None:
         notes.append("the config does not say how many positions the model has: no length is shortened")
     elif model.limit is not None and max(asked, default=0) > model.limit:
@@ -100,16 +105,6 @@ def model_suite(model: Model, lengths: Lengths = Lengths(), tp: int = 1) -> Mode
 def _name(kind: LayerKind) -> str:
     keys = kind.window or kind.chunk or kind.keys
     return kind.name + (f" of {keys} keys" if keys else "")
-
-
-def _asked(kind: LayerKind, lengths: Lengths) -> list[int]:
-    """Return the lengths that were asked for in the stages of a kind."""
-    given: dict[Stage, Iterable[int]] = {
-        "prefill": lengths.prefill,
-        "chunked": [Lk for _, Lk in lengths.chunked],
-        "decode": () if kind.keys else lengths.decode,
-    }
-    return [n for stage in kind.stages for n in given[stage]]
 
 
 def _calls(kind: LayerKind, lengths: Lengths, limit: int | None) -> Iterator[_Call]:

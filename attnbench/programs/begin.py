@@ -6,11 +6,11 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attnbench.programs.watch import Watch
@@ -35,7 +35,7 @@ def begin() -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds modules as others do, with a loader that patches them."""
+    """Finds modules as others do, with loaders that patch them in the end."""
 
     def __init__(self) -> None:
         self._finding: set[str] = set()
@@ -53,10 +53,16 @@ class _Finder(MetaPathFinder):
         finally:
             self._finding.discard(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Patching(spec.loader, self)
+            run = spec.loader.exec_module
+
+            def run_and_patch(module: ModuleType) -> None:
+                run(module)
+                self._patch(module)
+
+            spec.loader.exec_module = run_and_patch  # type: ignore[method-assign]
         return spec
 
-    def patch(self, module: ModuleType) -> None:
+    def _patch(self, module: ModuleType) -> None:
         """Have the calls of a module counted."""
         from attnbench.programs.watch import Watch
 
@@ -66,22 +72,3 @@ class _Finder(MetaPathFinder):
             if hasattr(os, "register_at_fork"):  # not on Windows
                 os.register_at_fork(after_in_child=self._watch.after_fork)
         self._watch.patch(module)
-
-
-class _Patching(Loader):
-    """A loader that patches what another one loaded."""
-
-    def __init__(self, loader: Loader, finder: _Finder) -> None:
-        self._loader, self._finder = loader, finder
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Create the module as usual."""
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the module, then patch it."""
-        self._loader.exec_module(module)
-        self._finder.patch(module)

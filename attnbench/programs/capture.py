@@ -61,8 +61,7 @@ def run_program(command: Sequence[str], steps: int | None = None) -> tuple[int, 
         BadInput: it can't be started.
     """
     with tempfile.TemporaryDirectory(prefix="attnbench-capture-") as folder:
-        before = os.environ.get("PYTHONPATH")
-        path = os.pathsep.join([str(_SITE), *([before] if before else [])])
+        path = os.pathsep.join(filter(None, [str(_SITE), os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, "PYTHONPATH": path, FOLDER: folder}
         if steps is not None:
             environment[STEPS] = str(steps)

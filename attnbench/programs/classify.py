@@ -106,11 +106,13 @@ def _ranges_words(kept: Tensor, B: int, H: int) -> str | None:
     import torch
 
     Lq, Lk = kept.shape[1:]
-    number = kept.sum(-1)
     low = kept.to(torch.uint8).argmax(-1)
-    if not bool((kept == _between(low, low + number, Lk)).all()):
+    high = low + kept.sum(-1)
+    keys = torch.arange(Lk, device=kept.device)
+    between = (keys >= low[..., None]) & (keys < high[..., None])
+    if not bool((kept == between).all()):
         return None
-    lows, highs = low.cpu().numpy(), (low + number).cpu().numpy()
+    lows, highs = low.cpu().numpy(), high.cpu().numpy()
     for mask in _candidates(lows, highs, B, Lk):
         case = Case("attention", "scaled_dot", B, H, H, Lq, Lk, 1, 1, mask=mask)
         wanted_low, wanted_high = kept_ranges(case, np.arange(Lq))
@@ -118,13 +120,6 @@ def _ranges_words(kept: Tensor, B: int, H: int) -> str | None:
         if (empty | ((wanted_low == lows) & (wanted_high == highs))).all():
             return mask_text(mask)
     return None
-
-
-def _between(low: Tensor, high: Tensor, Lk: int) -> Tensor:
-    import torch
-
-    keys = torch.arange(Lk, device=low.device)
-    return (keys >= low[..., None]) & (keys < high[..., None])
 
 
 def _candidates(low: Ints, high: Ints, B: int, Lk: int) -> Iterator[Mask]:

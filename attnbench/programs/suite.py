@@ -51,17 +51,13 @@ class Captured:
     notes: tuple[str, ...]
     recording_s: float
 
-    @property
-    def whole(self) -> str:
-        """In words, what the counts are of."""
-        return "a program" if self.steps is None else f"one step, a mean of {self.steps}"
-
     def toml(self) -> str:
         """Return the suite as TOML."""
+        whole = "a program" if self.steps is None else f"one step, a mean of {self.steps}"
         lines = [
             FIRST_LINE.rstrip(),
             *(f"# {note}" for note in self.notes),
-            f'summary = "attention calls of {self.whole}"',
+            f'summary = "attention calls of {whole}"',
             "",
         ]
         for one in self.cases:
@@ -80,29 +76,29 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
     notes: Counter[str] = Counter()
     total = lost = 0
     rules = {name: rule.record for name, rule in load_registry().rules.items()}
-    for one in calls.counted:
-        by_hand = isinstance(one.kind, Unclassified) and one.kind.by_hand
-        total += 0 if by_hand else one.forward
+    for kind, (forward, backward) in calls.counted.items():
+        by_hand = isinstance(kind, Unclassified) and kind.by_hand
+        total += 0 if by_hand else forward
         try:
-            case = case_of(one.kind)
+            case = case_of(kind)
             if problem := wrong_constant(case, rules[case.rule]):
-                raise BadCase(f"not classified: {one.kind.function}: {problem}")
+                raise BadCase(f"not classified: {kind.function}: {problem}")
         except BadCase as failure:
-            lost += 0 if by_hand else one.forward
-            notes[str(failure)] += one.forward
+            lost += 0 if by_hand else forward
+            notes[str(failure)] += forward
             continue
-        name, kept = short_id(case), one.kind.kept if isinstance(one.kind, Call) else None
-        if isinstance(one.kind, Call) and not one.kind.layout:
-            notes["no word says how their inputs lie in memory; they are measured contiguous"] += one.forward
-        if kept is not None:
-            notes[f"{name}: the program's mask keeps about {kept:.0%} of pairs, the case 80%"] += one.forward
-        backward = min(one.backward, one.forward)
+        assert isinstance(kind, Call)
+        name = short_id(case)
+        if not kind.layout:
+            notes["no word says how their inputs lie in memory; they are measured contiguous"] += forward
+        if kind.kept is not None:
+            notes[f"{name}: the program's mask keeps about {kind.kept:.0%} of pairs, the case 80%"] += forward
         if backward and case.dropout:
-            notes[f"{name}: its backward passes are measured without dropout"] += backward
+            notes[f"{name}: its backward passes are measured without dropout"] += min(backward, forward)
         if backward:
-            counts[replace(case, pass_="both", dropout=0.0)] += one.backward
-        if one.forward > backward:
-            counts[case] += one.forward - backward
+            counts[replace(case, pass_="both", dropout=0.0)] += backward
+        if forward > backward:
+            counts[case] += forward - backward
     steps = calls.steps if by_step and calls.steps else None
     cases = [
         CapturedCase(case, number / (steps or 1), also) for case, (number, also) in _fold(counts).items()

@@ -6,7 +6,7 @@ import json
 import mmap
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import mkstemp
@@ -54,27 +54,20 @@ Kind = Call | Unclassified
 
 
 @dataclass(frozen=True)
-class Counted:
-    """A kind of call: how often it ran forward, and how often backward."""
-
-    kind: Kind
-    forward: int
-    backward: int
-
-
-@dataclass(frozen=True)
 class Calls:
     """All that processes counted.
 
-    steps: of optimizers, over all processes. recording_s: time that recording took, over all processes.
+    counted: by kind, how often it ran forward, and how often backward. steps: of optimizers, over all
+    processes. recording_s: time that recording took, over all processes.
     """
 
-    counted: tuple[Counted, ...]
+    counted: Mapping[Kind, tuple[int, int]]
     steps: int
     recording_s: float
 
 
-_STEPS, _RECORDING_NS, _HEAD = 0, 1, 2
+_STEPS, RECORDING_NS, _HEAD = 0, 1, 2
+"""Places of numbers; the kinds of calls follow."""
 _MOST = 1 << 16
 """Kinds of calls in one process; further ones are counted as the last one, which says so."""
 _TOO_MANY = Unclassified("attention", f"more than {_MOST} kinds of calls")
@@ -98,7 +91,7 @@ class Tally:
         self._lock = threading.Lock()
 
     def place(self, kind: Kind) -> int:
-        """Return the place of a kind."""
+        """Return the place of a kind's calls; that of their backward passes is the next one."""
         with self._lock:
             if kind not in self._places and len(self._places) >= _MOST - 1:
                 kind = _TOO_MANY
@@ -110,28 +103,17 @@ class Tally:
                 self._lines.flush()
             return self._places[kind]
 
-    def forward(self, place: int) -> None:
-        """Count a call."""
-        self._add(place)
-
-    def backward(self, place: int) -> None:
-        """Count the backward pass of a call."""
-        self._add(place + 1)
-
     def close(self) -> None:
         """Close the file of kinds."""
         self._lines.close()
 
-    def recorded(self, ns: int) -> None:
-        """Add time that recording took."""
-        self._add(_RECORDING_NS, ns)
-
     def step(self) -> int:
         """Count a step of an optimizer, and return how many there were."""
-        self._add(_STEPS)
+        self.add(_STEPS)
         return self._numbers[_STEPS]
 
-    def _add(self, place: int, number: int = 1) -> None:
+    def add(self, place: int, number: int = 1) -> None:
+        """Add to the number at a place."""
         with self._lock:
             self._numbers[place] += number
 
@@ -143,13 +125,12 @@ def read_calls(folder: Path) -> Calls:
     for path in sorted(folder.glob(f"*{_LINES}")):
         numbers = memoryview(path.with_suffix(_NUMBERS).read_bytes()).cast("q")
         steps += numbers[_STEPS]
-        recording_ns += numbers[_RECORDING_NS]
+        recording_ns += numbers[RECORDING_NS]
         for at, kind in enumerate(_kinds(path.read_text(encoding="utf-8"))):
             forward, backward = found.get(kind, (0, 0))
             place = _HEAD + 2 * at
             found[kind] = forward + numbers[place], backward + numbers[place + 1]
-    counted = tuple(Counted(kind, *both) for kind, both in found.items())
-    return Calls(counted, steps, recording_ns / 1e9)
+    return Calls(found, steps, recording_ns / 1e9)
 
 
 def _kinds(text: str) -> Iterator[Kind]:

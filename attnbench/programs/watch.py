@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.cases.layouts import layout_of, strides_of
 from attnbench.programs.begin import BY_NAME, FLEX
 from attnbench.programs.classify import MaskReader, Words, check_readable, mask_words
-from attnbench.programs.tally import Call, Kind, Tally, Unclassified
+from attnbench.programs.tally import RECORDING_NS, Call, Kind, Tally, Unclassified
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -134,7 +134,7 @@ class Watch:
             if inside.counted == before and (attention or not inside.depth):
                 start = thread_time_ns()
                 self._count(real.__name__, read, output, args, kwargs)
-                self.tally.recorded(thread_time_ns() - start)
+                self.tally.add(RECORDING_NS, thread_time_ns() - start)
             return output
 
         # torch.jit.script compiles what is called, not what counts.
@@ -152,10 +152,10 @@ class Watch:
             kind = Unclassified(name, f"{type(failure).__name__}: {failure}")
             place = tally.place(kind)
         self._inside.counted += 1
-        tally.forward(place)
+        tally.add(place)
         first = output[0] if isinstance(output, tuple) else output
         if isinstance(kind, Call) and getattr(first, "requires_grad", False):
-            first.register_hook(lambda _: tally.backward(place) if self.on else None)
+            first.register_hook(lambda _: tally.add(place + 1) if self.on else None)
 
     def _sdpa(
         self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
@@ -195,28 +195,31 @@ class Watch:
         return call_of("flex_attention", query, sizes, layout_between(query, key, value), mask, scale, 0.0)
 
     def _multihead(
-        self, query: Tensor, key: Tensor, value: Tensor, width: int, heads: int, *args: Any, **kwargs: Any
-    ) -> Kind | None:
+        self, query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
+        in_proj_weight: Any, in_proj_bias: Any, bias_k: Any, bias_v: Any, add_zero_attn: bool,
+        dropout_p: float, out_proj_weight: Any, out_proj_bias: Any, training: bool = True,
+        key_padding_mask: Tensor | None = None, need_weights: bool = True, attn_mask: Tensor | None = None,
+        *_: Any, **__: Any,
+    ) -> Kind | None:  # fmt: skip
         """Read a layer that returns its weights, and so calls no attention function."""
-        given = dict(zip(_MULTIHEAD, args, strict=False)) | kwargs
-        if given["bias_k"] is not None or given["add_zero_attn"]:
+        if bias_k is not None or add_zero_attn:
             return Unclassified("multi_head_attention_forward", "it adds a key")
         Lq, B = query.shape[0], query.shape[1] if query.dim() == 3 else 1
-        Lk, D = key.shape[0], width // heads
+        heads, Lk, D = num_heads, key.shape[0], embed_dim_to_check // num_heads
         sizes = {"B": B, "H": heads, "Hkv": heads, "Lq": Lq, "Lk": Lk, "D": D, "Dv": D}
-        if given.get("attn_mask") is not None or given.get("key_padding_mask") is not None:
+        if attn_mask is not None or key_padding_mask is not None:
             check_readable(query)
-        mask, padded = _added(given.get("attn_mask")), _added(given.get("key_padding_mask"))
+        mask, padded = _added(attn_mask), _added(key_padding_mask)
         if mask is not None and mask.dim() == 3:
             mask = mask.reshape(B, heads, Lq, Lk)
         if padded is not None:
             padded = padded.reshape(B, 1, 1, Lk)
             mask = padded if mask is None else mask + padded
         words = Words("none") if mask is None else mask_words(mask, B, heads, Lq, Lk)
-        dropout = given["dropout_p"] if given.get("training", True) else 0.0
         # It makes queries, keys and values of its own, from positions that come before the batch.
         shapes = [(B, heads, Lq, D), (B, heads, Lk, D), (B, heads, Lk, D)]
         layout = layout_of(shapes, [strides_of("LBHD", shape, 0) for shape in shapes]) or ""
+        dropout = dropout_p if training else 0.0
         return call_of("multi_head_attention_forward", query, sizes, layout, words, None, dropout)
 
     def _words(self, mask: Tensor | None, sizes: dict[str, int]) -> Words:
@@ -230,13 +233,6 @@ class _Inside(threading.local):
 
     depth = 0
     counted = 0
-
-
-_MULTIHEAD = (
-    "in_proj_weight", "in_proj_bias", "bias_k", "bias_v", "add_zero_attn", "dropout_p", "out_proj_weight",
-    "out_proj_bias", "training", "key_padding_mask", "need_weights", "attn_mask",
-)  # fmt: skip
-"""The parameters of ``multi_head_attention_forward`` after the number of heads."""
 
 
 def _torch() -> Any:

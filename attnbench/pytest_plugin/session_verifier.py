@@ -35,7 +35,7 @@ class SessionVerifier:
         self._open: CaseContext | None = None
         self._closing = ExitStack()
 
-    def record(self, case: Case, backend: str, others: Set[str] = frozenset()) -> Record:
+    def record(self, case: Case, backend: str, others: Set[str]) -> Record:
         """Return the verdict of ``attnbench check`` on a backend; check ``others`` on the case as well.
 
         Raises:

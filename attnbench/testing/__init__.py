@@ -37,18 +37,11 @@ __all__ = [
     "conformance_cases",
 ]
 
-_HOMES = {
-    "cases": ("ConformanceCase",),
-    "conformance": ("BackendConformance",),
-    "findings": ("Counts", "Finding", "NotConforming", "Report"),
-    "judge": ("check_backend", "conformance_cases"),
-}
-"""The public names of each module."""
-
 
 def __getattr__(name: str) -> object:
     """Import a public name at its first use: the process that looks at a backend needs few modules."""
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"attnbench.testing.{module}"), name)
-    raise AttributeError(f"module 'attnbench.testing' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'attnbench.testing' has no attribute {name!r}")
+    # The first needs pytest. The judge uses all others.
+    home = "conformance" if name == "BackendConformance" else "judge"
+    return getattr(import_module(f"attnbench.testing.{home}"), name)

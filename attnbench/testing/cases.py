@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 from random import Random
 from typing import Any
 
@@ -92,7 +92,17 @@ def candidates(backend: Backend, rules: Mapping[str, Rule], sampled: int = SAMPL
     In the first cases every two features meet; ``sampled`` random combinations follow. rules: by name.
     """
     named = rules_of(backend, rules)
-    values = _values(backend)
+    values: dict[str, Sequence[Any]] = {
+        "mask": (*MASKS, *(MASKS_BY_HEAD if backend.masks_by_head else ())),
+        "lengths": LENGTHS,
+        "features": FEATURES,
+        "heads": HEADS,
+        "layer": variants(backend),
+        "dtype": backend.dtypes,
+        "pass": backend.passes,
+        "B": (2, 1),
+        "device": (device_of(backend),),
+    }
     random = Random(0)
     drawn = [{name: random.choice(choices) for name, choices in values.items()} for _ in range(sampled)]
     rows = [*covering_rows(values, possible), *filter(possible, drawn)]
@@ -143,36 +153,18 @@ def variants(backend: Backend) -> list[tuple[str, dict[str, Any]]]:
     return [(name, layer) for name in names for layer in (LAYERS if name == "multihead" else ({},))]
 
 
-def _values(backend: Backend) -> dict[str, Sequence[Any]]:
-    return {
-        "mask": (*MASKS, *(MASKS_BY_HEAD if backend.masks_by_head else ())),
-        "lengths": LENGTHS,
-        "features": FEATURES,
-        "heads": HEADS,
-        "layer": variants(backend),
-        "dtype": backend.dtypes,
-        "pass": backend.passes,
-        "B": (2, 1),
-        "device": (device_of(backend),),
-    }
-
-
 def _with_rule(row: Row, rules: Sequence[Rule], number: int) -> Candidate | None:
     """Make a case of a row and the next rule that allows it; rules take turns."""
+    (Lq, Lk), (D, Dv), (H, Hkv) = row["lengths"], row["features"], row["heads"]
     for turn in range(len(rules)):
         rule = rules[(number + turn) % len(rules)]
-        case = _small(row, rule)
+        case = _case(
+            rule, row["layer"], B=row["B"], H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv, mask=row["mask"],
+            dtype=row["dtype"], device=row["device"], pass_=row["pass"],
+        )  # fmt: skip
         if case is not None:
             return Candidate(case, {**row, "rule": rule.name, "operation": case.operation})
     return None
-
-
-def _small(row: Row, rule: Rule) -> Case | None:
-    (Lq, Lk), (D, Dv), (H, Hkv) = row["lengths"], row["features"], row["heads"]
-    return _case(
-        rule, row["layer"], B=row["B"], H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv, mask=row["mask"],
-        dtype=row["dtype"], device=row["device"], pass_=row["pass"],
-    )  # fmt: skip
 
 
 def _large(backend: Backend, rule: Rule, wanted: dict[str, Any]) -> Case | None:
@@ -225,16 +217,19 @@ class Choice:
 class Answer:
     """The answer of ``supports`` about a case. reason: why it declines, None if it takes the case.
 
-    fault: what is wrong with the answer itself, "" for nothing. do: what to do about that.
+    fault: on the answer itself, if it is wrong.
     """
 
     reason: str | None
-    fault: str = ""
-    do: str = ""
+    fault: Finding | None = None
 
 
 def choose(backend: Backend, rules: Mapping[str, Rule]) -> Choice:
     """Choose cases that a backend takes, in which every two features meet. Computes nothing."""
+
+    def takes(case: Case) -> bool:
+        return ask(backend, case, rules[case.rule]) == Answer(None)
+
     found = candidates(backend, rules)
     asked = [(one, ask(backend, one.case, rules[one.case.rule])) for one in found]
     if sum(answer.reason is None for _, answer in asked) < FEW:
@@ -244,20 +239,12 @@ def choose(backend: Backend, rules: Mapping[str, Rule]) -> Choice:
     cases = [ConformanceCase(one.case) for one in _covering(taken, backend)]
     cases += [ConformanceCase(case) for case in _with_constants(backend, taken, rules)]
     cases += [ConformanceCase(case) for case in _with_dropout(backend, taken, rules)]
-    cases += [
-        ConformanceCase(case, large=True)
-        for case in (shape_cases(backend, rules_of(backend, rules)) if taken and not backend.compiles else ())
-        if ask(backend, case, rules[case.rule]) == Answer(None)
-    ]
-    for alternatives in large_cases(backend, rules_of(backend, rules)) if taken else ():
-        answers = ((case, ask(backend, case, rules[case.rule])) for case in alternatives)
-        first = next((case for case, answer in answers if answer == Answer(None)), None)
-        cases += [] if first is None else [ConformanceCase(first, large=True)]
-    faults = [
-        _of_declarations(backend, answer.fault, answer.do, case_id(one.case))
-        for one, answer in asked
-        if answer.fault
-    ]
+    own = rules_of(backend, rules) if taken else []
+    large = [] if backend.compiles else list(filter(takes, shape_cases(backend, own)))
+    for alternatives in large_cases(backend, own):
+        large += islice(filter(takes, alternatives), 1)
+    cases += [ConformanceCase(case, large=True) for case in large]
+    faults = [answer.fault for _, answer in asked if answer.fault]
     findings = (*faults, *_never_taken(backend, rules, asked))
     return Choice(tuple(cases), len(asked) - len(taken), len(asked), findings)
 
@@ -270,24 +257,23 @@ def ask(backend: Backend, case: Case, rule: Rule) -> Answer:
     """
     first, again = _ask(backend, case, rule), _ask(backend, case, rule)
     if not first.fault and not again.fault and (first.reason is None) != (again.reason is None):
-        return Answer(
-            first.reason,
-            "supports() takes a case at the first call and declines it at the second, or the reverse",
-            "Let its answer depend on the case and the rule alone: several processes call it.",
-        )
+        problem = "supports() takes a case at the first call and declines it at the second, or the reverse"
+        do = "Let its answer depend on the case and the rule alone: several processes call it."
+        return Answer(first.reason, _of_declarations(backend, problem, do, case_id(case)))
     return first
 
 
 def _ask(backend: Backend, case: Case, rule: Rule) -> Answer:
+    reason: object = None
     try:
-        reason: object = call(backend.supports, case, rule)
+        reason = call(backend.supports, case, rule)
+        fault = no_answer(reason)
     except (Raised, Exited) as failure:
-        return Answer(None, f"supports() raised {failure}", RAISES_NOTHING)
-    if reason is None:
-        return Answer(None)
-    if fault := no_answer(reason):
-        return Answer(clean(reason), f"supports() {fault}", RAISES_NOTHING)
-    return Answer(clean(reason))
+        fault = f"raised {failure}"
+    words = None if reason is None else clean(reason)
+    if not fault:
+        return Answer(words)
+    return Answer(words, _of_declarations(backend, f"supports() {fault}", RAISES_NOTHING, case_id(case)))
 
 
 def absent(backend: Backend, device: str | None = None) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.check.gradients import leaf_inputs, passed, recast, with_gradients
 from attnbench.check.reference import PLAIN
-from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstream
+from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstream, widen
 from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, draw_family, families_of
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, UPSTREAM, parameter_names
@@ -27,7 +27,7 @@ from attnbench.types.extensions import Source
 from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
-from attnbench.worker.answers import output_of, outputs_by_name
+from attnbench.worker.answers import stored_answer
 from attnbench.worker.failures import NotPrepared
 from attnbench.worker.outputs import to_tensors
 from attnbench.worker.prepared import PreparedBackend, loaded_here, prepare
@@ -75,25 +75,9 @@ class Trial:
 
     def call(self) -> Parts:
         """Make one call; return its parts in BHLD and float64. Raises whatever the backend raises."""
-        held = self.held
-        assert held.inputs is not None
-        answer = held.call(*held.inputs)
-        if held.passed is None:
-            parts = outputs_by_name(held, answer)
-        else:
-            parts = dict(zip(held.passed.names, answer, strict=True))
-        # Inputs and outputs of a layer have no heads, so both layouts are the same.
-        headed = {"out"} if output_of(held, answer) is not None else set()
-        headed |= {"q", "k", "v"} if held.case.layer is None else set()
-        exchanged = headed if held.layout == "BLHD" else set()
-        return {
-            name: _wide(x.transpose(1, 2) if name in exchanged and x.dim() == 4 else x)
-            for name, x in parts.items()
-        }
-
-
-def _wide(x: Any) -> NDArray[Any]:
-    return np.array(x.detach().double().cpu().numpy())
+        assert self.held.inputs is not None
+        parts = stored_answer(self.held, self.held.call(*self.held.inputs))
+        return {name: widen(part, self.held.case.dtype) for name, part in parts.items()}
 
 
 @contextmanager
@@ -141,20 +125,20 @@ def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
             continue
         with surroundings(case):
             trial = begin(case, backend, source, look.rule_source, family)
-            got, right = trial.call(), _exact(trial)
+            got = trial.call()
+            right = _answer(PLAIN.prepare, *_in_float64(trial))
             if _distance(got, right, right) <= RIGHT * EPS[case.dtype]:
                 continue
             wrong = True
             known = _known_mistake(got, right, trial)
         if known is not None:
-            advice = f": {known.advice}" if known.advice else ""
-            do = f"Your output equals the known mistake “{known.summary}”{advice}."
-            return Diagnosed(look.case, do, known.name)
+            do = f"Your output equals the known mistake “{known.summary}”: {known.advice}."
+            return Diagnosed(do, known.name)
         if where := _wrong_parts(got, right, case):
-            return Diagnosed(look.case, where)
+            return Diagnosed(where)
     if wrong:
-        return Diagnosed(look.case)
-    return Diagnosed(look.case, next((BY_FAMILY[n] for n in look.families if n in BY_FAMILY), _NOT_REPEATED))
+        return Diagnosed()
+    return Diagnosed(next((BY_FAMILY[n] for n in look.families if n in BY_FAMILY), _NOT_REPEATED))
 
 
 def _known_mistake(got: Parts, right: Parts, trial: Trial) -> Mistake | None:
@@ -174,11 +158,6 @@ def _known_mistake(got: Parts, right: Parts, trial: Trial) -> Mistake | None:
         if distance < 0.99 * least:
             best, least = mistake, distance
     return best
-
-
-def _exact(trial: Trial) -> Parts:
-    """Compute the right answer: the plain form in float64."""
-    return _answer(PLAIN.prepare, *_in_float64(trial))
 
 
 def _in_float64(trial: Trial) -> tuple[Setup, Triple, Tensor | None]:
@@ -222,10 +201,10 @@ def _wrong_parts(got: Parts, right: Parts, case: Case) -> str:
 def places(bad: NDArray[np.bool_]) -> str:
     """Name the batch elements, heads, rows and features that are wrong; "" where all of them are.
 
-    bad: True for each wrong element of an output (B, H, Lq, Dv) or (B, Lq, E).
+    bad: True for each wrong element, of which there are some, of an output (B, H, Lq, Dv) or (B, Lq, E).
     """
     found = []
-    for axis, name in enumerate(_AXES.get(bad.ndim, ()) if bad.any() else ()):
+    for axis, name in enumerate(_AXES[bad.ndim]):
         wrong = np.flatnonzero(bad.any(axis=tuple(a for a in range(bad.ndim) if a != axis)))
         if len(wrong) < bad.shape[axis]:
             found.append(f"{name}{'s' if len(wrong) > 1 else ''} {_numbers(wrong)} of {bad.shape[axis]}")

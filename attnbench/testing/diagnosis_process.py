@@ -41,7 +41,6 @@ class Asked(Struct, frozen=True):
 class Diagnosed(Struct, frozen=True, tag=True):
     """The diagnosis of a case. do: what to do, "" for unknown; mistake: the known one that it equals."""
 
-    case: str
     do: str = ""
     mistake: str = ""
 
@@ -57,7 +56,7 @@ Reply = Diagnosed | Unsteady
 
 
 def look(asked: Asked) -> list[Reply]:
-    """Ask a new process; return its replies, of which some may be missing."""
+    """Ask a new process; return its replies in the order of what is asked. The last may be missing."""
     if not asked.looks and not asked.again:
         return []
     limit_s = START_S + PER_ANSWER_S * (len(asked.looks) + len(asked.again))
@@ -92,9 +91,7 @@ def _answer(asked: Asked, reply: Callable[[Reply], object]) -> None:
         try:
             found = diagnose(one, asked.backend, asked.source)
         except Exception as failure:
-            found = Diagnosed(
-                one.case, f"Called again in a process of its own, it raised {one_line(failure)}."
-            )
+            found = Diagnosed(f"Called again in a process of its own, it raised {one_line(failure)}.")
         reply(found)
     try:
         for case, what in unsteady(asked.again, asked.backend, asked.source):

@@ -231,11 +231,15 @@ def _closely(name: str, own: list[Record], right: list[Record], registry: Regist
     again = [] if entry.record.compiles else [(r.case, sources[r.rule]) for r in _steady_cases(right)]
     operations = tuple(dict.fromkeys(found.source for found in registry.operations.values()))
     replies = look(Asked(name, entry.source, tuple(wrong.values()), tuple(again), operations))
-    by_shown = {reply.case: reply for reply in replies if isinstance(reply, Diagnosed)}
-    diagnoses = {case: by_shown[one.case] for case, one in wrong.items() if one.case in by_shown}
+    # The last ones are missing if a backend ended the process.
+    diagnoses = dict(zip(wrong, (one for one in replies if isinstance(one, Diagnosed)), strict=False))
     findings = findings_of(own, diagnoses, entry.record, rules_in(registry))
-    changed = [reply for reply in replies if isinstance(reply, Unsteady)]
-    return findings + [_of_repetition(name, reply) for reply in changed]
+    do = "Keep nothing from one call to the next, and nothing for all cases in a global."
+    for reply in replies:
+        if isinstance(reply, Unsteady):
+            cases = (reply.case,) if reply.case else ()
+            findings.append(Finding(name, reply.what, do, cases, about="steadiness", check="repeatability"))
+    return findings
 
 
 def _steady_cases(right: Sequence[Record]) -> list[Record]:
@@ -246,9 +250,3 @@ def _steady_cases(right: Sequence[Record]) -> list[Record]:
         if not case.dropout and case.Lk <= 128:
             found.setdefault((case.Lq, case.Lk, case.D, case.pass_), record)
     return list(found.values())[:COMPUTED_AGAIN]
-
-
-def _of_repetition(name: str, reply: Unsteady) -> Finding:
-    do = "Keep nothing from one call to the next, and nothing for all cases in a global."
-    cases = (reply.case,) if reply.case else ()
-    return Finding(name, reply.what, do, cases, about="steadiness", check="repeatability")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from attnbench.cases.ids import parse_case
 from attnbench.testing.advice import BY_CHECK, BY_FAMILY, RAISES_NOTHING
@@ -37,45 +36,33 @@ _ENDINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A record of a failure."""
-
-    record: Record
-
-    @property
-    def shown(self) -> Case:
-        """The case that shows it: the record's own, or the variant case."""
-        return parse_case(self.record.failed_case or self.record.case)
-
-    @property
-    def reason(self) -> str:
-        """The reason, without the id of the variant case."""
-        beside = self.record.failed_case
-        return self.record.reason.partition(f"{beside}: ")[2] if beside else self.record.reason
-
-    @property
-    def families(self) -> tuple[str, ...]:
-        """The families of inputs on which the check failed, there or on the record's own case."""
-        return tuple(dict.fromkeys(name.removeprefix("near:") for name in self.record.failed_on))
-
-    @property
-    def by_value(self) -> bool:
-        """True if an answer had the right form and wrong numbers."""
-        return self.record.failed_check in BY_VALUE
-
-    @property
-    def kind(self) -> tuple[str, str, str]:
-        """The properties that all failures of one finding share; the reason too, unless they are by value."""
-        record = self.record
-        # The same exception names the sizes of each case.
-        plain = "" if self.by_value else _NUMBERS.sub("n", self.reason)
-        return record.status, "" if self.by_value else record.failed_check, plain
+def _shown(record: Record) -> str:
+    """Return the case that shows a failure: the record's own, or the variant case."""
+    return record.failed_case or record.case
 
 
-def failures(records: Iterable[Record]) -> list[Failure]:
-    """Return the failures among records: those with a status other than right, declined or absent."""
-    return [Failure(r) for r in records if not (r.passed or MEANING[r.status].declined)]
+def _reason(record: Record) -> str:
+    """Return the reason, without the id of the variant case."""
+    beside = record.failed_case
+    return record.reason.partition(f"{beside}: ")[2] if beside else record.reason
+
+
+def _families(record: Record) -> tuple[str, ...]:
+    """Return the families of inputs on which the check failed, on whichever case."""
+    return tuple(dict.fromkeys(name.removeprefix("near:") for name in record.failed_on))
+
+
+def _kind(record: Record) -> tuple[str, ...]:
+    """Return what all failures of one finding share; wrong numbers need not be wrong by as much."""
+    if record.failed_check in BY_VALUE:
+        return (record.status,)
+    # The same exception names the sizes of each case.
+    return record.status, record.failed_check, _NUMBERS.sub("n", _reason(record))
+
+
+def _failures(records: Iterable[Record]) -> list[Record]:
+    """Return the records with a status other than right, declined or absent."""
+    return [record for record in records if not (record.passed or MEANING[record.status].declined)]
 
 
 def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str, Look]:
@@ -83,16 +70,15 @@ def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str,
 
     sources: by rule.
     """
-    found: dict[str, Look] = {}
-    order: dict[str, tuple[int, int]] = {}
-    for failure in failures(records):
-        record, case = failure.record, failure.shown
+    found: list[tuple[Case, str, Look]] = []
+    for record in _failures(records):
+        case = parse_case(_shown(record))
         computed = case.B * case.H * case.Lq * case.Lk * case.D
         known = operation_of(case).heads is not None and record.failed_check in LOOKED_AT
         if known and not case.dropout and computed <= MOST_COMPUTED:
-            look = Look(record.failed_case or record.case, sources[record.rule], failure.families)
-            found[record.case], order[record.case] = look, _trouble(case)
-    return {name: found[name] for name in sorted(found, key=lambda name: order[name])[:MOST_LOOKS]}
+            found.append((case, record.case, Look(_shown(record), sources[record.rule], _families(record))))
+    found.sort(key=lambda one: _trouble(one[0]))
+    return {name: look for _, name, look in found[:MOST_LOOKS]}
 
 
 def _trouble(case: Case) -> tuple[int, int]:
@@ -110,23 +96,23 @@ def findings_of(
     diagnoses: by the case of the record, where an answer got a close look.
     """
     right = [record.case for record in records if record.passed]
-    groups: dict[tuple[str, ...], list[Failure]] = {}
-    for failure in failures(records):
-        known = diagnoses.get(failure.record.case)
-        kind = (known.mistake, known.do) if known is not None and known.do else failure.kind
-        groups.setdefault(kind, []).append(failure)
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in _failures(records):
+        known = diagnoses.get(record.case)
+        kind = (known.mistake, known.do) if known is not None and known.do else _kind(record)
+        groups.setdefault(kind, []).append(record)
     any_known = any(known.do for known in diagnoses.values())
     found = []
     # Known mistakes come first: other wrong answers may be the same.
-    for group in sorted(groups.values(), key=lambda each: each[0].record.case not in diagnoses):
-        known = diagnoses.get(group[0].record.case)
-        shared_words = shared((failure.record.case for failure in group), right)
+    for group in sorted(groups.values(), key=lambda each: each[0].case not in diagnoses):
+        known = diagnoses.get(group[0].case)
+        shared_words = shared((record.case for record in group), right)
         found.append(_finding(group, known, shared_words, backend, rules, any_known))
     return found
 
 
 def _finding(
-    group: Sequence[Failure],
+    group: Sequence[Record],
     known: Diagnosed | None,
     common: str,
     backend: Backend,
@@ -134,10 +120,9 @@ def _finding(
     any_known: bool,
 ) -> Finding:
     """Describe the problem of some failures, and what to do."""
-    first = group[0]
-    record = first.record
+    record = group[0]
     about: About = "answers"
-    check, reason, mistake = record.failed_check, first.reason, ""
+    check, reason, mistake = record.failed_check, _reason(record), ""
     wrong = reason if reason.endswith("?") else f"{reason}."
     if known is not None and known.do:
         problem, mistake = f"wrong answers: {wrong}", known.mistake
@@ -145,13 +130,13 @@ def _finding(
     elif check == "rule_forms":
         problem = f"wrong answers: {wrong}"
         do = f"The rule {record.rule!r}: {BY_CHECK[check]}"
-    elif first.by_value:
+    elif check in BY_VALUE:
         problem = f"wrong answers in cases that supports() let through: {wrong}"
-        family = next((BY_FAMILY[name] for name in first.families if name in _OWN_ADVICE), "")
+        family = next((BY_FAMILY[name] for name in _families(record) if name in _OWN_ADVICE), "")
         others_first = "Fix the problems above first: this may be one of them." if any_known else ""
         do = _joined(common, family or others_first or _decline("such a case"))
     elif record.status == "mismatch":
-        advice = BY_CHECK.get(check, "") if check != "output_form" else _form(first.shown)
+        advice = BY_CHECK.get(check, "") if check != "output_form" else _form(parse_case(_shown(record)))
         problem, do = f"{reason}.", _joined(advice, common)
     elif check == "supports":
         problem, do, about = reason, RAISES_NOTHING, "declarations"
@@ -163,9 +148,9 @@ def _finding(
         problem = f"{LET_THROUGH}, and {what}."
         do = _joined(common, BY_CHECK.get(check, ""))
         if check not in BY_CHECK:
-            given = "" if ending else _given(first, backend, rules)
+            given = "" if ending else _given(parse_case(_shown(record)), backend, rules)
             do = _joined(common, _decline("it"), given)
-    cases = tuple(failure.record.case for failure in group)
+    cases = tuple(each.case for each in group)
     return Finding(record.backend, problem, do, cases, about=about, check=check, mistake=mistake)
 
 
@@ -189,15 +174,13 @@ def _form(case: Case) -> str:
     return f"Return {outputs}: each a torch.Tensor in the case's dtype, several in a tuple."
 
 
-def _given(failure: Failure, backend: Backend, rules: Mapping[str, Rule]) -> str:
+def _given(case: Case, backend: Backend, rules: Mapping[str, Rule]) -> str:
     """Name the shapes of a call's inputs: many exceptions come from exchanged axes."""
-    case = failure.shown
-    exchanged = case.operation == "attention" and backend.layout == "BLHD"
     shapes = {spec.name: spec.shape for spec in operation_of(case).inputs(case, rules[case.rule])}
-    if exchanged:
+    layout = f", in its layout {backend.layout}" if case.operation == "attention" else ""
+    if layout and backend.layout == "BLHD":
         shapes = {name: (s[0], s[2], s[1], s[3]) for name, s in shapes.items()}
     named = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-    layout = f", in its layout {backend.layout}" if case.operation == "attention" else ""
     return f"Inputs were {named}{layout}."
 
 

@@ -295,7 +295,6 @@ def test_falcon_has_the_positions_of_its_family() -> None:
     [
         ({"head_dim": 0}, "head_dim = 0 is ignored"),
         ({"max_position_embeddings": 0}, "max_position_embeddings = 0 is ignored"),
-        ({"text_config": []}, "text_config = [] is ignored: it is not an object"),
     ],
 )
 def test_fields_that_are_ignored_are_named(changed: Config, note: str) -> None:

@@ -228,7 +228,7 @@ def test_a_stage_can_be_left_out(tmp_path: Path) -> None:
     [
         ("[1]", [], "it is not an object: give the config.json of a model"),
         ('{"model_type": "x\\u0000\\n", "hidden_size": 8}', [], "it has no attention heads"),
-        ({"model_type": "mamba"}, [], "has no attention layers"),
+        ({"model_type": "mamba"}, [], "it has no attention heads"),
         (PUBLISHED["deepseek-v3.2"], [], "(61 times): no case yet has an indexer that chooses 2048 keys"),
         (PUBLISHED["falcon-7b"], ["--tp", "2"], "--tp 2: 71 query and 1 key/value heads can't be divided"),
         (PUBLISHED["gpt2"], ["--prefill", "0"], "'0': give numbers as in 512,8k, or none"),

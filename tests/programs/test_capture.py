@@ -20,7 +20,7 @@ import attnbench
 from attnbench.cases.ids import short_id
 from attnbench.cases.suites import read_suite
 from attnbench.programs.suite import captured
-from attnbench.programs.tally import Call, Calls, Counted
+from attnbench.programs.tally import Call, Calls
 from attnbench.types.mask import mask_text
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -177,7 +177,7 @@ def call(Lk: int, mask: str = "none", Lq: int = 1, B: int = 2) -> Call:
 
 def test_growing_caches_become_the_ends_of_octaves_that_keep_calls_and_pairs() -> None:
     numbers = {Lk: 10 + (Lk == 110) * 27 for Lk in range(100, 200)}
-    counted = tuple(Counted(call(Lk), number, 0) for Lk, number in numbers.items())
+    counted = {call(Lk): (number, 0) for Lk, number in numbers.items()}
     found = captured(Calls(counted, 0, 0.0), by_step=False)
     counts = {one.case.Lk: one.count for one in found.cases}
     assert list(counts) == [199, 128, 127, 100]
@@ -192,7 +192,7 @@ def test_growing_caches_become_the_ends_of_octaves_that_keep_calls_and_pairs() -
 def test_batches_of_many_shapes_become_few_cases_with_the_same_pairs() -> None:
     kinds = [call(Lk, Lq=Lq, B=4096 // Lk) for Lq in range(17, 31) for Lk in range(65, 127)]
     kinds += [call(L, f"padding:{L - 3},{L}", L) for L in range(65, 127)]
-    found = captured(Calls(tuple(Counted(kind, 10, 0) for kind in kinds), 0, 0.0), by_step=False)
+    found = captured(Calls(dict.fromkeys(kinds, (10, 0)), 0, 0.0), by_step=False)
     plain, padded = found.cases
     pairs = sum(10 * kind.B * kind.Lq * kind.Lk for kind in kinds[:-62])
     case = plain.case
@@ -201,7 +201,7 @@ def test_batches_of_many_shapes_become_few_cases_with_the_same_pairs() -> None:
 
 
 def test_a_scale_beyond_those_of_the_rule_is_named_and_left_out() -> None:
-    counted = (Counted(call(16), 1, 0), Counted(replace(call(16), scale=50.0), 2, 0))
+    counted = {call(16): (1, 0), replace(call(16), scale=50.0): (2, 0)}
     found = captured(Calls(counted, 0, 0.0), by_step=False)
     assert (found.classified, found.calls, len(found.cases)) == (1, 3, 1)
     assert found.notes == ("2 calls: not classified: f: scale = 50: give 0.0001 to 4",)
@@ -214,14 +214,14 @@ def test_a_process_that_outlives_the_recording_runs(tmp_path: Path) -> None:
 
 
 def test_paddings_of_many_batches_become_that_nearest_to_the_mean() -> None:
-    counted = tuple(Counted(call(32, f"padding:{n},32", 32), 1, 1) for n in (3, 30, 9))
+    counted = {call(32, f"padding:{n},32", 32): (1, 1) for n in (3, 30, 9)}
     (one,) = captured(Calls(counted, 3, 0.0), by_step=True).cases
     assert (one.case.mask.padding, one.count) == ((9, 32), 1)
 
 
 def test_backward_passes_with_dropout_are_measured_without_it() -> None:
-    counted = Counted(replace(call(32, Lq=32), dropout=0.5), 5, 3)
-    found = captured(Calls((counted,), 0, 0.0), by_step=False)
+    counted = {replace(call(32, Lq=32), dropout=0.5): (5, 3)}
+    found = captured(Calls(counted, 0, 0.0), by_step=False)
     assert {short_id(one.case): one.count for one in found.cases} == {
         "scaled_dot/B2-H4-L32-D16/both": 3,
         "scaled_dot/B2-H4-L32-D16/dropout0.5": 2,

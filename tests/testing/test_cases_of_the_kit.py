@@ -138,8 +138,9 @@ def test_answers_of_supports(supports: object, reason: str | None, fault: str) -
     asked = supports if callable(supports) else lambda case, rule: next(supports)
     answer = ask(replace(SIMPLE, supports=asked), case, RULES[case.rule])
     assert answer.reason == reason
-    assert answer.fault.startswith(fault)
-    assert bool(answer.fault) == bool(fault)
+    problem = answer.fault.problem if answer.fault else ""
+    assert problem.startswith(fault)
+    assert bool(problem) == bool(fault)
 
 
 def test_a_rule_is_judged_on_a_backend_for_any() -> None:

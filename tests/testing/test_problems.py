@@ -29,7 +29,7 @@ def record(mask: str, status: Status = "mismatch", check: Check = "", reason: st
 
 
 def found(*records: Record, backend: Backend = MINE, **diagnoses: str) -> list[Finding]:
-    by_case = {CASE.format(mask): Diagnosed(CASE.format(mask), do) for mask, do in diagnoses.items()}
+    by_case = {CASE.format(mask): Diagnosed(do) for mask, do in diagnoses.items()}
     return findings_of(records, by_case, backend, RULES)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnbench.testing.mistakes.masks import (
-    dialled,
+    added_mask,
     explicit_transposed,
     inverted,
     nothing_dropped_by_float,
@@ -65,8 +66,8 @@ def _ignored(part: str, where: str) -> str:
     return f"apply the {part}, or decline {where} in supports(); {_MASK}"
 
 
-def _masked(**dials: object) -> Form:
-    return Form(mask=dialled(**dials))
+def _masked(**wrong: Any) -> Form:
+    return Form(mask=partial(added_mask, **wrong))
 
 
 def clamped(least: float) -> Form:
@@ -171,8 +172,6 @@ MASKS: tuple[Mistake, ...] = (
     ),
 )  # fmt: skip
 
-INVERTED = Mistake("mask_inverted", "the mask the other way round", _INVERTED, Form(mask=inverted))
-
 
 def _modulo(setup: Setup, x: Tensor) -> Tensor:
     return x.repeat(1, setup.case.group, 1, 1)
@@ -190,7 +189,7 @@ def _heads_for_positions(setup: Setup, weights: Tensor, v: Tensor) -> Tensor:
 
 
 FIRST_TRIES: tuple[Mistake, ...] = (
-    INVERTED,
+    Mistake("mask_inverted", "the mask the other way round", _INVERTED, Form(mask=inverted)),
     Mistake(
         "layouts_exchanged", "the memory of the output has heads and queries in the other order",
         f"{_TRANSPOSE}, and {_LAYOUT}", Form(mix=_heads_for_positions),

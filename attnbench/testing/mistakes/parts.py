@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 Prepare = Callable[[Setup], "Call"]
 
 
-def unchanged(setup: Setup) -> Setup:
-    """Return the setup as it is."""
-    return setup
-
-
 def right_spread(setup: Setup, x: Tensor) -> Tensor:
     """(B, Hkv, L, D) to (B, H, L, D)."""
     return repeat_heads(x, setup.case.H)
@@ -75,7 +70,7 @@ class Form:
     the numbers that a case's mask adds to the scores, float64 (B, 1 or H, Lq, Lk).
     """
 
-    setup: Callable[[Setup], Setup] = unchanged
+    setup: Callable[[Setup], Setup] = lambda setup: setup
     spread: Callable[[Setup, Tensor], Tensor] = right_spread
     scores: Callable[[Setup, Tensor, Tensor], Tensor] = right_scores
     mask: Callable[[Case], Added] = added_mask
@@ -90,10 +85,9 @@ RIGHT = Form()
 class Mistake:
     """A mistake that kernels make.
 
-    name: its name. summary: the mistake in a few words. advice: what to do about it, "" where the summary
-    says it. made: attention with the wrong part, or the ``prepare`` of a backend. rules: the rules that it
-    concerns, all where empty. by_rounding: whether it is one of precision, and shows only in the case's own
-    dtype.
+    name: its name. summary: the mistake in a few words. advice: what to do about it. made: attention with the
+    wrong part, or the ``prepare`` of a backend. rules: the rules that it concerns, all where empty.
+    by_rounding: whether it is one of precision, and shows only in the case's own dtype.
     """
 
     name: str

@@ -119,15 +119,11 @@ def with_dot(change: Callable[[DotForm], DotForm]) -> Form:
     return Form(setup=changed)
 
 
-def _cap(setup: Setup) -> float:
-    assert setup.scoring.dot is not None
-    assert setup.scoring.dot.cap is not None
-    return setup.scoring.dot.cap
-
-
 def _cap_before_scale(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
-    assert setup.scoring.dot is not None
-    return _cap(setup) * (q @ k.mT / _cap(setup)).tanh() * setup.scoring.dot.scale
+    dot = setup.scoring.dot
+    assert dot is not None
+    assert dot.cap is not None
+    return dot.cap * (q @ k.mT / dot.cap).tanh() * dot.scale
 
 
 def _from_the_first_key(setup: Setup) -> Setup:

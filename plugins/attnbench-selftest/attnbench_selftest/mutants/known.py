@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from attnbench.testing.mistakes import VALUES
 from attnbench.testing.mistakes.gradients import GRADIENTS
 from attnbench.testing.mistakes.inputs import BLOCK, FIRST_TRIES, VECTOR
-from attnbench.testing.mistakes.masks import dialled, whole_blocks
+from attnbench.testing.mistakes.masks import added_mask, whole_blocks
 from attnbench.testing.mistakes.parts import Form, Mistake
 from attnbench.types.case import PASSES, Case, Dtype
 from attnbench.types.rule import Rule
@@ -97,7 +98,7 @@ SHOWS: dict[str, Applies] = {
     "nan_in_empty_rows": empty_rows,
     "mean_in_empty_rows": empty_rows,
     "mask_in_the_first_head_only": both(
-        several_heads, other_mask(dialled(left_out=("causal", "window", "padding", "explicit")))
+        several_heads, other_mask(partial(added_mask, left_out=("causal", "window", "padding", "explicit")))
     ),
     "heads_modulo": both(shared_in_groups, keeps_a_key),
     "first_key_head_for_all": many_key_heads,
