@@ -9,7 +9,7 @@ from itertools import repeat
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from attnbench.timing.sample import Call, Sample, read_vitals, spent_since
+from attnbench.timing.sample import Call, Sample, joined, read_vitals, spent_since
 from attnbench.types.record import DeviceMode
 
 WARM_CALLS_BEFORE_CAPTURE = 3
@@ -158,15 +158,16 @@ class CudaTimer:
         before = read_vitals()
         taken, output = self._take(call, a, b, c, calls)
         _, switches, faults = spent_since(before)
-        device_ns, host_ns, clock_mhz = max(1, taken.device_ns), taken.host_ns, self._clock_mhz()
-        return Sample(calls, device_ns, taken.cpu_ns, switches, faults, host_ns, clock_mhz), output
+        device_ns, clock_mhz = max(1, taken.wall_ns), self._clock_mhz()
+        return Sample(calls, device_ns, taken.cpu_ns, switches, faults, taken.host_ns, clock_mhz), output
 
     def warm(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> None:
         """Launch calls that are not timed."""
         for _ in repeat(None, calls):
             call(a, b, c)
 
-    def _take(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[_Taken, Any]:
+    def _take(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, Any]:
+        """Take a sample without switches, faults and clock."""
         self._look_at(call, a, b, c)
         if self._cold:
             return self._single_launches(call, a, b, c, calls)
@@ -189,17 +190,15 @@ class CudaTimer:
 
         return self._window(replay, len(captured.graphs), calls)
 
-    def _single_launches(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[_Taken, Any]:
-        total, output, flush = _Taken(0, 0, 0), None, self._flush
+    def _single_launches(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, Any]:
+        samples, output, flush = list[Sample](), None, self._flush
         self._cuda.synchronize()
         for _ in repeat(None, calls):
             output = None
             flush()
-            taken, output = self._window(lambda: call(a, b, c), 1, _EAGER)
-            total = _Taken(
-                total.device_ns + taken.device_ns, total.host_ns + taken.host_ns, total.cpu_ns + taken.cpu_ns
-            )
-        return total, output
+            sample, output = self._window(lambda: call(a, b, c), 1, _EAGER)
+            samples.append(sample)
+        return joined(samples), output
 
     def _look_at(self, call: Call, a: Any, b: Any, c: Any) -> None:
         """Forget graphs of another call or other inputs; at the second use, look for work on other streams.
@@ -257,7 +256,7 @@ class CudaTimer:
         self._cuda.synchronize()
         return self._now_ns() - ended
 
-    def _window(self, launch: Callable[[], Any], launches: int, kind: int) -> tuple[_Taken, Any]:
+    def _window(self, launch: Callable[[], Any], launches: int, kind: int) -> tuple[Sample, Any]:
         """Queue work between two events and wait for it.
 
         kind: the calls of a sample that is captured, or ``_EAGER``. Launching a graph takes another time.
@@ -276,7 +275,8 @@ class CudaTimer:
         # Without strays the wait is for nothing, but it takes a few microseconds.
         stray_ns = tail_ns if self._strays or tail_ns > STRAY_FROM_NS else 0
         self._launch_ns[kind] = host_ns / launches
-        return _Taken(round(start.elapsed_time(end) * 1e6) + stray_ns, host_ns, cpu_ns), output
+        device_ns = round(start.elapsed_time(end) * 1e6) + stray_ns
+        return Sample(launches, device_ns, cpu_ns, switches=0, faults=0, host_ns=host_ns), output
 
     def _spin(self, ns: float) -> None:
         """Keep the device busy until the host has queued the next work, where torch can."""
@@ -315,12 +315,3 @@ class CudaTimer:
 
     def _properties(self) -> Any:
         return self._cuda.get_device_properties(self._cuda.current_device())
-
-
-@dataclass(frozen=True)
-class _Taken:
-    """device_ns: between the events. host_ns: this thread, while it launched; cpu_ns: of that, on a core."""
-
-    device_ns: int
-    host_ns: int
-    cpu_ns: int
