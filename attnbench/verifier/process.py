@@ -51,9 +51,8 @@ def main(argv: list[str]) -> None:
                 opened = None
                 opened = _open(request)
                 reply, out = _opened(opened)
-            elif opened is None:
-                reply = rm.RequestFailed(f"{type(request).__name__} before a case is open")
             else:
+                assert opened is not None
                 reply, out = _answer(opened, request, fds)
         except BaseException as failure:
             reply = rm.RequestFailed(one_line(failure))
@@ -102,8 +101,7 @@ def _answer(
         case rm.TryTrivialAnswers():
             unseen = isinstance(opened, DropoutVerifier) and opened.unseen()
             return rm.Tried(passing_trivial_answer(opened), unseen), ()
-        case _:
-            return rm.RequestFailed(f"no such request: {type(request).__name__}"), ()
+    raise TypeError(f"no such request: {type(request).__name__}")
 
 
 def _score(opened: CaseVerifier, request: rm.Score, fd: int) -> rm.Scored:

@@ -37,7 +37,7 @@ from attnbench.timing.memory import cuda_peak_extra_bytes, peak_extra_bytes
 from attnbench.timing.scale import measure_scale
 from attnbench.timing.warmup import warm_up
 from attnbench.types.words import clean
-from attnbench.worker.calls import check_held_output, computed, draws
+from attnbench.worker.calls import check_held_output, computed
 from attnbench.worker.failures import failed
 from attnbench.worker.prepared import PreparedBackend, case_of, prepare
 from attnbench.worker.slots import take_slots
@@ -121,7 +121,7 @@ def serve(sock: socket.socket) -> None:
                     if prepared is not None:
                         # It has made no call in this process.
                         prepared = replace(prepared, past=Past())
-                        if draws(prepared.case):
+                        if prepared.case.dropout:
                             seed_from_system()
                 else:
                     forked.add(pid)
@@ -209,13 +209,12 @@ def _answer_in_mode(
             be_first_to_go()
             if request.memory_limit_bytes is not None:
                 limit_memory(request.memory_limit_bytes)
-            if draws(case_of(request)):
+            if case_of(request).dropout:
                 seed_from_system()
             _shift.extend(bytearray(secrets.randbelow(1024)) for _ in range(secrets.randbelow(256)))
             prepared, reply = prepare(request, mapped(fds[0], request.parameters))
             return prepared, reply, ()
-    if prepared is None:
-        return None, m.Failed("error", f"{type(request).__name__} before Prepare"), ()
+    assert prepared is not None
     return _answer_prepared(request, fds, prepared)
 
 
@@ -233,8 +232,7 @@ def _answer_prepared(
         )
         del junk
         return prepared, m.Done(), ()
-    if prepared.inputs is None:
-        return prepared, m.Failed("error", f"{type(request).__name__} before Activations"), ()
+    assert prepared.inputs is not None
     inputs = prepared.inputs
     match request:
         case m.Compute():
@@ -253,7 +251,7 @@ def _answer_prepared(
             return prepared, m.Warmed((*first_ns, *trace)), ()
         case m.TakeSlots():
             prepared, timer = prepared.with_timer()
-            with no_process_left(), nothing_changed("a timed call", draws=draws(prepared.case)):
+            with no_process_left(), nothing_changed("a timed call", draws=bool(prepared.case.dropout)):
                 taken, last = take_slots(request, fds, prepared, timer)
             return replace(prepared, last=last), taken, ()
         case m.TimedOutputs():
@@ -266,8 +264,7 @@ def _answer_prepared(
             return prepared, m.PeakMemory(peak), ()
         case m.TraceCall():
             return prepared, m.Traced(*what_ran(lambda: prepared.call(*inputs), prepared.case.device)), ()
-        case _:
-            return prepared, m.Failed("error", f"no such request: {type(request).__name__}"), ()
+    raise TypeError(f"no such request: {type(request).__name__}")
 
 
 def _written_down(prepared: PreparedBackend) -> PreparedBackend:

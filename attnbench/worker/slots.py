@@ -14,7 +14,6 @@ from attnbench.ipc.names import CALLED_OFF
 from attnbench.ipc.shared_memory import Stored, mapped
 from attnbench.timing.sample import Sample, Timer, device_fields, joined, take_sample
 from attnbench.types.record import Block
-from attnbench.worker.calls import draws
 from attnbench.worker.prepared import LastCall, PreparedBackend
 
 REPEATS, MOST_UNLIKE = 4, 4
@@ -82,7 +81,7 @@ def take_slots(
         refresh = Refresh(mapped(fds[-1], request.refreshed), request.segment)
     awaited = refresh
     # Outputs of a device would have to be copied; those of dropout differ.
-    repeats = REPEATS if prepared.case.device == "cpu" and not draws(prepared.case) else 0
+    repeats = REPEATS if prepared.case.device == "cpu" and not prepared.case.dropout else 0
     process_ns, thread_ns = process_time_ns(), thread_time_ns()
     for number, successor in enumerate(request.successors):
         if _wait(own) >= CALLED_OFF:
