@@ -274,9 +274,8 @@ def _written_down(prepared: PreparedBackend) -> PreparedBackend:
         return prepared
     check_held_output(prepared, last.output)
     # The first call on new inputs is in the log already; it may have been the last of all.
-    if not prepared.output_log.ends_with(last.segment, last.slot, last.call):
-        where = last.segment, last.slot, last.call
-        prepared.output_log.keep(prepared, last.output, *where, refreshed=last.refreshed)
+    if not prepared.output_log.ends_with(last):
+        prepared.output_log.keep(prepared, last)
     return replace(prepared, last=None)
 
 

@@ -14,7 +14,8 @@ from attnbench.ipc.names import CALLED_OFF
 from attnbench.ipc.shared_memory import Stored, mapped
 from attnbench.timing.sample import Sample, Timer, device_fields, joined, take_sample
 from attnbench.types.record import Block
-from attnbench.worker.prepared import LastCall, PreparedBackend
+from attnbench.worker.answers import TimedCall
+from attnbench.worker.prepared import PreparedBackend
 
 REPEATS, MOST_UNLIKE = 4, 4
 """About so many samples of a segment have their last output compared with an earlier one. Of a kernel whose
@@ -41,7 +42,7 @@ class Refresh:
         if at:
             sample, output = timer(prepared.call, *inputs, at)
             samples.append(sample)
-            see(prepared, output, self.segment, slot, at - 1, refreshed=False)
+            see(prepared, TimedCall(output, self.segment, slot, at - 1, refreshed=False))
         pool, first = prepared.pool, calls if prepared.case.device != "cpu" else 1
         refreshed = inputs if pool is None else next(pool.upcoming)
         prepared.write(self.stored, refreshed)
@@ -49,7 +50,7 @@ class Refresh:
             sample, output = timer(prepared.call, *inputs, first)
         else:
             sample, output = take_sample(prepared.call, *refreshed, first)
-        see(prepared, output, self.segment, slot, at + first - 1, refreshed=True)
+        see(prepared, TimedCall(output, self.segment, slot, at + first - 1, refreshed=True))
         if pool is not None:
             for old, now in zip(refreshed, inputs, strict=True):
                 old.copy_(now)
@@ -63,7 +64,7 @@ class Refresh:
 
 def take_slots(
     request: TakeSlots, fds: Sequence[int], prepared: PreparedBackend, timer: Timer
-) -> tuple[SlotsTaken, LastCall | None]:
+) -> tuple[SlotsTaken, TimedCall | None]:
     """Take the slots; return what was measured and the last call.
 
     Between slots the process sleeps in a system call. It passes the handoff on before it writes anything
@@ -102,8 +103,8 @@ def take_slots(
             looks = secrets.randbelow(len(request.slots)) < repeats and number < len(request.slots) - 1
             if looks and prepared.output_log.unlike < MOST_UNLIKE:
                 on_new = refresh is not None and awaited is None and prepared.pool is None
-                place = request.segment, request.slots[number], calls - 1
-                prepared.output_log.see(prepared, output, *place, refreshed=on_new)
+                log, place = prepared.output_log, request.slots[number]
+                log.see(prepared, TimedCall(output, request.segment, place, calls - 1, on_new))
         passed_ns.append(perf_counter_ns())
         if successor >= 0:
             os.eventfd_write(fds[successor], 1)
@@ -114,7 +115,7 @@ def take_slots(
         return taken, None
     # The copy of a pool has its old values again.
     refreshed = refresh is not None and awaited is None and prepared.pool is None
-    return taken, LastCall(output, request.segment, request.slots[len(samples) - 1], calls - 1, refreshed)
+    return taken, TimedCall(output, request.segment, request.slots[len(samples) - 1], calls - 1, refreshed)
 
 
 def _wait(handoff: int) -> int:
