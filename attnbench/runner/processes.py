@@ -21,7 +21,7 @@ import msgspec
 from attnbench.cases.memory import numbers
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
-from attnbench.ipc.channel import Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
+from attnbench.ipc.channel import Channel, close_all, socket_pair
 from attnbench.ipc.process import descendants, has_ended, kill_all, kill_group, session_of, state_of
 from attnbench.runner.machine import SLEEPING_SOON, thread_environment
 from attnbench.types.errors import MeasuringFailed
@@ -205,7 +205,7 @@ class WorkerLink:
         """Send a request without waiting; :meth:`hear` must follow. Raises as :meth:`ask`."""
         try:
             self._line.send(request, fds)
-        except (ChannelClosed, OSError) as gone:
+        except OSError as gone:
             raise self._death(type(request)) from gone
 
     def hear(
@@ -215,9 +215,9 @@ class WorkerLink:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             reply, received = self._line.receive(timeout_s)
-        except ChannelTimeout as late:
+        except TimeoutError as late:
             raise self.too_late(request, timeout_s) from late
-        except (ChannelClosed, OSError) as gone:
+        except OSError as gone:
             raise self._death(request) from gone
         except msgspec.DecodeError as rubbish:
             self.kill()
@@ -381,11 +381,11 @@ class VerifierLink:
             try:
                 self._line.send(request, () if fd < 0 else (fd,))
                 reply, fds = self._line.receive(self._timeout_s)
-            except ChannelTimeout as late:
+            except TimeoutError as late:
                 kind = HelperLost if state_of(self._started.process.pid) == "T" else VerifierFailed
                 self.close()
                 raise kind(f"the oracle took more than {self._timeout_s:g} s") from late
-            except (ChannelClosed, OSError) as gone:
+            except OSError as gone:
                 lost = HelperLost(f"the oracle's process ended: {self.close()}")
                 if self._started.process.returncode != -signal.SIGKILL:
                     # Most likely a rule did it.

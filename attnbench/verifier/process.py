@@ -14,7 +14,7 @@ import msgspec
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import bytes_moved, flops
 from attnbench.ipc import verifier_messages as rm
-from attnbench.ipc.channel import Channel, ChannelClosed, close_all
+from attnbench.ipc.channel import Channel, close_all
 from attnbench.ipc.names import WEIGHTS, parameter_names
 from attnbench.ipc.process import die_with_parent, leave_terminal, silence
 from attnbench.ipc.shared_memory import pack, unpack
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
     while True:
         try:
             request, fds = line.receive()
-        except (ChannelClosed, msgspec.DecodeError):
+        except (ConnectionError, msgspec.DecodeError):
             os._exit(0)
         out: tuple[int, ...] = ()
         reply: rm.VerifierReply

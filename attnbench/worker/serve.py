@@ -18,7 +18,7 @@ import numpy as np
 
 from attnbench.inputs.kinds import GRADED
 from attnbench.ipc import messages as m
-from attnbench.ipc.channel import Channel, ChannelClosed, close_all
+from attnbench.ipc.channel import Channel, close_all
 from attnbench.ipc.process import (
     adopt_orphans,
     be_first_to_go,
@@ -102,7 +102,7 @@ def serve(sock: socket.socket) -> None:
     while True:
         try:
             request, fds = line.receive()
-        except (ChannelClosed, msgspec.DecodeError):
+        except (ConnectionError, msgspec.DecodeError):
             break
         try:
             if isinstance(request, m.Fork):
@@ -133,7 +133,7 @@ def serve(sock: socket.socket) -> None:
                 prepared, reply, out = _answer(request, fds, prepared)
                 line.send(reply, out)
                 close_all(list(out))
-        except ChannelClosed:
+        except ConnectionError:
             break
         finally:
             close_all(fds)
