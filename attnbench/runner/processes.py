@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TypeVar
@@ -25,6 +25,7 @@ from attnbench.ipc.channel import Channel, close_all, socket_pair
 from attnbench.ipc.process import descendants, has_ended, kill_all, kill_group, session_of, state_of
 from attnbench.runner.machine import SLEEPING_SOON, thread_environment
 from attnbench.types.errors import MeasuringFailed
+from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.types.status import Check, Status
 
 _POLL_S = 0.002
@@ -96,15 +97,28 @@ class ServerLost(HelperLost):
 class WorkerFailed(Exception):  # noqa: N818
     """A request to a worker failed. The record gets the status, the reason and the failed check.
 
-    case: the id of the variant case that shows the failure; "" for the case itself.
+    case: the id of the variant case that shows the failure; "" for the case itself. Of a wrong output,
+    accuracy (with dropout: dropout) says by how much, families on which inputs.
     """
 
-    def __init__(self, status: Status, reason: str, check: Check = "", case: str = "") -> None:
+    def __init__(
+        self,
+        status: Status,
+        reason: str,
+        check: Check = "",
+        case: str = "",
+        families: Sequence[str] = (),
+        accuracy: Accuracy | None = None,
+        dropout: DropoutNumbers | None = None,
+    ) -> None:
         super().__init__(reason)
         self.status: Status = status
         self.reason = reason
         self.check: Check = check
         self.case = case
+        self.families = families
+        self.accuracy = accuracy
+        self.dropout = dropout
 
 
 class Process:
