@@ -62,7 +62,7 @@ def test_a_slow_clock_is_doubted_and_honest_clocks_beside_it_are_not(steady: Sto
     slow = records["slow_the_clock"]
     assert (slow.status, slow.failed_check) == ("suspect", "clock")
     assert "by its own clock" in slow.reason
-    assert "by the clocks of the others" in slow.reason
+    assert "by the clocks of other processes" in slow.reason
     assert slow.median_ms is not None, "its samples are kept"
     assert slow.best != "slow_the_clock", "and rank nowhere"
     for name in ("clock_hundredth", "clock_double"):
