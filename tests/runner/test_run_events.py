@@ -109,7 +109,7 @@ def test_a_right_backend_that_is_faster_than_the_machine_is_suspect(
     records = by_backend(stored, LARGE)
     suspect = records["remember_by_value"]
     assert (suspect.status, suspect.failed_check) == ("suspect", "limit")
-    assert "times as fast as this machine was at its best: 268 MFLOP at " in suspect.reason
+    assert "times as fast as this machine's best: 268 MFLOP at " in suspect.reason
     assert suspect.limit_share > 1.25
     assert suspect.median_ms is not None, "a suspect keeps its samples"
     assert (records["eager"].status, records["eager"].best) == ("ok", "eager"), "and ranks nowhere"
