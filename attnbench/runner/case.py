@@ -258,7 +258,7 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
     else:
         found = {one.name: _found(run, one) for one in passed}
         if pool.options.timed and passed:
-            return _planned(run, context, opening.timed_entropy, passed, found)
+            return _planned(run, context, passed, found)
         for name, plan in found.items():
             run.put(checked_record(run.id, run.case.rule, name, plan, run.pool.options.accuracy))
     return None
@@ -299,18 +299,14 @@ def _passed(
 
 
 def _planned(
-    run: CaseRun,
-    context: CaseContext,
-    draw_entropy: int,
-    passed: Sequence[Candidate],
-    found: dict[str, CandidatePlan],
+    run: CaseRun, context: CaseContext, passed: Sequence[Candidate], found: dict[str, CandidatePlan]
 ) -> CheckedCase:
     """Write the plan of the case, unless an earlier part of the run has one."""
     if run.planned is None:
         run.planned = CaseLine(
             case=run.id,
             stretches=STRETCHES,
-            draw_entropy=draw_entropy,
+            draw_entropy=context.opening.timed_entropy,
             pairs=context.opened.pairs,
             flops=context.opened.flops,
             bytes_moved=context.opened.bytes_moved,

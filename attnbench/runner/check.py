@@ -108,7 +108,7 @@ def check_all(
     variant: Mapping[str, rm.Judged],
     begun: Callable[[str], None],
     *,
-    together: bool = True,
+    together: bool,
 ) -> tuple[list[Candidate], Failures]:
     """Check backends, as many at once as there are cores; return those that passed, and what failed.
 

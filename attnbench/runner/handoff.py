@@ -73,7 +73,7 @@ def take_segment(
         begun_ns = time.perf_counter_ns()
         if failed:
             _call_off(handoffs)
-        elif order:
+        else:
             os.eventfd_write(handoffs[order[0]], 1)
         taken, in_time = _hear_all({name: links[name] for name in asked}, patience_s, handoffs, failed)
         ended_ns = time.perf_counter_ns()
