@@ -74,22 +74,17 @@ def joined(samples: Sequence[Sample]) -> Sample:
 
 def read_vitals() -> tuple[int, int, int]:
     """Return the CPU time of this thread, ns, and involuntary switches and minor faults of this process."""
-    switches, faults = _events()
-    return thread_time_ns(), switches, faults
+    import resource  # not on Windows, where other parts of this module are read
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return thread_time_ns(), usage.ru_nivcsw, usage.ru_minflt
 
 
 def spent_since(before: tuple[int, int, int]) -> tuple[int, int, int]:
     """Return CPU time, switches and faults since then; the time is read first, so reading adds little."""
     cpu_ns = thread_time_ns() - before[0]
-    switches, faults = _events()
+    _, switches, faults = read_vitals()
     return cpu_ns, switches - before[1], faults - before[2]
-
-
-def _events() -> tuple[int, int]:
-    import resource  # not on Windows, where other parts of this module are read
-
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_nivcsw, usage.ru_minflt
 
 
 class CpuTimer:
