@@ -109,9 +109,6 @@ class PreparedBackend:
             NotPrepared: as unsupported, if inputs require gradients and the backend refuses them.
         """
         names = _input_names(stored)
-        wanted = len(operation_of(self.case).inputs(self.case, self.rule))
-        if len(names) != wanted:
-            raise ValueError(f"{len(names)} inputs where {wanted} are asked for")
         if (delivery == GRADED) != (self.ordinary is not None):
             other = self._graded() if self.ordinary is None else replace(self.ordinary, past=self.past)
             return other.with_inputs(stored, fresh=True, guarded=guarded, delivery=delivery)
