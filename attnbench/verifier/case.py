@@ -95,20 +95,19 @@ _NO_ROUNDING = "these errors stay as they are on nearly equal inputs, as those o
 class CaseVerifier:
     """A case with its parameters, and its draws, exact answers and errors so far."""
 
-    def __init__(
-        self, case: str, rule: Rule, timed_entropy: int, oracle_flops: float, *, without: Sequence[str] = ()
-    ) -> None:
-        self.case: Case = parse_case(case)
+    def __init__(self, opening: rm.OpenCase, rule: Rule) -> None:
+        self.case: Case = parse_case(opening.case)
         self.rule = rule
-        self.entropy = timed_entropy
+        self.entropy = opening.timed_entropy
         self.parameters = draw_parameters(self.case, rule)
         self.wide = widened(self.parameters, self.case)
         self.operation = operation_of(self.case)
         self.rows = None
         if self.operation.heads is not None:
-            self.rows = choose_rows(self.case, rule, oracle_flops, np.random.default_rng(timed_entropy))
+            rng = np.random.default_rng(self.entropy)
+            self.rows = choose_rows(self.case, rule, opening.oracle_flops, rng)
         self._rng = np.random.default_rng()
-        self._check = check_draws(self.case, rule, without)
+        self._check = check_draws(self.case, rule, opening.without)
         self._draws: dict[int, Drawn] = {}
         self._changes: dict[tuple[int, int], Transform] = {}
         self._redrawn: dict[tuple[int, int], Drawn] = {}

@@ -66,7 +66,7 @@ def _open(request: rm.OpenCase) -> CaseVerifier:
     case = parse_case(request.case)
     rule = _load_rule(request.rule_source, case.rule)
     kind = DropoutVerifier if case.dropout else CaseVerifier
-    return kind(request.case, rule, request.timed_entropy, request.oracle_flops, without=request.without)
+    return kind(request, rule)
 
 
 def _opened(opened: CaseVerifier) -> tuple[rm.VerifierReply, tuple[int, ...]]:
