@@ -396,7 +396,7 @@ class VerifierLink:
                 self._line.send(request, () if fd < 0 else (fd,))
                 reply, fds = self._line.receive(self._timeout_s)
             except TimeoutError as late:
-                kind = HelperLost if state_of(self._started.process.pid) == "T" else VerifierFailed
+                kind = HelperLost if state_of(f"/proc/{self._started.process.pid}") == "T" else VerifierFailed
                 self.close()
                 raise kind(f"the oracle took more than {self._timeout_s:g} s") from late
             except OSError as gone:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from attnbench.cases.work import human_bytes
-from attnbench.ipc.process import children_of
+from attnbench.ipc.process import children_of, state_of
 from attnbench.timing.memory import growth_per_call, resident_bytes
 from attnbench.worker.failures import WrongOutput
 
@@ -256,7 +256,7 @@ def with_call(past: Past, before: Activity) -> Past:
 
 def read_activity() -> Activity:
     """Return the activity now."""
-    threads = frozenset(map(int, os.listdir(_TASKS))) if _TASKS.exists() else frozenset()  # noqa: PTH208
+    threads = frozenset(map(int, os.listdir(_TASKS)))  # noqa: PTH208
     return Activity(threads, children_of(os.getpid()), *_used())
 
 
@@ -327,14 +327,8 @@ def _wait_for_rest() -> None:
 
 def _others_run() -> bool:
     """Return whether another thread runs or waits for a core, where CPU time would not show it."""
-    own = threading.get_native_id()
-    for stat in _TASKS.glob("*/stat"):
-        # The thread may have ended meanwhile.
-        with contextlib.suppress(OSError):
-            state = stat.read_text().rpartition(")")[2].split()[0]
-            if state in "RD" and stat.parent.name != str(own):
-                return True
-    return False
+    own = str(threading.get_native_id())
+    return any(state_of(task) in "RD" for task in _TASKS.iterdir() if task.name != own)
 
 
 def _most_after(cpu_ns: int) -> float:
