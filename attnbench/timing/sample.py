@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
 from time import perf_counter_ns, thread_time_ns
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attnbench.types.case import CacheMode
 from attnbench.types.record import DeviceMode
+
+if TYPE_CHECKING:
+    from attnbench.timing.cuda import CudaTimer
 
 Call = Callable[..., Any]
 
@@ -88,7 +91,11 @@ def spent_since(before: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 class CpuTimer:
-    """The :class:`~attnbench.timing.sample.Timer` of the CPU; calling it is :func:`take_sample`."""
+    """The timer of the CPU; calling it is :func:`take_sample`.
+
+    mode: the kind of its samples. default_clock_mhz: of a device that is not slowed down; 0 where there is
+    none.
+    """
 
     mode: DeviceMode = ""
     default_clock_mhz = 0
@@ -99,29 +106,8 @@ class CpuTimer:
         self(call, *inputs_and_calls)
 
 
-class Timer(Protocol):
-    """The interface of timers for all devices.
-
-    mode: the kind of its samples, a :data:`~attnbench.types.record.DeviceMode`.
-    default_clock_mhz: of the device's cores; 0 where there is none.
-    """
-
-    @property
-    def mode(self) -> DeviceMode:
-        """The mode of the samples so far."""
-
-    @property
-    def default_clock_mhz(self) -> int:
-        """The clock of a device that is not slowed down."""
-
-    def __call__(self, call: Call, /, *inputs_and_calls: Any) -> tuple[Sample, Any]:
-        """Make timed calls, as :func:`take_sample` takes them; return the sample and the last output.
-
-        The device is idle before and after.
-        """
-
-    def warm(self, call: Call, /, *inputs_and_calls: Any) -> None:
-        """Make calls that are not timed."""
+Timer: TypeAlias = "CpuTimer | CudaTimer"
+"""A timer leaves its device idle before and after a sample."""
 
 
 @lru_cache
