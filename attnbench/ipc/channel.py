@@ -66,14 +66,6 @@ class Channel(Generic[S, R]):
             close_all(fds)
             raise
 
-    def fileno(self) -> int:
-        """Return the descriptor, to wait on several lines at once."""
-        return self.sock.fileno()
-
-    def close(self) -> None:
-        """Close this end."""
-        self.sock.close()
-
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
     """Return two connected ends of a line of sequenced packets."""

@@ -259,7 +259,7 @@ class WorkerLink:
 
     def fileno(self) -> int:
         """Return the descriptor, to wait on several workers at once."""
-        return self._line.fileno()
+        return self._line.sock.fileno()
 
     def fork(self, *, timed: bool, cpus: tuple[int, ...], pin_allocator: bool = False) -> WorkerLink:
         """Fork this process; return the link to the new one. Raises as :meth:`ask`."""
@@ -325,7 +325,7 @@ class WorkerLink:
     def _end(self) -> int:
         if isinstance(self._origin, Process):
             # The server ends by itself when its line closes, and ends its workers.
-            self._line.close()
+            self._line.sock.close()
             code, self._last_words = self._origin.end(CLOSING_S)
             return code
         # Of one that has ended, only its session still tells what it left.
@@ -333,7 +333,7 @@ class WorkerLink:
         kill_group(self.pid)
         kill_all([self.pid, *self._left])
         # Not before: it would end by itself, and its status would depend on which is faster.
-        self._line.close()
+        self._line.sock.close()
         try:
             return self._origin.ask(m.Reap(self.pid), m.Ended, self._origin.patience_s)[0].code
         except (WorkerFailed, ServerLost):
@@ -421,5 +421,5 @@ class VerifierLink:
         """End it; return the last line it wrote to stderr."""
         if not self._closed:
             self._closed = True
-            self._line.close()
+            self._line.sock.close()
         return self._started.end(CLOSING_S)[1]

@@ -115,7 +115,7 @@ def serve(sock: socket.socket) -> None:
                     frozen = True
                 pid = _fork(request)
                 if pid == 0:
-                    line.close()
+                    line.sock.close()
                     line = Channel(socket.socket(fileno=fds.pop()), m.Request)  # type: ignore[arg-type]
                     forked, frozen, is_server = set(), False, False
                     if prepared is not None:
