@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 
-from attnbench.cases.memory import numbers
+from attnbench.cases.memory import numbers, read
 
 PARENT = "ATTNBENCH_PARENT"
 """The environment variable that says with which process another one ends."""
@@ -86,25 +86,21 @@ def be_first_to_go() -> None:
         file.write("1000")
 
 
-def state_of(pid: int) -> str:
-    """Return the state of a process as in proc(5): T if it is stopped, X if there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "X"
+def state_of(folder: str | Path) -> str:
+    """Return the state of a process or thread as in proc(5): T if it is stopped, X if there is none."""
+    return (read(Path(folder, "stat")).rpartition(")")[2].split() or "X")[0]
 
 
 def has_ended(pid: int) -> bool:
     """Return whether a process has ended; one that nobody has waited for (a zombie) has."""
-    return state_of(pid) in "ZX"
+    return state_of(f"/proc/{pid}") in "ZX"
 
 
 def children_of(pid: int) -> frozenset[int]:
     """Return the children of a process that still run, where the kernel tells."""
     found: set[int] = set()
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found.update(map(int, children.read_text().split()))
+        found.update(map(int, read(children).split()))
     return frozenset(child for child in found if not has_ended(child))
 
 

@@ -42,7 +42,6 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(real)
-        _force_names(real.parent)
     except OSError as failure:
         raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
     finally:
@@ -60,15 +59,6 @@ def check_own(path: Path, first_line: str, command: str) -> None:
                 return
     if path.exists():
         raise BadInput(f"--out {path}: {command} did not write this file: name another one")
-
-
-def _force_names(folder: Path) -> None:
-    """Force the names in a folder to disk."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 _PIECE_BYTES = 2**20

@@ -139,10 +139,12 @@ def _measured(run: StoredRun, *, alone: bool) -> Measured:
     cells: list[Cell] = []
     for case, found in records.items():
         line = lines.get(case)
-        meaning = _meaning(line)
+        meaning = ""
+        if line is not None:
+            meaning = f"{line.pairs} pairs, {line.flops:g} operations, {line.bytes_moved:g} bytes"
         for record in found:
-            times, parents = _processes(record, line, sets[case], manifest.protocol)
             plan = None if line is None else line.contenders.get(record.backend)
+            times, parents = _processes(record.backend, plan, sets[case], manifest.protocol)
             cells.append(
                 Cell(
                     case=case,
@@ -182,12 +184,6 @@ def _references(sets: Sequence[SetTimes]) -> dict[str, tuple[float, ...]]:
     return {name: tuple(times) for name, times in found.items()}
 
 
-def _meaning(line: CaseLine | None) -> str:
-    return (
-        "" if line is None else f"{line.pairs} pairs, {line.flops:g} operations, {line.bytes_moved:g} bytes"
-    )
-
-
 def _memory_bytes(record: Record, line: CaseLine | None) -> float | None:
     if line is None or record.peak_extra_bytes is None:
         return None
@@ -195,14 +191,13 @@ def _memory_bytes(record: Record, line: CaseLine | None) -> float | None:
 
 
 def _processes(
-    record: Record, line: CaseLine | None, sets: Sequence[SetTimes], protocol: dict[str, Any]
+    backend: str, plan: CandidatePlan | None, sets: Sequence[SetTimes], protocol: dict[str, Any]
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The median of each process of a backend, and the number of the server that it was forked from.
 
     A process that was kept over several sets counts once, with the median over those.
     """
-    plan: CandidatePlan | None = None if line is None else line.contenders.get(record.backend)
-    taken = [(one.index, ns) for one in sets if (ns := one.median_ns.get(record.backend)) is not None]
+    taken = [(one.index, one.median_ns[backend]) for one in sets if backend in one.median_ns]
     launches, planned = protocol.get("launches"), protocol.get("sets")
     if plan is None or not isinstance(launches, int) or not isinstance(planned, int) or launches < 1:
         return tuple(ns for _, ns in taken), ()

@@ -22,7 +22,6 @@ from attnbench.runner.check import (
     Candidate,
     Entries,
     Failures,
-    Inexact,
     check_all,
     check_reference,
     check_variant,
@@ -30,7 +29,6 @@ from attnbench.runner.check import (
 )
 from attnbench.runner.context import CaseContext, open_context
 from attnbench.runner.machine import sharing_note
-from attnbench.runner.outputs import MismatchFound
 from attnbench.runner.plan import plan_candidates
 from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.processes import HelperLost, VerifierFailed, VerifierLink, WorkerFailed
@@ -147,17 +145,15 @@ class CaseRun:
 
     def record_failure(self, backend: str, failure: WorkerFailed) -> None:
         """Write the record of a backend that failed."""
+        accuracy = failure.accuracy
+        if accuracy is not None and not all(isfinite(number) for number in astuple(accuracy)):
+            # A line of the file cannot hold such numbers.
+            accuracy = None
         record = Record(
             self.id, self.case.rule, backend, failure.status, failure.reason,
-            failed_check=failure.check, failed_case=failure.case,
+            failed_check=failure.check, failed_case=failure.case, failed_on=list(failure.families),
+            accuracy=accuracy, dropout=failure.dropout,
         )  # fmt: skip
-        if isinstance(failure, MismatchFound):
-            accuracy = failure.accuracy
-            if accuracy is not None and not all(isfinite(number) for number in astuple(accuracy)):
-                # A line of the file cannot hold such numbers.
-                accuracy = None
-            on = list(failure.families)
-            record = replace(record, accuracy=accuracy, dropout=failure.dropout, failed_on=on)
         self.put(record)
 
     def record_failures(self, failures: Failures) -> None:
@@ -227,7 +223,7 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
     )
     limit_bytes = pool.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
     limit_bytes += run.pool_bytes
-    variant: Mapping[str, Inexact] = {}
+    variant: Mapping[str, rm.Judged] = {}
     try:
         verifier = opened.enter_context(pool.lent_verifier())
         solved = open_context(verifier, opening, run.case.threads, limit_bytes)
@@ -262,7 +258,7 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
     else:
         found = {one.name: _found(run, one) for one in passed}
         if pool.options.timed and passed:
-            return _planned(run, context, opening.timed_entropy, passed, found)
+            return _planned(run, context, passed, found)
         for name, plan in found.items():
             run.put(checked_record(run.id, run.case.rule, name, plan, run.pool.options.accuracy))
     return None
@@ -279,7 +275,7 @@ def _ended_early(verifier: VerifierLink) -> Iterator[None]:
 
 
 def _passed(
-    run: CaseRun, context: CaseContext, entries: Entries, variant: Mapping[str, Inexact]
+    run: CaseRun, context: CaseContext, entries: Entries, variant: Mapping[str, rm.Judged]
 ) -> list[Candidate]:
     """Return the backends that pass, and write the records of the others."""
     check_reference(run.pool, context)
@@ -303,18 +299,14 @@ def _passed(
 
 
 def _planned(
-    run: CaseRun,
-    context: CaseContext,
-    draw_entropy: int,
-    passed: Sequence[Candidate],
-    found: dict[str, CandidatePlan],
+    run: CaseRun, context: CaseContext, passed: Sequence[Candidate], found: dict[str, CandidatePlan]
 ) -> CheckedCase:
     """Write the plan of the case, unless an earlier part of the run has one."""
     if run.planned is None:
         run.planned = CaseLine(
             case=run.id,
             stretches=STRETCHES,
-            draw_entropy=draw_entropy,
+            draw_entropy=context.opening.timed_entropy,
             pairs=context.opened.pairs,
             flops=context.opened.flops,
             bytes_moved=context.opened.bytes_moved,

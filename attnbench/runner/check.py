@@ -19,7 +19,7 @@ from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, WEIGHTS
 from attnbench.plugins.registry import Entry
 from attnbench.runner.context import CaseContext, give_draw, open_context, prepare_worker, score
-from attnbench.runner.outputs import MismatchFound, check_draw, check_draws, give_checked
+from attnbench.runner.outputs import check_draw, check_draws, give_checked
 from attnbench.runner.pool import WorkerPool
 from attnbench.runner.processes import ServerLost, VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
 from attnbench.stats.protocol import ORACLE_FLOPS, can_be_forked
@@ -40,19 +40,6 @@ _COUNT = re.compile(r" x\d+$")
 T = TypeVar("T")
 Entries = list[Entry[Backend]]
 Failures = dict[str, WorkerFailed]
-
-
-@dataclass(frozen=True)
-class Inexact:
-    """The arithmetic that outputs are as exact as, "" for their dtype; and why, "" if it is declared."""
-
-    arithmetic: str = ""
-    reason: str = ""
-
-    @staticmethod
-    def of(judged: rm.Judged, where: str = "") -> Inexact:
-        """Return that of a verdict. where: the beginning of the reason."""
-        return Inexact(judged.arithmetic, where + judged.problem if judged.problem else "")
 
 
 @dataclass(frozen=True)
@@ -118,10 +105,10 @@ def check_all(
     pool: WorkerPool,
     context: CaseContext,
     entries: Entries,
-    variant: Mapping[str, Inexact],
+    variant: Mapping[str, rm.Judged],
     begun: Callable[[str], None],
     *,
-    together: bool = True,
+    together: bool,
 ) -> tuple[list[Candidate], Failures]:
     """Check backends, as many at once as there are cores; return those that passed, and what failed.
 
@@ -131,7 +118,7 @@ def check_all(
 
     def check(entry: Entry[Backend]) -> Candidate:
         begun(entry.name)
-        return _check_backend(pool, context, entry, variant.get(entry.name, Inexact()))
+        return _check_backend(pool, context, entry, variant.get(entry.name))
 
     slow_first = sorted(entries, key=lambda entry: not entry.record.compiles)
     passed, failures = _each(pool, slow_first, check, Candidate.let_go, together=together)
@@ -170,7 +157,7 @@ def _each(
 
 
 def _check_backend(
-    pool: WorkerPool, context: CaseContext, entry: Entry[Backend], variant: Inexact
+    pool: WorkerPool, context: CaseContext, entry: Entry[Backend], variant: rm.Judged | None
 ) -> Candidate:
     """Prepare one backend, have all its outputs judged, and warm it up. variant: what its variant case shows.
 
@@ -222,7 +209,7 @@ def _check_rest(
     link: WorkerLink,
     entry: Entry[Backend],
     begun: CandidatePlan,
-    variant: Inexact,
+    variant: rm.Judged | None,
 ) -> tuple[CandidatePlan, int | None]:
     """Check all draws but the first, warm up, look at the memory of calls, and trace one.
 
@@ -234,8 +221,9 @@ def _check_rest(
     judged, notes = check_draws(pool, context, link, entry, range(1, draws))
     # The variant may have a finer dtype than the case.
     dtype = parse_case(context.case).dtype
-    each = [Inexact.of(judged), *([variant] if coarser(variant.arithmetic, dtype) else [])]
-    inexact = max(each, key=lambda one: UNIT.get(one.arithmetic, 0.0))
+    inexact = judged
+    if variant is not None and coarser(variant.arithmetic, dtype):
+        inexact = max(judged, variant, key=lambda one: UNIT.get(one.arithmetic, 0.0))
     warmup_ns: tuple[int, ...] = ()
     if timed:
         # The last draw of the check may have arrived in another way than those that are timed.
@@ -257,7 +245,7 @@ def _check_rest(
         parts=judged.parts,
         dropout=judged.dropout,
         arithmetic=inexact.arithmetic,
-        inexact=inexact.reason,
+        inexact=inexact.problem,
     )
     return found, peak_bytes
 
@@ -270,7 +258,7 @@ def check_variant(
     operation_source: Source,
     entries: Entries,
     memory_limit_bytes: int,
-) -> tuple[dict[str, Inexact], Failures]:
+) -> tuple[dict[str, rm.Judged], Failures]:
     """Check backends on a variant case: a small case of other lengths; return what passed, and what failed.
 
     It detects backends that are right at known shapes only, and shows in a high precision what a low one
@@ -278,7 +266,7 @@ def check_variant(
     there is no such case, where the verifier cannot solve it, or where a backend does not support it.
     """
     failures: Failures = {}
-    inexact: dict[str, Inexact] = {}
+    judged: dict[str, rm.Judged] = {}
     checked = [entry for entry in entries if not entry.record.compiles]
     for precise in (True, False):
         group = [entry for entry in checked if ("float32" in entry.record.dtypes) is precise]
@@ -295,12 +283,12 @@ def check_variant(
                 weighed = [entry.name for entry in group if _gives_weights(pool, variant, entry.record)]
                 check_reference(pool, context, weights=bool(weighed))
                 passed, failed = _check_group(pool, context, group, weighed)
-                inexact |= passed
+                judged |= passed
                 failures |= failed
         except VerifierFailed:
             if not verifier.alive:
                 raise
-    return inexact, failures
+    return judged, failures
 
 
 def _gives_weights(pool: WorkerPool, case: Case, backend: Backend) -> bool:
@@ -311,30 +299,29 @@ def _gives_weights(pool: WorkerPool, case: Case, backend: Backend) -> bool:
 
 def _check_group(
     pool: WorkerPool, context: CaseContext, entries: Entries, weighed: Sequence[str]
-) -> tuple[dict[str, Inexact], Failures]:
+) -> tuple[dict[str, rm.Judged], Failures]:
     where = f"on the variant case {context.case}: "
 
-    def check(entry: Entry[Backend]) -> Inexact:
+    def check(entry: Entry[Backend]) -> rm.Judged:
         worker, _ = prepare_worker(pool, context, entry)
         try:
             judged, _ = check_draws(pool, context, worker, entry, range(len(context.draws)))
             if entry.name in weighed:
                 _check_weights(pool, context, worker, entry.name)
-            return Inexact.of(judged, where)
+            problem = where + judged.problem if judged.problem else ""
+            return msgspec.structs.replace(judged, problem=problem)
         finally:
             worker.kill()
 
     found: Failures = {}
     passed, failures = _each(pool, entries, check)
     for name, failure in failures.items():
-        reason = where + failure.reason
-        if isinstance(failure, MismatchFound):
-            families = tuple(f if f == WEIGHTS else f"near:{f}" for f in failure.families)
-            found[name] = MismatchFound(reason, None, families, failure.check, case=context.case)
-        elif failure.status == "unavailable":
+        if failure.status == "unavailable":
             found[name] = failure  # whatever the case
         elif failure.status != "unsupported":
-            found[name] = WorkerFailed(failure.status, reason, failure.check, context.case)
+            families = [each if each == WEIGHTS else f"near:{each}" for each in failure.families]
+            status, reason = failure.status, where + failure.reason
+            found[name] = WorkerFailed(status, reason, failure.check, context.case, families)
     return passed, found
 
 
@@ -342,7 +329,7 @@ def _check_weights(pool: WorkerPool, context: CaseContext, link: WorkerLink, nam
     """Have the attention weights of a backend compared on the first draw, which is an ordinary one.
 
     Raises:
-        MismatchFound: they are wrong. WorkerFailed: there are none.
+        WorkerFailed: they are wrong, or there are none.
     """
     check: Check = "weights"
     try:
@@ -354,4 +341,4 @@ def _check_weights(pool: WorkerPool, context: CaseContext, link: WorkerLink, nam
             raise
         problem, check = failure.reason, failure.check
     if problem:
-        raise MismatchFound(f"the weights: {problem}", None, (WEIGHTS,), check)
+        raise WorkerFailed("mismatch", f"the weights: {problem}", check, families=(WEIGHTS,))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from attnbench.cases.memory import read
 from attnbench.ipc import messages as m
 from attnbench.ipc.names import CALLED_OFF
 from attnbench.runner.context import ArrayBlock
@@ -73,7 +74,7 @@ def take_segment(
         begun_ns = time.perf_counter_ns()
         if failed:
             _call_off(handoffs)
-        elif order:
+        else:
             os.eventfd_write(handoffs[order[0]], 1)
         taken, in_time = _hear_all({name: links[name] for name in asked}, patience_s, handoffs, failed)
         ended_ns = time.perf_counter_ns()
@@ -106,11 +107,8 @@ class Scheduled:
 
 def scheduled(pid: int) -> Scheduled:
     """Read the times of a process from the system; zeros where Linux does not tell."""
-    try:
-        ran, waited, *_ = Path(f"/proc/{pid}/schedstat").read_text().split()
-        return Scheduled(int(ran), int(waited))
-    except (OSError, ValueError):
-        return Scheduled(0, 0)
+    ran, waited, *_ = (read(Path(f"/proc/{pid}/schedstat")) or "0 0").split()
+    return Scheduled(int(ran), int(waited))
 
 
 def _call_off(handoffs: Mapping[str, int]) -> None:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from attnbench.runner.case import CaseRun, CheckedCase, check_case
 from attnbench.runner.check import Candidate
-from attnbench.runner.pool import WorkerPool
 from attnbench.runner.processes import HelperLost, ServerLost, VerifierFailed
 from attnbench.runner.repetitions import RepetitionUnderWay, TimedWorkers
 from attnbench.stats.records import failed_candidates, timed_records
@@ -36,16 +35,16 @@ def run_cases(runs: Sequence[CaseRun]) -> None:
             pool.wait_for_servers(runs[0].case.threads)
         try:
             with ExitStack() as closing:
-                checked = [found for run in runs if (found := _checked(run, closing)) is not None]
+                checked: list[CheckedCase] = []
+                for run in runs:
+                    with run.losses_noted():
+                        found = check_case(run, closing)
+                    if found is not None:
+                        checked.append(found)
                 if checked:
                     _measure(checked)
         except HelperLost:
             again = True
-
-
-def _checked(run: CaseRun, closing: ExitStack) -> CheckedCase | None:
-    with run.losses_noted():
-        return check_case(run, closing)
 
 
 def _measure(checked: Sequence[CheckedCase]) -> None:
@@ -69,7 +68,7 @@ def _measure(checked: Sequence[CheckedCase]) -> None:
             for one, taking_part in rng.sample(left, len(left)):
                 one.run.notify(f"repetition {index + 1} of {pool.options.sets}")
                 with one.run.losses_noted():
-                    line = _repetition(pool, workers, one, index, taking_part)
+                    line = _repetition(workers, one, index, taking_part)
                 if line is not None:
                     one.run.write(line)
                     one.run.sets.append(line)
@@ -90,7 +89,7 @@ def _try_alone(workers: TimedWorkers, one: CheckedCase) -> None:
     """
     for each in _taking_part(one, len(one.run.sets)):
         try:
-            _repetition(one.run.pool, workers, one, 0, [each])
+            _repetition(workers, one, 0, [each])
         except ServerLost as lost:
             lost.backend = each.name
             raise
@@ -107,13 +106,14 @@ def _taking_part(one: CheckedCase, index: int) -> list[Candidate]:
 
 
 def _repetition(
-    pool: WorkerPool, workers: TimedWorkers, one: CheckedCase, index: int, taking_part: list[Candidate]
+    workers: TimedWorkers, one: CheckedCase, index: int, taking_part: list[Candidate]
 ) -> SetLine | None:
     """Measure a repetition of a case; None if the verifier failed."""
     run, context, planned = one.run, one.context, one.planned
     rng = Random(f"{planned.draw_entropy} {index}")
     try:
-        line = RepetitionUnderWay(pool, context, workers, index, planned.stretches, rng).measure(taking_part)
+        under_way = RepetitionUnderWay(run.pool, context, workers, index, planned.stretches, rng)
+        line = under_way.measure(taking_part)
     except VerifierFailed as failure:
         run.record_all([each.entry for each in taking_part], "error", str(failure))
         return None

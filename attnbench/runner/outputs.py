@@ -18,8 +18,6 @@ from attnbench.runner.processes import WorkerFailed, WorkerLink
 from attnbench.types.arithmetic import coarser
 from attnbench.types.backend import Backend
 from attnbench.types.case import output_shape
-from attnbench.types.record import Accuracy, DropoutNumbers
-from attnbench.types.status import Check
 
 NUDGED_ELEMENTS = 2048
 """About so many elements show whether errors scatter: a correlation by chance is then below 0.1."""
@@ -35,30 +33,12 @@ READS_BETWEEN_ROWS = (
 CONTIGUOUS_PASS = ". Contiguous inputs pass: read the strides, or declare needs_contiguous"
 
 
-class MismatchFound(WorkerFailed):
-    """An output is wrong. accuracy (with dropout: dropout) says by how much, families on which inputs."""
-
-    def __init__(
-        self,
-        reason: str,
-        accuracy: Accuracy | None,
-        families: tuple[str, ...],
-        check: Check,
-        dropout: DropoutNumbers | None = None,
-        case: str = "",
-    ) -> None:
-        super().__init__("mismatch", reason, check, case)
-        self.accuracy = accuracy
-        self.families = families
-        self.dropout = dropout
-
-
 def check_draw(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str, index: int) -> int:
     """Have the output on one draw compared; return the ns of the call."""
     give_checked(pool, context, link, index)
     scored, ns = score(link, context.verifier, name, index)
     if scored.problem:
-        raise MismatchFound(scored.problem, None, (context.family(index),), scored.check)
+        raise WorkerFailed("mismatch", scored.problem, scored.check, families=(context.family(index),))
     return ns
 
 
@@ -90,7 +70,7 @@ def check_draws(
     """Have outputs on some draws compared; return the verdict on all of them, and notes.
 
     Raises:
-        MismatchFound: not passed. WorkerFailed: a call failed, or its output is plainly wrong.
+        WorkerFailed: not passed, or a call failed.
     """
     name, left_out, notes = entry.name, list(_not_delivered(entry.record)), list[str]()
     for index in draws:
@@ -117,7 +97,10 @@ def check_draws(
         judged, _ = context.verifier.ask(judge, rm.Judged)
     if judged.problem and not judged.arithmetic:
         problem = judged.problem + (CONTIGUOUS_PASS if judged.failed == (STRIDED,) else "")
-        raise MismatchFound(problem, judged.accuracy, judged.failed, judged.check, judged.dropout)
+        raise WorkerFailed(
+            "mismatch", problem, judged.check,
+            families=judged.failed, accuracy=judged.accuracy, dropout=judged.dropout,
+        )  # fmt: skip
     return msgspec.structs.replace(judged, arithmetic=judged.arithmetic or judge.arithmetic), notes
 
 
@@ -132,7 +115,8 @@ def _check_between_rows(
     give_draw(link, context.draws[index], delivery=STRIDED)
     scored, _ = score(link, context.verifier, name, index)
     if scored.problem:
-        raise MismatchFound(failure.reason + CONTIGUOUS_PASS, None, (STRIDED,), failure.check) from failure
+        reason = failure.reason + CONTIGUOUS_PASS
+        raise WorkerFailed("mismatch", reason, failure.check, families=(STRIDED,)) from failure
 
 
 def _nudge(context: CaseContext, link: WorkerLink, name: str) -> None:

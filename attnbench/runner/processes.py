@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TypeVar
@@ -21,10 +21,11 @@ import msgspec
 from attnbench.cases.memory import numbers
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
-from attnbench.ipc.channel import Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
+from attnbench.ipc.channel import Channel, close_all, socket_pair
 from attnbench.ipc.process import descendants, has_ended, kill_all, kill_group, session_of, state_of
 from attnbench.runner.machine import SLEEPING_SOON, thread_environment
 from attnbench.types.errors import MeasuringFailed
+from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.types.status import Check, Status
 
 _POLL_S = 0.002
@@ -96,15 +97,28 @@ class ServerLost(HelperLost):
 class WorkerFailed(Exception):  # noqa: N818
     """A request to a worker failed. The record gets the status, the reason and the failed check.
 
-    case: the id of the variant case that shows the failure; "" for the case itself.
+    case: the id of the variant case that shows the failure; "" for the case itself. Of a wrong output,
+    accuracy (with dropout: dropout) says by how much, families on which inputs.
     """
 
-    def __init__(self, status: Status, reason: str, check: Check = "", case: str = "") -> None:
+    def __init__(
+        self,
+        status: Status,
+        reason: str,
+        check: Check = "",
+        case: str = "",
+        families: Sequence[str] = (),
+        accuracy: Accuracy | None = None,
+        dropout: DropoutNumbers | None = None,
+    ) -> None:
         super().__init__(reason)
         self.status: Status = status
         self.reason = reason
         self.check: Check = check
         self.case = case
+        self.families = families
+        self.accuracy = accuracy
+        self.dropout = dropout
 
 
 class Process:
@@ -205,7 +219,7 @@ class WorkerLink:
         """Send a request without waiting; :meth:`hear` must follow. Raises as :meth:`ask`."""
         try:
             self._line.send(request, fds)
-        except (ChannelClosed, OSError) as gone:
+        except OSError as gone:
             raise self._death(type(request)) from gone
 
     def hear(
@@ -215,9 +229,9 @@ class WorkerLink:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             reply, received = self._line.receive(timeout_s)
-        except ChannelTimeout as late:
+        except TimeoutError as late:
             raise self.too_late(request, timeout_s) from late
-        except (ChannelClosed, OSError) as gone:
+        except OSError as gone:
             raise self._death(request) from gone
         except msgspec.DecodeError as rubbish:
             self.kill()
@@ -245,7 +259,7 @@ class WorkerLink:
 
     def fileno(self) -> int:
         """Return the descriptor, to wait on several workers at once."""
-        return self._line.fileno()
+        return self._line.sock.fileno()
 
     def fork(self, *, timed: bool, cpus: tuple[int, ...], pin_allocator: bool = False) -> WorkerLink:
         """Fork this process; return the link to the new one. Raises as :meth:`ask`."""
@@ -311,7 +325,7 @@ class WorkerLink:
     def _end(self) -> int:
         if isinstance(self._origin, Process):
             # The server ends by itself when its line closes, and ends its workers.
-            self._line.close()
+            self._line.sock.close()
             code, self._last_words = self._origin.end(CLOSING_S)
             return code
         # Of one that has ended, only its session still tells what it left.
@@ -319,7 +333,7 @@ class WorkerLink:
         kill_group(self.pid)
         kill_all([self.pid, *self._left])
         # Not before: it would end by itself, and its status would depend on which is faster.
-        self._line.close()
+        self._line.sock.close()
         try:
             return self._origin.ask(m.Reap(self.pid), m.Ended, self._origin.patience_s)[0].code
         except (WorkerFailed, ServerLost):
@@ -381,11 +395,11 @@ class VerifierLink:
             try:
                 self._line.send(request, () if fd < 0 else (fd,))
                 reply, fds = self._line.receive(self._timeout_s)
-            except ChannelTimeout as late:
-                kind = HelperLost if state_of(self._started.process.pid) == "T" else VerifierFailed
+            except TimeoutError as late:
+                kind = HelperLost if state_of(f"/proc/{self._started.process.pid}") == "T" else VerifierFailed
                 self.close()
                 raise kind(f"the oracle took more than {self._timeout_s:g} s") from late
-            except (ChannelClosed, OSError) as gone:
+            except OSError as gone:
                 lost = HelperLost(f"the oracle's process ended: {self.close()}")
                 if self._started.process.returncode != -signal.SIGKILL:
                     # Most likely a rule did it.
@@ -407,5 +421,5 @@ class VerifierLink:
         """End it; return the last line it wrote to stderr."""
         if not self._closed:
             self._closed = True
-            self._line.close()
+            self._line.sock.close()
         return self._started.end(CLOSING_S)[1]

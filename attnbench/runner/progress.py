@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class Clock:
     """Reports progress with an estimate of the time left, and adds up where the time went.
 
     groups: the cases that are measured together, each with the time that it is expected to take. order: the
-    ids of all cases of the run, which number them; by default those of the groups.
+    ids of all cases of the run, which number them.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Clock:
     ) -> None:
         self.phases_s: dict[str, float] = {}
         self._progress = progress
-        self._places = {case: place for place, case in enumerate(order or chain.from_iterable(groups), 1)}
+        self._places = {case: place for place, case in enumerate(order, 1)}
         self._expected_s = [sum(group.values()) for group in groups]
         self._start = self._phase_start = time.monotonic()
         self._number = 0

@@ -247,9 +247,7 @@ class RepetitionUnderWay:
                 return
             plans = {name: self._candidates[name].plan for name in links}
             order = order_of_slots({name: plan.samples for name, plan in plans.items()}, self._rng)
-            patience_s = self._pool.options.timeout_s + _SLACK * sum(
-                _segment_s(plan) for plan in plans.values()
-            )
+            patience_s = self._pool.options.timeout_s + _SLACK * sum(map(_segment_s, plans.values()))
             done = take_segment(number, order, links, plans, patience_s, refreshed)
             for name, block in done.blocks.items():
                 self._blocks[name].append(block)
@@ -314,5 +312,4 @@ class RepetitionUnderWay:
 
 def _segment_s(plan: CandidatePlan) -> float:
     """Return how long the slots of a backend in one segment take, judged by its warm-up."""
-    call_s = median(plan.warmup_ms) / 1000 if plan.warmup_ms else 0.0
-    return plan.samples * (plan.calls + plan.warm_calls) * call_s
+    return plan.samples * (plan.calls + plan.warm_calls) * median(plan.warmup_ms) / 1000

@@ -7,6 +7,8 @@ import errno
 import mmap
 from pathlib import Path
 
+from attnbench.cases.memory import read, whole_number
+
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _LARGEST_MMAP_THRESHOLD = 32 * 1024 * 1024
@@ -115,8 +117,5 @@ def last_level_cache_bytes(device: str, folder: Path = _CPU_CACHES) -> int:
 
 
 def _bytes(path: Path) -> int:
-    try:
-        words = path.read_text().strip()
-        return int(words.rstrip("KMG")) * _UNITS.get(words[-1:], 1)
-    except (OSError, ValueError):
-        return 0
+    words = read(path).strip()
+    return (whole_number(words.rstrip("KMG")) or 0) * _UNITS.get(words[-1:], 1)

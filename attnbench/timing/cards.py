@@ -29,16 +29,13 @@ def card_details() -> tuple[str, ...]:
 def _power_limits_w(uuids: list[str]) -> list[int]:
     """Return the power limit that holds for each card now, in W; 0 where it is not known.
 
-    torch does not tell it, but NVIDIA's driver does.
+    torch does not tell it, but NVIDIA's driver does. Its library stays open: this process ends soon.
     """
     # nvidia-ml-py may be missing, and a driver may refuse any question, each with an exception of its own.
     with suppress(Exception):
         import pynvml
 
         pynvml.nvmlInit()
-        try:
-            handles = [pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}") for uuid in uuids]
-            return [int(pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)) // 1000 for handle in handles]
-        finally:
-            pynvml.nvmlShutdown()
+        handles = [pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}") for uuid in uuids]
+        return [int(pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)) // 1000 for handle in handles]
     return [0] * len(uuids)

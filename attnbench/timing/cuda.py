@@ -9,8 +9,10 @@ from itertools import repeat
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from attnbench.timing.sample import Call, Sample, read_vitals, spent_since
+from attnbench.timing.sample import Call, Sample, joined, read_vitals, spent_since
 from attnbench.types.record import DeviceMode
+
+Inputs = tuple[Any, ...]
 
 WARM_CALLS_BEFORE_CAPTURE = 3
 MOST_CAPTURED_CALLS = 1000
@@ -29,9 +31,7 @@ class Captured:
     launch_ns: float
 
 
-def capture(
-    cuda: Any, call: Call, a: Any, b: Any, c: Any, calls: int, now_ns: Callable[[], int] = perf_counter_ns
-) -> Captured:
+def capture(cuda: Any, call: Call, inputs: Inputs, calls: int, now_ns: Callable[[], int]) -> Captured:
     """Capture ``calls`` calls after a few warm-up calls, on a stream of their own, as torch requires.
 
     Raises the exception of a call that can't be captured, because it waits for the device or leaves work on
@@ -45,13 +45,13 @@ def capture(
     # The stream is entered here, because torch does not leave its own stream after a failed capture.
     with cuda.stream(side):
         for _ in repeat(None, WARM_CALLS_BEFORE_CAPTURE):
-            call(a, b, c)
+            call(*inputs)
         for count, times in ((MOST_CAPTURED_CALLS, whole), (rest, 1)):
             if count and times:
                 graph = cuda.CUDAGraph()
                 with cuda.graph(graph, stream=side):
                     for _ in repeat(None, count):
-                        output = call(a, b, c)
+                        output = call(*inputs)
                 graphs += [graph] * times
     current.wait_stream(side)
     start = now_ns()
@@ -153,31 +153,34 @@ class CudaTimer:
         l2_bytes = int(getattr(self._properties(), "L2_cache_size", 0)) or _UNKNOWN_L2_BYTES
         return self._overwrite(_FLUSHED_L2_SIZES * l2_bytes)
 
-    def __call__(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, Any]:
-        """Take a sample of ``calls`` calls; a single one is never captured."""
+    def __call__(self, call: Call, *inputs_and_calls: Any) -> tuple[Sample, Any]:
+        """Take a sample, as :func:`~attnbench.timing.sample.take_sample`; a single call is never captured."""
+        *inputs, calls = inputs_and_calls
         before = read_vitals()
-        taken, output = self._take(call, a, b, c, calls)
+        taken, output = self._take(call, tuple(inputs), calls)
         _, switches, faults = spent_since(before)
-        device_ns, host_ns, clock_mhz = max(1, taken.device_ns), taken.host_ns, self._clock_mhz()
-        return Sample(calls, device_ns, taken.cpu_ns, switches, faults, host_ns, clock_mhz), output
+        device_ns, clock_mhz = max(1, taken.wall_ns), self._clock_mhz()
+        return Sample(calls, device_ns, taken.cpu_ns, switches, faults, taken.host_ns, clock_mhz), output
 
-    def warm(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> None:
+    def warm(self, call: Call, *inputs_and_calls: Any) -> None:
         """Launch calls that are not timed."""
+        *inputs, calls = inputs_and_calls
         for _ in repeat(None, calls):
-            call(a, b, c)
+            call(*inputs)
 
-    def _take(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[_Taken, Any]:
-        self._look_at(call, a, b, c)
+    def _take(self, call: Call, inputs: Inputs, calls: int) -> tuple[Sample, Any]:
+        """Take a sample without switches, faults and clock."""
+        self._look_at(call, inputs)
         if self._cold:
-            return self._single_launches(call, a, b, c, calls)
-        captured = self._capture(call, a, b, c, calls) if calls > 1 and self._captures else None
+            return self._single_launches(call, inputs, calls)
+        captured = self._capture(call, inputs, calls) if calls > 1 and self._captures else None
         self._cuda.synchronize()
         if captured is None:
 
             def launch() -> Any:
                 output = None
                 for _ in repeat(None, calls):
-                    output = call(a, b, c)
+                    output = call(*inputs)
                 return output
 
             return self._window(launch, calls, _EAGER)
@@ -189,24 +192,22 @@ class CudaTimer:
 
         return self._window(replay, len(captured.graphs), calls)
 
-    def _single_launches(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[_Taken, Any]:
-        total, output, flush = _Taken(0, 0, 0), None, self._flush
+    def _single_launches(self, call: Call, inputs: Inputs, calls: int) -> tuple[Sample, Any]:
+        samples, output, flush = list[Sample](), None, self._flush
         self._cuda.synchronize()
         for _ in repeat(None, calls):
             output = None
             flush()
-            taken, output = self._window(lambda: call(a, b, c), 1, _EAGER)
-            total = _Taken(
-                total.device_ns + taken.device_ns, total.host_ns + taken.host_ns, total.cpu_ns + taken.cpu_ns
-            )
-        return total, output
+            sample, output = self._window(lambda: call(*inputs), 1, _EAGER)
+            samples.append(sample)
+        return joined(samples), output
 
-    def _look_at(self, call: Call, a: Any, b: Any, c: Any) -> None:
+    def _look_at(self, call: Call, inputs: Inputs) -> None:
         """Forget graphs of another call or other inputs; at the second use, look for work on other streams.
 
         The first use is timed as it is: the first call may compile for seconds, and its time is reported.
         """
-        of = (call, a, b, c)
+        of = (call, *inputs)
         if len(self._of) != len(of) or any(x is not y for x, y in zip(self._of, of, strict=True)):
             if self._strays or not self._of or self._of[0] is not call:
                 # A call that can't be captured is not tried again on other inputs.
@@ -216,19 +217,19 @@ class CudaTimer:
         self._uses += 1
         if self._uses == 2:
             self._cuda.synchronize()
-            late = all(self._ends_late(call, a, b, c) for _ in repeat(None, LOOKS))
-            self._strays = late or self._escapes_capture(call, a, b, c)
+            late = all(self._ends_late(call, inputs) for _ in repeat(None, LOOKS))
+            self._strays = late or self._escapes_capture(call, inputs)
             if self._strays:
                 self.refused = "it leaves work on other streams"
 
-    def _ends_late(self, call: Call, a: Any, b: Any, c: Any) -> bool:
+    def _ends_late(self, call: Call, inputs: Inputs) -> bool:
         """Return whether the device works on after the end of the stream that a few calls were made on."""
         end = self._cuda.Event(enable_timing=True)
-        self.warm(call, a, b, c, LOOKED_AT_CALLS)
+        self.warm(call, *inputs, LOOKED_AT_CALLS)
         end.record()
         return self._tail_ns(end) > STRAY_FROM_NS
 
-    def _escapes_capture(self, call: Call, a: Any, b: Any, c: Any) -> bool:
+    def _escapes_capture(self, call: Call, inputs: Inputs) -> bool:
         """Return whether a replay of the captured call leaves its output as it was.
 
         Streams that nothing joins are not captured. Short work on them ends before its launch does, so that
@@ -236,7 +237,7 @@ class CudaTimer:
         """
         if self.refused or self._clear is None or not self._captures:
             return False
-        captured = self._try_capture(call, a, b, c, 1)
+        captured = self._try_capture(call, inputs, 1)
         if captured is None:
             return False
         try:
@@ -257,7 +258,7 @@ class CudaTimer:
         self._cuda.synchronize()
         return self._now_ns() - ended
 
-    def _window(self, launch: Callable[[], Any], launches: int, kind: int) -> tuple[_Taken, Any]:
+    def _window(self, launch: Callable[[], Any], launches: int, kind: int) -> tuple[Sample, Any]:
         """Queue work between two events and wait for it.
 
         kind: the calls of a sample that is captured, or ``_EAGER``. Launching a graph takes another time.
@@ -276,7 +277,8 @@ class CudaTimer:
         # Without strays the wait is for nothing, but it takes a few microseconds.
         stray_ns = tail_ns if self._strays or tail_ns > STRAY_FROM_NS else 0
         self._launch_ns[kind] = host_ns / launches
-        return _Taken(round(start.elapsed_time(end) * 1e6) + stray_ns, host_ns, cpu_ns), output
+        device_ns = round(start.elapsed_time(end) * 1e6) + stray_ns
+        return Sample(launches, device_ns, cpu_ns, switches=0, faults=0, host_ns=host_ns), output
 
     def _spin(self, ns: float) -> None:
         """Keep the device busy until the host has queued the next work, where torch can."""
@@ -285,18 +287,18 @@ class CudaTimer:
             mhz = self.default_clock_mhz or _FASTEST_CLOCK_MHZ
             sleep(int(min(ns, _LONGEST_HEAD_START_NS) * mhz / 1000))
 
-    def _capture(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captured | None:
+    def _capture(self, call: Call, inputs: Inputs, calls: int) -> Captured | None:
         """Return graphs of that many calls, captured once; None where capturing failed before."""
         if calls not in self._captured and not self.refused:
-            captured = self._try_capture(call, a, b, c, calls)
+            captured = self._try_capture(call, inputs, calls)
             if captured is not None:
                 self._captured[calls], self._launch_ns[calls] = captured, captured.launch_ns
         return None if self.refused else self._captured[calls]
 
-    def _try_capture(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captured | None:
+    def _try_capture(self, call: Call, inputs: Inputs, calls: int) -> Captured | None:
         """Return graphs of that many calls; None, with the reason in ``refused``, where capturing fails."""
         try:
-            return capture(self._cuda, call, a, b, c, calls, self._now_ns)
+            return capture(self._cuda, call, inputs, calls, self._now_ns)
         except Exception as failure:
             # Any exception: a call that waits for the device raises its own. Launching a wrong call
             # raises it again.
@@ -315,12 +317,3 @@ class CudaTimer:
 
     def _properties(self) -> Any:
         return self._cuda.get_device_properties(self._cuda.current_device())
-
-
-@dataclass(frozen=True)
-class _Taken:
-    """device_ns: between the events. host_ns: this thread, while it launched; cpu_ns: of that, on a core."""
-
-    device_ns: int
-    host_ns: int
-    cpu_ns: int

@@ -10,12 +10,11 @@ import gc
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 from random import Random
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.layouts import reach_of
 from attnbench.cases.work import PADDED_TO_BYTES, pool_copies
-from attnbench.timing.sample import Call, CpuTimer, Sample, read_vitals, spent_since
+from attnbench.timing.sample import Call, CpuTimer, Sample, sample_of
 from attnbench.types.gc_paused import gc_paused
 
 if TYPE_CHECKING:
@@ -71,22 +70,7 @@ class RotatingTimer(CpuTimer):
         """Take a sample of calls on the next copies."""
         *inputs, calls = inputs_and_calls
         assert all(x is y for x, y in zip(inputs, self._pool.inputs, strict=True)), "inputs of another pool"
-        return take_sample_rotating(call, self._pool.upcoming, calls)
-
-
-def take_sample_rotating(call: Call, upcoming: Iterator[Triple], calls: int) -> tuple[Sample, Any]:
-    """Make ``calls`` calls back to back, each on the next inputs; return the sample and the last output.
-
-    Like :func:`~attnbench.timing.sample.take_sample`; the loop makes no new tuples.
-    """
-    before = read_vitals()
-    output = None
-    triples = islice(upcoming, calls)
-    start = perf_counter_ns()
-    for inputs in triples:
-        output = call(*inputs)
-    stop = perf_counter_ns()
-    return Sample(calls, stop - start, *spent_since(before)), output
+        return sample_of(call, islice(self._pool.upcoming, calls), calls)
 
 
 def _stack(x: Tensor, copies: int) -> Tensor:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
 from time import perf_counter_ns, thread_time_ns
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attnbench.types.case import CacheMode
 from attnbench.types.record import DeviceMode
+
+if TYPE_CHECKING:
+    from attnbench.timing.cuda import CudaTimer
 
 Call = Callable[..., Any]
 
@@ -38,17 +41,21 @@ def take_sample(call: Call, *inputs_and_calls: Any) -> tuple[Sample, Any]:
     """Make calls back to back; return the sample and the last output.
 
     inputs_and_calls: the inputs of every call, then how many calls.
+    """
+    *inputs, calls = inputs_and_calls
+    return sample_of(call, repeat(tuple(inputs), calls), calls)
+
+
+def sample_of(call: Call, inputs_of_each: Iterator[tuple[Any, ...]], calls: int) -> tuple[Sample, Any]:
+    """Make a call on each of ``calls`` inputs; return the sample and the last output.
 
     The vitals are read outside the timed window. An output is dropped as soon as the next call has
-    returned, since keeping all of them costs 4 to 5 %.
+    returned, since keeping all of them costs 4 to 5 %. The loop makes no new tuples.
     """
-    *given, calls = inputs_and_calls
-    inputs = tuple(given)
     before = read_vitals()
     output = None
-    times = repeat(None, calls)
     start = perf_counter_ns()
-    for _ in times:
+    for inputs in inputs_of_each:
         output = call(*inputs)
     stop = perf_counter_ns()
     return Sample(calls, stop - start, *spent_since(before)), output
@@ -70,26 +77,25 @@ def joined(samples: Sequence[Sample]) -> Sample:
 
 def read_vitals() -> tuple[int, int, int]:
     """Return the CPU time of this thread, ns, and involuntary switches and minor faults of this process."""
-    switches, faults = _events()
-    return thread_time_ns(), switches, faults
+    import resource  # not on Windows, where other parts of this module are read
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return thread_time_ns(), usage.ru_nivcsw, usage.ru_minflt
 
 
 def spent_since(before: tuple[int, int, int]) -> tuple[int, int, int]:
     """Return CPU time, switches and faults since then; the time is read first, so reading adds little."""
     cpu_ns = thread_time_ns() - before[0]
-    switches, faults = _events()
+    _, switches, faults = read_vitals()
     return cpu_ns, switches - before[1], faults - before[2]
 
 
-def _events() -> tuple[int, int]:
-    import resource  # not on Windows, where other parts of this module are read
-
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_nivcsw, usage.ru_minflt
-
-
 class CpuTimer:
-    """The :class:`~attnbench.timing.sample.Timer` of the CPU; calling it is :func:`take_sample`."""
+    """The timer of the CPU; calling it is :func:`take_sample`.
+
+    mode: the kind of its samples. default_clock_mhz: of a device that is not slowed down; 0 where there is
+    none.
+    """
 
     mode: DeviceMode = ""
     default_clock_mhz = 0
@@ -100,29 +106,8 @@ class CpuTimer:
         self(call, *inputs_and_calls)
 
 
-class Timer(Protocol):
-    """The interface of timers for all devices.
-
-    mode: the kind of its samples, a :data:`~attnbench.types.record.DeviceMode`.
-    default_clock_mhz: of the device's cores; 0 where there is none.
-    """
-
-    @property
-    def mode(self) -> DeviceMode:
-        """The mode of the samples so far."""
-
-    @property
-    def default_clock_mhz(self) -> int:
-        """The clock of a device that is not slowed down."""
-
-    def __call__(self, call: Call, /, *inputs_and_calls: Any) -> tuple[Sample, Any]:
-        """Make timed calls, as :func:`take_sample` takes them; return the sample and the last output.
-
-        The device is idle before and after.
-        """
-
-    def warm(self, call: Call, /, *inputs_and_calls: Any) -> None:
-        """Make calls that are not timed."""
+Timer: TypeAlias = "CpuTimer | CudaTimer"
+"""A timer leaves its device idle before and after a sample."""
 
 
 @lru_cache

@@ -70,10 +70,8 @@ def measure_scale(dtype: Dtype, device: str, working_set_bytes: int) -> MachineS
     the case, so it fits into the same cache, but at least 32 KiB and at most four last-level caches.
     """
     timer = timer_for(device)
-    products = {
-        side: _bounds_ns(timer, _multiply, *_factors(word, device, side))
-        for word, side in _fastest_products(dtype, device)
-    }
+    word, sides = _fastest_products(dtype, device)
+    products = {side: _bounds_ns(timer, _multiply, *_factors(word, device, side)) for side in sides}
     convolved = _convolved(dtype, device)
     copy_bytes = _copy_bytes(device, working_set_bytes)
     source, target, one = _copied(device, copy_bytes)
@@ -137,8 +135,8 @@ def _times_ns(timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: Any
 
 
 @lru_cache(maxsize=8)
-def _fastest_products(dtype: Dtype, device: str) -> tuple[tuple[Dtype, int], ...]:
-    """Return the products to measure, as dtype and side: those with most operations a second here."""
+def _fastest_products(dtype: Dtype, device: str) -> tuple[Dtype, tuple[int, ...]]:
+    """Return the dtype and the sides of the products with most operations a second here."""
     timer = timer_for(device)
     word = _fastest_dtype(timer, dtype, device)
     rates: dict[int, float] = {}
@@ -151,7 +149,7 @@ def _fastest_products(dtype: Dtype, device: str) -> tuple[tuple[Dtype, int], ...
         before_ns, before = ns, side
     best = sorted(rates, key=lambda side: -rates[side])[:SIDES_KEPT]
     _factors.cache_clear()
-    return tuple((word, side) for side in sorted(best))
+    return word, tuple(sorted(best))
 
 
 @lru_cache(maxsize=8)
@@ -163,17 +161,14 @@ def _convolved(dtype: Dtype, device: str) -> tuple[Tensor, Tensor] | None:
     """
     import torch
 
-    word, _ = _fastest_products(dtype, device)[0]
+    word, sides = _fastest_products(dtype, device)
     if word != _WIDE or device != "cpu":
         return None
     timer, rng = timer_for(device), torch.Generator().manual_seed(IMAGE)
     image = torch.randn(1, CHANNELS, IMAGE, IMAGE, generator=rng)
     windows = torch.randn(CHANNELS, CHANNELS, WINDOW, WINDOW, generator=rng)
     rate = _CONVOLUTION_FLOPS / min(_times_ns(timer, _convolve, image, windows, None))
-    rates = [
-        2 * side**3 / min(_times_ns(timer, _multiply, *_factors(word, device, side)))
-        for word, side in _fastest_products(dtype, device)
-    ]
+    rates = [2 * side**3 / min(_times_ns(timer, _multiply, *_factors(word, device, side))) for side in sides]
     return (image, windows) if rate > _FASTER * max(rates) else None
 
 

@@ -95,20 +95,19 @@ _NO_ROUNDING = "these errors stay as they are on nearly equal inputs, as those o
 class CaseVerifier:
     """A case with its parameters, and its draws, exact answers and errors so far."""
 
-    def __init__(
-        self, case: str, rule: Rule, timed_entropy: int, oracle_flops: float, *, without: Sequence[str] = ()
-    ) -> None:
-        self.case: Case = parse_case(case)
+    def __init__(self, opening: rm.OpenCase, rule: Rule) -> None:
+        self.case: Case = parse_case(opening.case)
         self.rule = rule
-        self.entropy = timed_entropy
+        self.entropy = opening.timed_entropy
         self.parameters = draw_parameters(self.case, rule)
         self.wide = widened(self.parameters, self.case)
         self.operation = operation_of(self.case)
         self.rows = None
         if self.operation.heads is not None:
-            self.rows = choose_rows(self.case, rule, oracle_flops, np.random.default_rng(timed_entropy))
+            rng = np.random.default_rng(self.entropy)
+            self.rows = choose_rows(self.case, rule, opening.oracle_flops, rng)
         self._rng = np.random.default_rng()
-        self._check = check_draws(self.case, rule, without)
+        self._check = check_draws(self.case, rule, opening.without)
         self._draws: dict[int, Drawn] = {}
         self._changes: dict[tuple[int, int], Transform] = {}
         self._redrawn: dict[tuple[int, int], Drawn] = {}
@@ -131,7 +130,8 @@ class CaseVerifier:
             inputs = self._inputs(index)
             upstream = None
             if self.case.pass_ != "forward":
-                upstream = draw_upstream(self.case, self._entropy(index), index)
+                entropy = self.case.seed if index < len(self._check) else self.entropy
+                upstream = draw_upstream(self.case, entropy, index)
             self._draws[index] = Drawn(inputs, self._solved(inputs), upstream)
             if self.operation.reference is None:
                 self._scores.setdefault(PLAIN, {})[index] = {
@@ -202,7 +202,7 @@ class CaseVerifier:
         """Describe what is wrong with attention weights (B, H, Lq, Lk); "" for the plain reference.
 
         Raises:
-            ValueError: they have another shape, or there are none of the plain reference to judge by.
+            ValueError: they have another shape.
         """
         case = self.case
         if weights.shape != (case.B, case.H, case.Lq, case.Lk):
@@ -214,8 +214,6 @@ class CaseVerifier:
         if who == PLAIN:
             self._plain_weights[index] = weight_errors(got, exact)
             return ""
-        if index not in self._plain_weights:
-            raise ValueError(f"no weights of the plain reference of draw {index} to judge by")
         return weights_problem(case, got, exact, self._plain_weights[index], rows)
 
     def _nudged(self, index: int) -> Drawn:
@@ -367,9 +365,6 @@ class CaseVerifier:
         if self.operation.heads is None:
             return "" if len(self.operation.outputs(self.case)) == 1 else f"the output {part!r}: "
         return "" if part == OUT else f"the gradient of {part}: "
-
-    def _entropy(self, index: int) -> int:
-        return self.case.seed if index < len(self._check) else self.entropy
 
     def _change(self, index: int, seed: int) -> Transform:
         """Return the transform of a seed, none for 0; the last few are remembered."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,10 +34,8 @@ class DropoutVerifier(CaseVerifier):
     values, and dropped weights are as random elsewhere.
     """
 
-    def __init__(
-        self, case: str, rule: Rule, timed_entropy: int, oracle_flops: float, *, without: Sequence[str] = ()
-    ) -> None:
-        super().__init__(case, rule, timed_entropy, oracle_flops, without=without)
+    def __init__(self, opening: rm.OpenCase, rule: Rule) -> None:
+        super().__init__(opening, rule)
         self._moments: dict[int, Moments] = {}
         self._tallies: dict[str, tuple[int, Tally]] = {}
         self._timed: dict[int, Tally] = {}

@@ -14,7 +14,7 @@ import msgspec
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import bytes_moved, flops
 from attnbench.ipc import verifier_messages as rm
-from attnbench.ipc.channel import Channel, ChannelClosed, close_all
+from attnbench.ipc.channel import Channel, close_all
 from attnbench.ipc.names import WEIGHTS, parameter_names
 from attnbench.ipc.process import die_with_parent, leave_terminal, silence
 from attnbench.ipc.shared_memory import pack, unpack
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
     while True:
         try:
             request, fds = line.receive()
-        except (ChannelClosed, msgspec.DecodeError):
+        except (ConnectionError, msgspec.DecodeError):
             os._exit(0)
         out: tuple[int, ...] = ()
         reply: rm.VerifierReply
@@ -51,9 +51,8 @@ def main(argv: list[str]) -> None:
                 opened = None
                 opened = _open(request)
                 reply, out = _opened(opened)
-            elif opened is None:
-                reply = rm.RequestFailed(f"{type(request).__name__} before a case is open")
             else:
+                assert opened is not None
                 reply, out = _answer(opened, request, fds)
         except BaseException as failure:
             reply = rm.RequestFailed(one_line(failure))
@@ -67,7 +66,7 @@ def _open(request: rm.OpenCase) -> CaseVerifier:
     case = parse_case(request.case)
     rule = _load_rule(request.rule_source, case.rule)
     kind = DropoutVerifier if case.dropout else CaseVerifier
-    return kind(request.case, rule, request.timed_entropy, request.oracle_flops, without=request.without)
+    return kind(request, rule)
 
 
 def _opened(opened: CaseVerifier) -> tuple[rm.VerifierReply, tuple[int, ...]]:
@@ -102,8 +101,7 @@ def _answer(
         case rm.TryTrivialAnswers():
             unseen = isinstance(opened, DropoutVerifier) and opened.unseen()
             return rm.Tried(passing_trivial_answer(opened), unseen), ()
-        case _:
-            return rm.RequestFailed(f"no such request: {type(request).__name__}"), ()
+    raise TypeError(f"no such request: {type(request).__name__}")
 
 
 def _score(opened: CaseVerifier, request: rm.Score, fd: int) -> rm.Scored:

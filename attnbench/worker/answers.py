@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,17 @@ def _same_bits(a: Stored, b: Stored) -> bool:
     return a.shape == b.shape and _memcmp()(a.ctypes.data, b.ctypes.data, a.nbytes) == 0
 
 
+@dataclass(frozen=True)
+class TimedCall:
+    """A timed call: its output, its place, and whether the segment refreshed inputs before it."""
+
+    output: Any
+    segment: int
+    slot: int
+    call: int
+    refreshed: bool
+
+
 class OutputLog:
     """Outputs in memory of their own, not of the heap that calls allocate from.
 
@@ -118,45 +130,42 @@ class OutputLog:
         self._repeated = 0
         self.unlike = 0
 
-    def keep(
-        self, prepared: PreparedBackend, answer: Any, segment: int, slot: int, call: int, *, refreshed: bool
-    ) -> None:
-        """Copy an answer into the log.
+    def keep(self, prepared: PreparedBackend, timed: TimedCall) -> None:
+        """Copy the output of a call into the log.
 
         Raises:
             WrongOutput: it is not as the case requires.
         """
-        parts = stored_answer(prepared, answer)
+        parts = stored_answer(prepared, timed.output)
         if self._fd < 0:
             self._fd = anonymous_file()
         specs, self._size = written(self._fd, self._size, parts, prepared.case.dtype)
-        self._kept.append(KeptOutput(segment, slot, call, refreshed, specs))
+        self._kept.append(KeptOutput(timed.segment, timed.slot, timed.call, timed.refreshed, specs))
 
-    def see(
-        self, prepared: PreparedBackend, answer: Any, segment: int, slot: int, call: int, *, refreshed: bool
-    ) -> None:
-        """Keep an answer, unless it has the bits of the first that came here for the same inputs.
+    def see(self, prepared: PreparedBackend, timed: TimedCall) -> None:
+        """Keep an output, unless it has the bits of the first that came here for the same inputs.
 
         It is then as right as that one, which the verifier compares; this costs far less than keeping it.
 
         Raises:
             WrongOutput: it is not as the case requires.
         """
-        first = self._firsts.get((segment, refreshed))
+        inputs = timed.segment, timed.refreshed
+        first = self._firsts.get(inputs)
         if first is not None:
-            parts = stored_answer(prepared, answer)
+            parts = stored_answer(prepared, timed.output)
             if all(_same_bits(parts[name], array) for name, array in first.items()):
                 self._repeated += 1
                 return
             self.unlike += 1
-        self.keep(prepared, answer, segment, slot, call, refreshed=refreshed)
+        self.keep(prepared, timed)
         if first is None:
-            self._firsts[segment, refreshed] = mapped(self._fd, self._kept[-1].parts)
+            self._firsts[inputs] = mapped(self._fd, self._kept[-1].parts)
 
-    def ends_with(self, segment: int, slot: int, call: int) -> bool:
-        """Return whether the last answer in the log is that of this call."""
-        kept = self._kept[-1] if self._kept else None
-        return kept is not None and (kept.segment, kept.slot, kept.call) == (segment, slot, call)
+    def ends_with(self, timed: TimedCall) -> bool:
+        """Return whether the last output in the log is that of this call."""
+        last = [(kept.segment, kept.slot, kept.call) for kept in self._kept[-1:]]
+        return last == [(timed.segment, timed.slot, timed.call)]
 
     def handed_over(self) -> tuple[Kept, tuple[int, ...]]:
         """Return the log and its descriptor, and empty the log."""

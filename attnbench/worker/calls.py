@@ -15,7 +15,6 @@ from attnbench.ipc.messages import Compute, Outputs
 from attnbench.ipc.names import ERROR, HELD, WEIGHTS
 from attnbench.ipc.shared_memory import Stored, anonymous_file
 from attnbench.timing.sample import timer_for
-from attnbench.types.case import Case
 from attnbench.worker.answers import output_of, outputs_by_name, outputs_of, stored_answer, written
 from attnbench.worker.failures import NotPrepared, WrongOutput
 from attnbench.worker.guards import check_bands, check_unchanged, keep, ordinals, poison
@@ -61,7 +60,7 @@ def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
     if past.calls == 1 and plain and not prepared.backend.compiles:
         check_modes(prepared.call, prepared.inputs)
     company = read_activity()
-    with nothing_changed("the call", draws=draws(prepared.case)) if watched else nullcontext():
+    with nothing_changed("the call", draws=bool(prepared.case.dropout)) if watched else nullcontext():
         plug = poison(prepared.output_bytes, prepared.case.device) if prepared.buffers else None
         sample, output = timer_for(prepared.case.device, "hot", prepared.case.pass_ != "backward")(
             prepared.call, *prepared.inputs, 1
@@ -95,11 +94,6 @@ def check_held_output(prepared: PreparedBackend, answer: Any) -> None:
     for name, tensor in outputs.items():
         check_own_memory(tensor, others)
         others.append((f"the output {name!r}", tensor))
-
-
-def draws(case: Case) -> bool:
-    """Return whether a call draws random numbers: where weights are dropped."""
-    return bool(case.dropout)
 
 
 def _others(prepared: PreparedBackend) -> Iterator[tuple[str, Tensor]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
@@ -54,22 +53,14 @@ def between_bands(tensor: Tensor, strides: Sequence[int], *, counted: bool) -> t
     return inside, buffer
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Inputs before a call: their bits, and the count of writes to each (-1: not counted)."""
-
-    copies: tuple[Tensor, ...]
-    versions: tuple[int, ...]
+def keep(inputs: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
+    """Return a copy of each input, and the count of writes to it (-1: not counted)."""
+    return [(x.detach().clone(), _version(x)) for x in inputs]
 
 
-def keep(inputs: Sequence[Tensor]) -> Kept:
-    """Remember inputs as they are."""
-    return Kept(tuple(x.detach().clone() for x in inputs), tuple(map(_version, inputs)))
-
-
-def check_unchanged(inputs: Sequence[Tensor], before: Kept) -> None:
+def check_unchanged(inputs: Sequence[Tensor], before: Sequence[tuple[Tensor, int]]) -> None:
     """Raise :class:`WrongOutput` if a call changed bits of its inputs, or wrote to them at all."""
-    for name, tensor, copy, version in zip(ordinals(), inputs, before.copies, before.versions, strict=False):
+    for name, tensor, (copy, version) in zip(ordinals(), inputs, before, strict=False):
         if not same_bits(tensor, copy):
             raise WrongOutput(f"the call changed its {name} input", "inputs_changed")
         if _version(tensor) != version:

@@ -100,14 +100,12 @@ def as_tensor(stored: Stored, case: Case) -> Tensor:
     return tensor.view(torch.bfloat16) if bits else tensor
 
 
-def to_tensor(stored: Stored, case: Case) -> Tensor:
-    """Return a copy as a tensor of the case's dtype on its device."""
-    return as_tensor(stored, case).to(case.device, copy=True)
-
-
 def to_tensors(stored: Mapping[str, Stored], case: Case) -> dict[str, Tensor]:
-    """Return tensors by name; one array under two names gives one tensor."""
-    made = {id(array): to_tensor(array, case) for array in {id(a): a for a in stored.values()}.values()}
+    """Return copies by name, on the device of the case; one array under two names gives one tensor."""
+    made: dict[int, Tensor] = {}
+    for array in stored.values():
+        if id(array) not in made:
+            made[id(array)] = as_tensor(array, case).to(case.device, copy=True)
     return {name: made[id(array)] for name, array in stored.items()}
 
 

@@ -33,7 +33,7 @@ from attnbench.types.operation import Operation, make_known, operation_of
 from attnbench.types.rule import Rule
 from attnbench.types.status import Status
 from attnbench.types.words import clean
-from attnbench.worker.answers import OutputLog
+from attnbench.worker.answers import OutputLog, TimedCall
 from attnbench.worker.failures import NotPrepared, classify, failed, no_answer
 from attnbench.worker.guards import between_bands
 from attnbench.worker.layouts import laid_out, laying_out, seen_in_layout, strides_apart, with_strides
@@ -47,17 +47,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T", Backend, Rule)
-
-
-@dataclass(frozen=True)
-class LastCall:
-    """The last timed call: its output, its place, and whether the segment refreshed inputs before it."""
-
-    output: Any
-    segment: int
-    slot: int
-    call: int
-    refreshed: bool
 
 
 @dataclass(frozen=True)
@@ -77,7 +66,7 @@ class PreparedBackend:
     call: Call
     passed: GradientPass | None = None
     inputs: tuple[Any, ...] | None = None
-    last: LastCall | None = field(default=None, repr=False)
+    last: TimedCall | None = field(default=None, repr=False)
     pool: Pool | None = field(default=None, repr=False)
     output_log: OutputLog = field(default_factory=OutputLog, repr=False)
     buffers: tuple[Any, ...] = field(default=(), repr=False)
@@ -120,9 +109,6 @@ class PreparedBackend:
             NotPrepared: as unsupported, if inputs require gradients and the backend refuses them.
         """
         names = _input_names(stored)
-        wanted = len(operation_of(self.case).inputs(self.case, self.rule))
-        if len(names) != wanted:
-            raise ValueError(f"{len(names)} inputs where {wanted} are asked for")
         if (delivery == GRADED) != (self.ordinary is not None):
             other = self._graded() if self.ordinary is None else replace(self.ordinary, past=self.past)
             return other.with_inputs(stored, fresh=True, guarded=guarded, delivery=delivery)

@@ -18,7 +18,7 @@ import numpy as np
 
 from attnbench.inputs.kinds import GRADED
 from attnbench.ipc import messages as m
-from attnbench.ipc.channel import Channel, ChannelClosed, close_all
+from attnbench.ipc.channel import Channel, close_all
 from attnbench.ipc.process import (
     adopt_orphans,
     be_first_to_go,
@@ -37,7 +37,7 @@ from attnbench.timing.memory import cuda_peak_extra_bytes, peak_extra_bytes
 from attnbench.timing.scale import measure_scale
 from attnbench.timing.warmup import warm_up
 from attnbench.types.words import clean
-from attnbench.worker.calls import check_held_output, computed, draws
+from attnbench.worker.calls import check_held_output, computed
 from attnbench.worker.failures import failed
 from attnbench.worker.prepared import PreparedBackend, case_of, prepare
 from attnbench.worker.slots import take_slots
@@ -102,7 +102,7 @@ def serve(sock: socket.socket) -> None:
     while True:
         try:
             request, fds = line.receive()
-        except (ChannelClosed, msgspec.DecodeError):
+        except (ConnectionError, msgspec.DecodeError):
             break
         try:
             if isinstance(request, m.Fork):
@@ -115,13 +115,13 @@ def serve(sock: socket.socket) -> None:
                     frozen = True
                 pid = _fork(request)
                 if pid == 0:
-                    line.close()
+                    line.sock.close()
                     line = Channel(socket.socket(fileno=fds.pop()), m.Request)  # type: ignore[arg-type]
                     forked, frozen, is_server = set(), False, False
                     if prepared is not None:
                         # It has made no call in this process.
                         prepared = replace(prepared, past=Past())
-                        if draws(prepared.case):
+                        if prepared.case.dropout:
                             seed_from_system()
                 else:
                     forked.add(pid)
@@ -133,7 +133,7 @@ def serve(sock: socket.socket) -> None:
                 prepared, reply, out = _answer(request, fds, prepared)
                 line.send(reply, out)
                 close_all(list(out))
-        except ChannelClosed:
+        except ConnectionError:
             break
         finally:
             close_all(fds)
@@ -209,13 +209,12 @@ def _answer_in_mode(
             be_first_to_go()
             if request.memory_limit_bytes is not None:
                 limit_memory(request.memory_limit_bytes)
-            if draws(case_of(request)):
+            if case_of(request).dropout:
                 seed_from_system()
             _shift.extend(bytearray(secrets.randbelow(1024)) for _ in range(secrets.randbelow(256)))
             prepared, reply = prepare(request, mapped(fds[0], request.parameters))
             return prepared, reply, ()
-    if prepared is None:
-        return None, m.Failed("error", f"{type(request).__name__} before Prepare"), ()
+    assert prepared is not None
     return _answer_prepared(request, fds, prepared)
 
 
@@ -233,8 +232,7 @@ def _answer_prepared(
         )
         del junk
         return prepared, m.Done(), ()
-    if prepared.inputs is None:
-        return prepared, m.Failed("error", f"{type(request).__name__} before Activations"), ()
+    assert prepared.inputs is not None
     inputs = prepared.inputs
     match request:
         case m.Compute():
@@ -253,7 +251,7 @@ def _answer_prepared(
             return prepared, m.Warmed((*first_ns, *trace)), ()
         case m.TakeSlots():
             prepared, timer = prepared.with_timer()
-            with no_process_left(), nothing_changed("a timed call", draws=draws(prepared.case)):
+            with no_process_left(), nothing_changed("a timed call", draws=bool(prepared.case.dropout)):
                 taken, last = take_slots(request, fds, prepared, timer)
             return replace(prepared, last=last), taken, ()
         case m.TimedOutputs():
@@ -266,8 +264,7 @@ def _answer_prepared(
             return prepared, m.PeakMemory(peak), ()
         case m.TraceCall():
             return prepared, m.Traced(*what_ran(lambda: prepared.call(*inputs), prepared.case.device)), ()
-        case _:
-            return prepared, m.Failed("error", f"no such request: {type(request).__name__}"), ()
+    raise TypeError(f"no such request: {type(request).__name__}")
 
 
 def _written_down(prepared: PreparedBackend) -> PreparedBackend:
@@ -277,9 +274,8 @@ def _written_down(prepared: PreparedBackend) -> PreparedBackend:
         return prepared
     check_held_output(prepared, last.output)
     # The first call on new inputs is in the log already; it may have been the last of all.
-    if not prepared.output_log.ends_with(last.segment, last.slot, last.call):
-        where = last.segment, last.slot, last.call
-        prepared.output_log.keep(prepared, last.output, *where, refreshed=last.refreshed)
+    if not prepared.output_log.ends_with(last):
+        prepared.output_log.keep(prepared, last)
     return replace(prepared, last=None)
 
 

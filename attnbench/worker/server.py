@@ -38,11 +38,7 @@ def collapse_memory() -> int:
 
 
 def _aligned() -> Iterator[int]:
-    try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
+    for line in Path("/proc/self/maps").read_text().splitlines():
         found = _PRIVATE.fullmatch(line.strip())
         if found is not None:
             start, end = int(found[1], 16), int(found[2], 16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
@@ -14,57 +14,52 @@ from attnbench.ipc.names import CALLED_OFF
 from attnbench.ipc.shared_memory import Stored, mapped
 from attnbench.timing.sample import Sample, Timer, device_fields, joined, take_sample
 from attnbench.types.record import Block
-from attnbench.worker.calls import draws
-from attnbench.worker.prepared import LastCall, PreparedBackend
+from attnbench.worker.answers import TimedCall
+from attnbench.worker.prepared import PreparedBackend
 
 REPEATS, MOST_UNLIKE = 4, 4
 """About so many samples of a segment have their last output compared with an earlier one. Of a kernel whose
 outputs differ in bits no more than so many are kept in a repetition."""
 
 
-@dataclass(frozen=True)
-class Refresh:
-    """The inputs that a segment is refreshed with."""
+def _refreshed_sample(
+    request: TakeSlots, stored: Mapping[str, Stored], prepared: PreparedBackend, timer: Timer, slot: int
+) -> tuple[Sample, Any]:
+    """Take a sample and refresh the inputs between two of its calls; return it and the last output.
 
-    stored: Mapping[str, Stored]
-    segment: int
-
-    def sample(self, prepared: PreparedBackend, timer: Timer, calls: int, slot: int) -> tuple[Sample, Any]:
-        """Take a sample of ``calls`` calls and refresh the inputs between two; return it and the last output.
-
-        The outputs of the call before, if there is one, and of the call after are logged. On a device the
-        calls of a sample are one launch, so inputs are refreshed before the first. Only the next copy of a
-        pool is refreshed, for one call, since writing all copies would not fit into a slot.
-        """
-        at = secrets.randbelow(calls) if prepared.case.device == "cpu" else 0
-        inputs, see = prepared.inputs or (), prepared.output_log.see
-        samples: list[Sample] = []
-        if at:
-            sample, output = timer(prepared.call, *inputs, at)
-            samples.append(sample)
-            see(prepared, output, self.segment, slot, at - 1, refreshed=False)
-        pool, first = prepared.pool, calls if prepared.case.device != "cpu" else 1
-        refreshed = inputs if pool is None else next(pool.upcoming)
-        prepared.write(self.stored, refreshed)
-        if pool is None:
-            sample, output = timer(prepared.call, *inputs, first)
-        else:
-            sample, output = take_sample(prepared.call, *refreshed, first)
-        see(prepared, output, self.segment, slot, at + first - 1, refreshed=True)
-        if pool is not None:
-            for old, now in zip(refreshed, inputs, strict=True):
-                old.copy_(now)
-        alone_ns = sample.wall_ns if prepared.case.device == "cpu" else 0
-        samples.append(replace(sample, refreshed_ns=alone_ns))
-        if at + first < calls:
-            sample, output = timer(prepared.call, *inputs, calls - at - first)
-            samples.append(sample)
-        return joined(samples), output
+    The outputs of the call before, if there is one, and of the call after are logged. On a device the
+    calls of a sample are one launch, so inputs are refreshed before the first. Only the next copy of a
+    pool is refreshed, for one call, since writing all copies would not fit into a slot.
+    """
+    calls, on_cpu = request.calls, prepared.case.device == "cpu"
+    at, first = (secrets.randbelow(calls), 1) if on_cpu else (0, calls)
+    inputs, see = prepared.inputs or (), prepared.output_log.see
+    samples: list[Sample] = []
+    if at:
+        sample, output = timer(prepared.call, *inputs, at)
+        samples.append(sample)
+        see(prepared, TimedCall(output, request.segment, slot, at - 1, refreshed=False))
+    pool = prepared.pool
+    refreshed = inputs if pool is None else next(pool.upcoming)
+    prepared.write(stored, refreshed)
+    if pool is None:
+        sample, output = timer(prepared.call, *inputs, first)
+    else:
+        sample, output = take_sample(prepared.call, *refreshed, first)
+    see(prepared, TimedCall(output, request.segment, slot, at + first - 1, refreshed=True))
+    if pool is not None:
+        for old, now in zip(refreshed, inputs, strict=True):
+            old.copy_(now)
+    samples.append(replace(sample, refreshed_ns=sample.wall_ns if on_cpu else 0))
+    if at + first < calls:
+        sample, output = timer(prepared.call, *inputs, calls - at - first)
+        samples.append(sample)
+    return joined(samples), output
 
 
 def take_slots(
     request: TakeSlots, fds: Sequence[int], prepared: PreparedBackend, timer: Timer
-) -> tuple[SlotsTaken, LastCall | None]:
+) -> tuple[SlotsTaken, TimedCall | None]:
     """Take the slots; return what was measured and the last call.
 
     Between slots the process sleeps in a system call. It passes the handoff on before it writes anything
@@ -77,12 +72,10 @@ def take_slots(
     received_ns: list[int] = []
     passed_ns: list[int] = []
     output: Any = None
-    refresh: Refresh | None = None
-    if request.refreshed:
-        refresh = Refresh(mapped(fds[-1], request.refreshed), request.segment)
-    awaited = refresh
+    stored = mapped(fds[-1], request.refreshed)
+    awaited, renewed = bool(stored), False
     # Outputs of a device would have to be copied; those of dropout differ.
-    repeats = REPEATS if prepared.case.device == "cpu" and not draws(prepared.case) else 0
+    repeats = REPEATS if prepared.case.device == "cpu" and not prepared.case.dropout else 0
     process_ns, thread_ns = process_time_ns(), thread_time_ns()
     for number, successor in enumerate(request.successors):
         if _wait(own) >= CALLED_OFF:
@@ -90,21 +83,21 @@ def take_slots(
         received_ns.append(perf_counter_ns())
         output = None
         # Every slot that is left is equally likely, so no backend can predict it.
-        refreshes = awaited is not None and secrets.randbelow(len(request.slots) - number) == 0
+        refreshes = awaited and secrets.randbelow(len(request.slots) - number) == 0
         if warm_calls:
             timer.warm(call, *inputs, warm_calls)
-        if awaited is not None and refreshes:
-            sample, output = awaited.sample(prepared, timer, calls, request.slots[number])
-            awaited = None
+        if refreshes:
+            sample, output = _refreshed_sample(request, stored, prepared, timer, request.slots[number])
+            # The copy of a pool has its old values again.
+            awaited, renewed = False, prepared.pool is None
         else:
             sample, output = timer(call, *inputs, calls)
             # As unpredictable as the refresh, and before the handoff, because the core is this process's. The
             # last output is kept anyway.
             looks = secrets.randbelow(len(request.slots)) < repeats and number < len(request.slots) - 1
             if looks and prepared.output_log.unlike < MOST_UNLIKE:
-                on_new = refresh is not None and awaited is None and prepared.pool is None
-                place = request.segment, request.slots[number], calls - 1
-                prepared.output_log.see(prepared, output, *place, refreshed=on_new)
+                log, place = prepared.output_log, request.slots[number]
+                log.see(prepared, TimedCall(output, request.segment, place, calls - 1, renewed))
         passed_ns.append(perf_counter_ns())
         if successor >= 0:
             os.eventfd_write(fds[successor], 1)
@@ -113,9 +106,7 @@ def take_slots(
     taken = SlotsTaken(_block(request, samples, timer), received_ns, passed_ns, process_ns, thread_ns)
     if not samples:
         return taken, None
-    # The copy of a pool has its old values again.
-    refreshed = refresh is not None and awaited is None and prepared.pool is None
-    return taken, LastCall(output, request.segment, request.slots[len(samples) - 1], calls - 1, refreshed)
+    return taken, TimedCall(output, request.segment, request.slots[len(samples) - 1], calls - 1, renewed)
 
 
 def _wait(handoff: int) -> int:

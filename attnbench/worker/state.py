@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from attnbench.cases.work import human_bytes
-from attnbench.ipc.process import children_of
+from attnbench.ipc.process import children_of, state_of
 from attnbench.timing.memory import growth_per_call, resident_bytes
 from attnbench.worker.failures import WrongOutput
 
+T = TypeVar("T")
 State = dict[str, Any]
 """Values of switches by name."""
 Switch = tuple[Callable[[], Any], Callable[[Any], object]]
@@ -255,7 +256,7 @@ def with_call(past: Past, before: Activity) -> Past:
 
 def read_activity() -> Activity:
     """Return the activity now."""
-    threads = frozenset(map(int, os.listdir(_TASKS))) if _TASKS.exists() else frozenset()  # noqa: PTH208
+    threads = frozenset(map(int, os.listdir(_TASKS)))  # noqa: PTH208
     return Activity(threads, children_of(os.getpid()), *_used())
 
 
@@ -326,14 +327,8 @@ def _wait_for_rest() -> None:
 
 def _others_run() -> bool:
     """Return whether another thread runs or waits for a core, where CPU time would not show it."""
-    own = threading.get_native_id()
-    for stat in _TASKS.glob("*/stat"):
-        # The thread may have ended meanwhile.
-        with contextlib.suppress(OSError):
-            state = stat.read_text().rpartition(")")[2].split()[0]
-            if state in "RD" and stat.parent.name != str(own):
-                return True
-    return False
+    own = str(threading.get_native_id())
+    return any(state_of(task) in "RD" for task in _TASKS.iterdir() if task.name != own)
 
 
 def _most_after(cpu_ns: int) -> float:
@@ -360,12 +355,7 @@ def check_company(before: Activity, past: Past, threads: int, call: Callable[[],
     own, others = _used()
     used = others - before.others_ns
     spent = own - before.own_ns + used
-    for _ in range(_LOOKS):
-        left = _left_running(before, read_activity(), past, threads)
-        if not left:
-            break
-        time.sleep(_LOOK_S)
-    else:
+    if left := _stays(lambda: _left_running(before, read_activity(), past, threads)):
         raise WrongOutput(f"the call left {left}", "activity")
     if call is None or not past.calls or threads != 1 or used <= _most_beside(spent):
         return
@@ -378,23 +368,29 @@ def check_company(before: Activity, past: Past, threads: int, call: Callable[[],
         )
 
 
+def _stays(look: Callable[[], T]) -> T:
+    """Look until there is nothing; return what is there at last."""
+    for _ in range(_LOOKS):
+        found = look()
+        if not found:
+            break
+        time.sleep(_LOOK_S)
+    return found
+
+
 def _left_running(before: Activity, now: Activity, past: Past, threads: int) -> str:
     """Describe what a call started and left running against the rules; "" for nothing."""
     if now.children - before.children:
         return "a process running that it started"
     new = now.threads - before.threads
     if not past.calls:
-        # Threads of a library's pool are unknown to Python, but those of autograd that run its code are not.
-        started = {each.native_id for each in threading.enumerate() if not _is_foreign(each)}
+        # Python does not know threads of a library's pool, or as dummies where they run its code.
+        known = [each for each in threading.enumerate() if not isinstance(each, threading._DummyThread)]
+        started = {each.native_id for each in known}
         new &= started if threads == 1 else frozenset()
     if not new:
         return ""
     return f"{f'{len(new)} threads' if len(new) > 1 else 'a thread'} running"
-
-
-def _is_foreign(thread: threading.Thread) -> bool:
-    """Return whether Python knows a thread only because it runs Python code: another library started it."""
-    return isinstance(thread, threading._DummyThread)
 
 
 def _used() -> tuple[int, int]:
@@ -408,8 +404,5 @@ def no_process_left() -> Iterator[None]:
     """Check that no process runs that timed calls started; raises :class:`WrongOutput`."""
     before = children_of(os.getpid())
     yield
-    for _ in range(_LOOKS):
-        if not children_of(os.getpid()) - before:
-            return
-        time.sleep(_LOOK_S)
-    raise WrongOutput("a timed call left a process running that it started", "activity")
+    if _stays(lambda: children_of(os.getpid()) - before):
+        raise WrongOutput("a timed call left a process running that it started", "activity")

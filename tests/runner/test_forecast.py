@@ -153,7 +153,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 def test_moments_say_the_case_the_step_and_the_time_left(time: Time) -> None:
     moments: list[Moment] = []
-    clock = Clock(moments.append, [{"a": 7, "b": 3}, {"c": 2}])
+    clock = Clock(moments.append, [{"a": 7, "b": 3}, {"c": 2}], ("a", "b", "c"))
     time.now += 5
     clock.begin_group()
     clock.notify("a", "oracle")
@@ -173,10 +173,11 @@ def test_moments_say_the_case_the_step_and_the_time_left(time: Time) -> None:
 def left(time: Time, groups: int, expected_s: float, takes_s: float) -> list[float]:
     """The time left at the beginning of each group of one case."""
     moments: list[Moment] = []
-    clock = Clock(moments.append, [{f"{place}": expected_s} for place in range(groups)])
-    for place in range(groups):
+    cases = [f"{place}" for place in range(groups)]
+    clock = Clock(moments.append, [{case: expected_s} for case in cases], cases)
+    for case in cases:
         clock.begin_group()
-        clock.notify(f"{place}", "oracle")
+        clock.notify(case, "oracle")
         time.now += takes_s
     return [moment.left_s for moment in moments]
 
@@ -195,7 +196,7 @@ def test_cases_that_take_no_time_have_none_left(time: Time) -> None:
 
 def test_a_case_that_takes_longer_than_expected_counts_at_once(time: Time) -> None:
     moments: list[Moment] = []
-    clock = Clock(moments.append, [{f"{place}": 2.0} for place in range(10)])
+    clock = Clock(moments.append, [{f"{place}": 2.0} for place in range(10)], ("0",))
     clock.begin_group()
     for _ in range(3):
         time.now += 2

@@ -13,7 +13,6 @@ from attnbench.timing.cards import card_details
 LIMITS_MW = {"GPU-a": 350_000, "GPU-b": 700_000}
 DRIVER = {
     "nvmlInit": lambda: None,
-    "nvmlShutdown": lambda: None,
     "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
     "nvmlDeviceGetEnforcedPowerLimit": LIMITS_MW.__getitem__,
 }

@@ -51,7 +51,7 @@ def timer(cuda: FakeCuda, *, cold: bool = False) -> CudaTimer:
 def squaring(cuda: FakeCuda, lengths: list[int], stream: FakeStream | None = None) -> Callable[..., Cell]:
     """A call whose last kernel writes the square of its first input to a new output."""
 
-    def call(a: Cell, b: object, c: object) -> Cell:
+    def call(a: Cell, *others: object) -> Cell:
         output = Cell(nan)
 
         def write() -> None:
@@ -248,6 +248,17 @@ def test_calls_begin_after_all_work_before_and_the_device_is_idle_afterwards(
         take(call, a, B, C, calls)
         assert cuda.idle
     assert all(end <= begin for (_, end), (begin, _) in zip(cuda.worked, cuda.worked[1:], strict=False))
+
+
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("others", [(), (B, C, Cell())])
+def test_a_call_may_have_any_number_of_inputs(others: tuple[object, ...], cold: bool) -> None:
+    cuda = FakeCuda()
+    take, call = timer(cuda, cold=cold), squaring(cuda, [5_000])
+    take.warm(call, A_CELL, *others, 2)
+    for _ in range(3):
+        sample, output = take(call, A_CELL, *others, 4)
+        assert (sample.calls, output.value) == (4, 9.0)
 
 
 @given(LENGTHS, st.integers(1, 20))

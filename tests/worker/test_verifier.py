@@ -14,6 +14,7 @@ from attnbench.cases.ids import case_id, parse_case
 from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL
 from attnbench.inputs.symmetries import apply, apply_to_upstream, draw_transform, invert_gradient, settled
 from attnbench.ipc import messages as m
+from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import HELD, PLAIN, UPSTREAM, parameter_names
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
 from attnbench.worker.answers import stored_answer
@@ -36,8 +37,8 @@ LAYERS = (
 )
 
 
-def open_here(case: str, flops: float = 1e9) -> CaseVerifier:
-    return CaseVerifier(case, RULES[parse_case(case).rule], 5, flops)
+def open_here(case: str, flops: float = 1e9, entropy: int = 5) -> CaseVerifier:
+    return CaseVerifier(rm.OpenCase(case, BUILT_IN_RULES, entropy, 0, flops), RULES[parse_case(case).rule])
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def plain() -> PlainHere:
 
 def test_draws_of_the_check_are_fixed_and_those_of_timed_calls_secret() -> None:
     def draws(entropy: int, seed: str = "") -> list[bytes]:
-        opened = CaseVerifier(f"{CASE}/cpu/forward{seed}", RULES["scaled_dot"], entropy, 1e9)
+        opened = open_here(f"{CASE}/cpu/forward{seed}", entropy=entropy)
         count = len(opened.families)
         # The order of asking makes no difference.
         found = {at: opened.arrays(at, 0)["q"].tobytes() for at in reversed(range(count - 1, count + 2))}
