@@ -110,7 +110,13 @@ def readable(run: StoredRun) -> StoredRun:
         try:
             parse_case(text)
         except BadCase as failure:
-            raise BadFile(f"{str(run.path)!r}: {failure}") from failure
+            others = [
+                f"{one.name} ({one.distribution})"
+                for one in run.manifest.plugins
+                if one.distribution != "attnbench"
+            ]
+            hint = f" The run had these plugins: {', '.join(others)}." if others else ""
+            raise BadFile(f"{str(run.path)!r}: {failure}{hint}") from failure
     return run
 
 

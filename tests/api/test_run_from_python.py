@@ -16,7 +16,8 @@ from attnbench.reports.columns import KEYS
 from attnbench.results.merge import merge
 from attnbench.runner.progress import Moment
 from attnbench.types.case import Case
-from attnbench.types.record import Record
+from attnbench.types.errors import BadFile
+from attnbench.types.record import PluginLine, Record
 
 ID = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 CASE = Case("attention", "scaled_dot", B=1, H=2, Hkv=2, Lq=16, Lk=16, D=8, Dv=8)
@@ -254,3 +255,13 @@ def test_of_several_files_that_with_an_id_that_cannot_be_read_is_named(two: list
     two[1].write_text(text.replace("attention/dot", "attenton/dot"))
     with pytest.raises(attnbench.BadFile, match=r"b\.jsonl': case 'attenton/dot.*no operation 'attenton'"):
         attnbench.load(two)
+
+
+def test_a_run_with_an_operation_of_a_plugin_says_which_plugins_it_had(tmp_path: Path) -> None:
+    case = "paged/dot/B1-H1-Lq4-Lk4-D4/none/float32/cpu/forward"
+    record = Record(case, "dot", "mine", "error", "why")
+    path = write_records(tmp_path / "a.jsonl", record, plugins=[PluginLine("pages", "my-pages", "1.0")])
+    with pytest.raises(
+        BadFile, match=r"no operation 'paged'.* The run had these plugins: pages \(my-pages\)\."
+    ):
+        attnbench.load(path)
