@@ -132,10 +132,8 @@ def _with_part(mask: Mask, part: str, text: str) -> tuple[str, Mask]:
             if colon and value != PER_HEAD:
                 raise BadCase(f"mask {text!r}: {word!r} takes no value but {PER_HEAD!r}")
             return "explicit", replace(mask, explicit=explicit, per_head=bool(colon))
-    if part == "none":
-        raise BadCase(f"mask {text!r}: 'none' stands alone")
     if word == "none":
-        raise BadCase(f"mask {text!r}: 'none' takes no value")
+        raise BadCase(f"mask {text!r}: 'none' stands alone")
     raise BadCase(f"mask {text!r}: {unknown_name('mask', word, MASK_WORDS)}")
 
 
