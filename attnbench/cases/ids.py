@@ -7,17 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from attnbench.types.case import (
-    CACHE_MODES,
-    DEVICES,
-    DTYPES,
-    LARGEST,
-    NICKNAMES,
-    ORDERS,
-    PASSES,
-    Case,
-    Layer,
-)  # fmt: skip
+from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, LARGEST, NICKNAMES, ORDERS, PASSES, Case, Layer
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import MASK_WORDS, mask_text, parse_mask
 from attnbench.types.operation import operation_named

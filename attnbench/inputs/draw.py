@@ -11,13 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.types.arithmetic import UNIT
-from attnbench.types.case import (
-    DTYPES,
-    Case,
-    Dtype,
-    output_shape,
-    rule_parameter_shapes,
-)
+from attnbench.types.case import DTYPES, Case, Dtype, output_shape, rule_parameter_shapes
 from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
 
