@@ -110,17 +110,10 @@ def named(word: str) -> Source:
 
 def _file_meant(word: str) -> str | None:
     """Return the file that a word without ending or folder probably means; None where there is none."""
-    if word.isidentifier() and _is_importable(word):
+    if word.isidentifier() and (word in sys.modules or find_spec(word) is not None):
         return None
     meant = (f"{word}.py", f"{os.curdir}{os.sep}{word}")
     return next((file for file in meant if Path(file).is_file()), None)
-
-
-def _is_importable(name: str) -> bool:
-    try:
-        return name in sys.modules or find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def _file(path: Path) -> Source:
