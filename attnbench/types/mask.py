@@ -43,11 +43,8 @@ class Mask:
             raise BadCase(f"only an explicit mask differs by head: {' or '.join(EXPLICITS)}")
         if self.window is not None and self.window < 1:
             raise BadCase(f"window of {self.window} keys: give at least 1")
-        if isinstance(self.padding, tuple):
-            if not self.padding:
-                raise BadCase("padding without lengths: give one length for each batch element")
-            if min(self.padding) < 0:
-                raise BadCase(f"padding lengths {list(self.padding)}: a length is 0 or more")
+        if isinstance(self.padding, tuple) and min(self.padding, default=0) < 0:
+            raise BadCase(f"padding lengths {list(self.padding)}: a length is 0 or more")
 
     @property
     def is_none(self) -> bool:

@@ -41,6 +41,7 @@ LAYER = replace(CASE, operation="multihead", layer=Layer(E=10), Lk=4)
         ({"layer": Layer(E=8)}, "attention has no model width E: that belongs to multihead"),
         ({"mask": Mask(padding=(1, 2, 3))}, "padding gives 3 lengths for a batch of 2: "
          "give one length for each batch element"),
+        ({"mask": Mask(padding=())}, "padding gives 0 lengths for a batch of 2: "),
         ({"mask": Mask(padding=(0, 6))}, "padding length 6 is more than Lk = 5"),
         ({"operation": "multihead", "layer": Layer(E=0)}, "E = 0: sizes are 1 or more"),
         ({"seed": 2**63}, f"seed = {2**63}: a seed is {2**63 - 1} or less"),
@@ -63,7 +64,6 @@ def test_what_can_not_exist_is_refused(changes: dict[str, Any], words: str) -> N
     ("fields", "words"),
     [
         ({"window": 0}, "window of 0 keys: give at least 1"),
-        ({"padding": ()}, "padding without lengths: give one length for each batch element"),
         ({"padding": (3, -1)}, "padding lengths [3, -1]: a length is 0 or more"),
     ],
 )
