@@ -198,7 +198,7 @@ def _read(table: dict[str, Any]) -> dict[str, Any]:
 def _share(given: float | str) -> float:
     try:
         share = share_of(given)
-    except (ValueError, OverflowError):
+    except ValueError:
         share = 0.0
     if not 0 < share < 1:
         raise BadInput(f"delta = {given!r}: give a share between 0 and 1, for example 0.02 or '2%'")

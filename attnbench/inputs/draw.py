@@ -53,6 +53,11 @@ def widen(stored: Stored, dtype: Dtype) -> Wide:
     return stored.astype(np.float64)
 
 
+def rounded(values: Wide, dtype: Dtype) -> Wide:
+    """Return the nearest numbers of a dtype, in float64."""
+    return widen(store(values, dtype), dtype)
+
+
 def _rounded_to_bfloat16(values: Wide) -> Wide:
     """Return the nearest bfloat16 numbers, in float64. Rounding by way of float32 would round twice."""
     bits = values.view(np.uint64)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.inputs.draw import Stored, Wide, store, widen
+from attnbench.inputs.draw import Stored, Wide, rounded, widen
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 
@@ -228,5 +228,5 @@ def _exact(values: NDArray[Any], factors: Factors, case: Case) -> NDArray[np.boo
     wide = values.astype(np.float64) if case.dtype != "float32" else values
     used = factors.astype(wide.dtype)
     with np.errstate(under="ignore", over="ignore"):
-        kept = widen(store(wide * used, case.dtype), case.dtype).astype(wide.dtype) / used == wide
+        kept = rounded(wide * used, case.dtype).astype(wide.dtype) / used == wide
     return np.asarray(kept.reshape(-1, kept.shape[-1]).all(axis=0))
