@@ -193,8 +193,6 @@ def _side(cells: Sequence[Cell], *, by_run: bool) -> Side:
 
 
 def _references(cells: Sequence[Cell]) -> Mapping[str, Sequence[float]]:
-    if len(cells) == 1:
-        return cells[0].reference_ns
     times: dict[str, list[float]] = defaultdict(list)
     for cell in cells:
         for name, taken in cell.reference_ns.items():
