@@ -89,28 +89,20 @@ def kind_of(facts: Facts, device: Device) -> str:
 def check_given(asked: Facts, manifest: Manifest, place: str) -> None:
     """Raise :class:`BadInput` if a run did not get the device and the software that its place has."""
     facts = manifest.environment
-    given = {
-        "cpu": facts["cpu"],
-        "cores": facts["cpu_quota"],
-        "memory": facts["memory_bytes"],
-        "CUDA devices": list(facts["cuda_devices"]),
-        "details of CUDA devices": list(facts.get("cuda_details", ())),
-        "attnbench": manifest.attnbench,
-        "torch": facts["torch"],
-    } | {plugin.distribution: plugin.version for plugin in manifest.plugins}
-    wanted = {
-        "cpu": asked.cpu,
-        "cores": asked.cores,
-        "memory": asked.memory_bytes,
-        "CUDA devices": list(asked.cuda_devices),
-        "details of CUDA devices": list(asked.cuda_details),
-        "attnbench": asked.attnbench,
-        "torch": asked.torch,
-    } | asked.plugins
+    given = msgspec.structs.replace(
+        asked,
+        cpu=facts["cpu"],
+        cores=facts["cpu_quota"],
+        memory_bytes=facts["memory_bytes"],
+        cuda_devices=tuple(facts["cuda_devices"]),
+        cuda_details=tuple(facts.get("cuda_details", ())),
+        attnbench=manifest.attnbench,
+        torch=facts["torch"],
+        plugins={plugin.distribution: plugin.version for plugin in manifest.plugins},
+    )
+    wanted, there = msgspec.structs.asdict(asked), msgspec.structs.asdict(given)
     unlike = [
-        f"{name} {given.get(name, 'none')} instead of {wanted.get(name, 'none')}"
-        for name in wanted | given
-        if given.get(name) != wanted.get(name)
+        f"{name} {there[name]} instead of {wanted[name]}" for name in wanted if there[name] != wanted[name]
     ]
     if unlike:
         raise BadInput(f"{place} ran on another device or other software than it stated: {', '.join(unlike)}")
