@@ -78,11 +78,8 @@ def draw_transform(case: Case, rule: Rule, rng: np.random.Generator) -> Transfor
     keys = queries if case.is_self_attention else _order(rng, case.Lk, free_keys)
     if layer is not None:
         mirrors = not layer.bias and "flip_features" in laws
-        still = identity(case)
-        return Transform(
-            batches, still.heads, queries, keys, still.signs, still.moved, still.values,
-            _signs(rng, case.B) if mirrors else still.mirrored,
-        )  # fmt: skip
+        mirrored = _signs(rng, case.B) if mirrors else np.ones(case.B)
+        return replace(identity(case), batches=batches, queries=queries, keys=keys, mirrored=mirrored)
     return Transform(
         batches=batches,
         heads=_order(rng, case.Hkv, not rule.parameters(case) and not mask.per_head),

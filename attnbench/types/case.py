@@ -93,13 +93,10 @@ class Case:
 
     def __post_init__(self) -> None:
         operation = operation_of(self)
-        for field, what, allowed in (
-            ("dtype", "dtype", DTYPES),
-            ("device", "device", DEVICES),
-            ("pass_", "pass", PASSES),
-            ("cache", "cache mode", CACHE_MODES),
-        ):
-            _check_choice(what, getattr(self, field), allowed)
+        _check_choice("dtype", self.dtype, DTYPES)
+        _check_choice("device", self.device, DEVICES)
+        _check_choice("pass", self.pass_, PASSES)
+        _check_choice("cache mode", self.cache, CACHE_MODES)
         for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "threads"):
             _check_range(name, getattr(self, name), 1, LARGEST, "sizes are")
         if self.layer is not None:
