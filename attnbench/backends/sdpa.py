@@ -195,7 +195,6 @@ SDPA_MATH = _pinned(
     "math",
     "its unfused math",
     supports=refuse_cap,
-    quadratic_copies=2,
     marks=("_scaled_dot_product_attention_math",),
 )
 

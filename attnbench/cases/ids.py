@@ -7,17 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from attnbench.types.case import (
-    CACHE_MODES,
-    DEVICES,
-    DTYPES,
-    LARGEST,
-    NICKNAMES,
-    ORDERS,
-    PASSES,
-    Case,
-    Layer,
-)  # fmt: skip
+from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, NICKNAMES, ORDERS, PASSES, Case, Layer
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import MASK_WORDS, mask_text, parse_mask
 from attnbench.types.operation import operation_named
@@ -31,7 +21,8 @@ _COUNTED = ("threads", "seed")
 _CONSTANT = re.compile(r"([A-Za-z0-9_.-]+)=(-?[0-9]{1,18}(?:\.[0-9]{1,24})?(?:e[+-]?[0-9]{1,3})?)")
 _PROBABILITY = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,24})?(e-?[0-9]{1,3})?")
 _SIZE = re.compile(r"([A-Za-z]+)(.*)", re.DOTALL)
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
+# More digits are no number for Python.
+_WHOLE = re.compile(r"-?[0-9]{1,4000}")
 # A minus sign before a digit belongs to the number, so that -8 is refused as a number.
 _BETWEEN_SIZES = re.compile(r"-(?!\d)")
 
@@ -194,8 +185,6 @@ def _parse_size(word: str, text: str) -> tuple[str, int]:
     if name not in SIZES:
         raise BadCase(f"sizes {text!r}: {unknown_name('size', name, (*SIZES, *LAYER_FLAGS))}")
     if not _WHOLE.fullmatch(value):
-        if value.isascii() and value.isdigit():
-            raise BadCase(f"{name} = {value}: sizes are {LARGEST} or less")
         raise BadCase(f"sizes {text!r}: {value!r} is not a whole number for {name}; write it as in '{name}8'")
     return name, int(value)
 

@@ -19,9 +19,7 @@ def control_groups(controller: str, proc: Path = PROC, cgroup: Path = CGROUP) ->
     """
     folders: list[Path] = []
     for line in read(proc / "self" / "cgroup").splitlines():
-        _, controllers, path = (*line.split(":", 2), "", "", "")[:3]
-        if not path.startswith("/"):
-            continue
+        _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
         # Version 1 mounts related controllers in one folder, and links to it from each name.

@@ -160,15 +160,9 @@ def _field_case(fields: dict[str, Any]) -> Case:
 
 
 def _checked(key: str, value: Any) -> Any:
-    if key in _NUMBERS:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise BadCase(f"{key} = {value!r}: give a whole number")
-    elif key in _FLAGS:
-        if not isinstance(value, bool):
-            raise BadCase(f"{key} = {value!r}: give true or false")
-    elif key == "dropout":
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadCase(f"{key} = {value!r}: give a number")
-    elif not isinstance(value, str):
+    """Return a text or a flag; a number, which the case checks itself, as it is."""
+    if key in _FLAGS and not isinstance(value, bool):
+        raise BadCase(f"{key} = {value!r}: give true or false")
+    if key in ("id", *_WORDS) and not isinstance(value, str):
         raise BadCase(f"{key} = {value!r}: give a text")
     return value

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 
@@ -136,4 +135,4 @@ def _weights_matter(case: Case) -> bool:
     if keep is None:
         return case.Lk > 1
     seen = keep.sum(-1)
-    return bool(prod(seen.shape) and 2 * (seen > 1).sum() >= max(1, (seen > 0).sum()))
+    return bool(2 * (seen > 1).sum() >= max(1, (seen > 0).sum()))

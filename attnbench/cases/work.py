@@ -7,12 +7,7 @@ from collections.abc import Iterable
 
 from attnbench.masks import mask_heads
 from attnbench.types.backend import Backend
-from attnbench.types.case import (
-    Case,
-    Pass,
-    projection_shapes,
-    rule_parameter_shapes,
-)
+from attnbench.types.case import Case, Pass, projection_shapes, rule_parameter_shapes
 from attnbench.types.operation import Shape, operation_of
 from attnbench.types.rule import Rule
 

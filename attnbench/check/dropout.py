@@ -171,15 +171,10 @@ def judge_tally(tally: Tally, *, rms_limit: float, max_limit: float) -> tuple[Dr
     tally: of one call or more. One call shows an answer to other inputs or without dropout, but not how calls
     differ. rms_limit, max_limit: the errors that rounding explains, from the check of these inputs without
     dropout (the plain reference's ``Accuracy``).
-
-    Raises:
-        ValueError: there are no outputs, or the case has no dropout.
     """
     if tally.not_finite:
         return None, tally.not_finite
     p = tally.case.dropout
-    if not p or not tally.along:
-        raise ValueError(f"{len(tally.along)} outputs with dropout {p:g}: one or more, with some, are needed")
     found = [_judge(tally, Dropping(p, keep), rms_limit, max_limit) for keep in keep_chances(p)]
     return next((each for each in found if not each[1]), found[0])
 

@@ -45,27 +45,21 @@ def trivial_answers(
 
     parameters: float64, as for the oracle. inputs: as stored.
     """
-    case_rows = np.arange(case.Lq) if rows is None else rows
     a, b, c = (widen(array, case.dtype) for array in inputs)
-    parameters, heads = heads_for(case, rule, parameters, (a, b, c), case_rows, np.float64)
+    heads = heads_for(case, rule, parameters, (a, b, c), rows, np.float64)
     # (1 or B, Hkv, 1 or R, 1 or Dv): the query heads of a group have the same values.
-    own_places = np.clip(case_rows + case.query_offset, 0, case.Lk - 1)
+    own_places = np.clip(heads.rows + case.query_offset, 0, case.Lk - 1)
     by_value = {
         "zeros": np.zeros((1, case.Hkv, 1, 1)),
         "first_value": heads.v[:, :, :1],
         "own_value": heads.v[:, :, own_places],
         "mean": heads.v.mean(axis=2, keepdims=True),
-        "running_mean": _running_mean(case, heads, case_rows),
+        "running_mean": _running_mean(heads),
     }
-    shape = (case.B, case.H, len(case_rows), case.Dv)
+    shape = (case.B, case.H, len(heads.rows), case.Dv)
     outs = {n: np.broadcast_to(np.repeat(x, case.H // x.shape[1], 1), shape) for n, x in by_value.items()}
-    outs["nearest_value"] = _nearest_value(case, rule, parameters, heads, case_rows)
-    return {
-        name: store(
-            finish(case, rule, parameters.projections, heads.q, outs[name]).astype(np.float64), case.dtype
-        )
-        for name in TRIVIAL_ANSWERS
-    }
+    outs["nearest_value"] = _nearest_value(heads)
+    return {name: store(finish(heads, outs[name]).astype(np.float64), case.dtype) for name in TRIVIAL_ANSWERS}
 
 
 def wrong_constants(case: Case, rule: Rule) -> Iterator[Case]:
@@ -81,7 +75,8 @@ def wrong_constants(case: Case, rule: Rule) -> Iterator[Case]:
                 yield replace(case, constants=tuple(chosen.items()))
 
 
-def _running_mean(case: Case, heads: Heads, rows: Rows) -> Array:
+def _running_mean(heads: Heads) -> Array:
+    case, rows = heads.case, heads.rows
     heads_of = case.H if case.mask.per_head else case.Hkv
     v = np.repeat(heads.v, heads_of // case.Hkv, axis=1)
     out = np.zeros((case.B, heads_of, len(rows), case.Dv))
@@ -97,8 +92,9 @@ def _running_mean(case: Case, heads: Heads, rows: Rows) -> Array:
     return out
 
 
-def _nearest_value(case: Case, rule: Rule, parameters: Parameters, heads: Heads, rows: Rows) -> Array:
-    out = np.zeros((case.B, case.H, len(rows), case.Dv))
-    for b, h, at, weights in weights_of(case, rule, parameters.rule, heads.q, heads.k, rows):
+def _nearest_value(heads: Heads) -> Array:
+    case = heads.case
+    out = np.zeros((case.B, case.H, len(heads.rows), case.Dv))
+    for b, h, at, weights in weights_of(heads):
         out[b, h, at] = heads.v[b, h // case.group, weights.argmax(axis=-1)]
     return out

@@ -106,17 +106,17 @@ def hold(compared: Compared, gate: Gate) -> GateResult:
         complaints.append(f"{count_of(len(warnings), 'warning')} under --strict")
     if gate.strict and compared.forced:
         complaints.append("unlike environments under --strict")
-    result = (1, f"fails: {', '.join(complaints)}")
     one_sided = ((cell.base_status is None) != (cell.new_status is None) for cell in compared.cells)
     if compared.cells and all(one_sided):
-        return GateResult(
-            3, "nothing could be compared: no cell is on both sides", (), tuple(ignored), warnings
-        )
-    if not complaints and not compared.cells and compared.left_out:
+        failing = ()
+        result = (3, "nothing could be compared: no cell is on both sides")
+    elif complaints:
+        result = (1, f"fails: {', '.join(complaints)}")
+    elif not compared.cells and compared.left_out:
         result = (0, "holds: nothing was measured, because no code of a backend differs between the sides")
-    elif not complaints and not any(cell.ratio is not None for cell in counted):
+    elif not any(cell.ratio is not None for cell in counted):
         result = (3, f"nothing could be compared: {_why_nothing(compared.cells, counted)}")
-    elif not complaints:
+    else:
         cells = count_of(len(counted), "cell")
         result = (0, f"holds: none of {cells} is {' or '.join(gate.fail_on) or 'anything that it fails on'}")
     return GateResult(*result, failing, tuple(ignored), warnings)
@@ -198,7 +198,7 @@ def _read(table: dict[str, Any]) -> dict[str, Any]:
 def _share(given: float | str) -> float:
     try:
         share = share_of(given)
-    except (ValueError, OverflowError):
+    except ValueError:
         share = 0.0
     if not 0 < share < 1:
         raise BadInput(f"delta = {given!r}: give a share between 0 and 1, for example 0.02 or '2%'")

@@ -193,8 +193,6 @@ def _side(cells: Sequence[Cell], *, by_run: bool) -> Side:
 
 
 def _references(cells: Sequence[Cell]) -> Mapping[str, Sequence[float]]:
-    if len(cells) == 1:
-        return cells[0].reference_ns
     times: dict[str, list[float]] = defaultdict(list)
     for cell in cells:
         for name, taken in cell.reference_ns.items():
@@ -261,19 +259,15 @@ def without_two_times(pair: Pair) -> tuple[Outcome, str] | None:
         if len(meanings) > 1:
             return "missing", f"the case has another meaning on either side: {' and '.join(sorted(meanings))}"
         return None
-    for side, cells, timed in (("base", base, timed_base), ("new", new, timed_new)):
+    sides = (("base", base, timed_base), ("new", new, timed_new))
+    for side, cells, timed in sides:
         if not timed and any(cell.status == "ok" for cell in cells):
             return "missing", f"ok in {side}, and yet without a sample"
     if timed_base:
         return "missing", _why_not(new, "new")
-    if timed_new:
-        return "none", "only in new" if not base else _why_not(base, "base")
-    if not base or not new:
-        side, cells = ("new", new) if new else ("base", base)
-        return "none", f"only in {side}, without a time: {_why_not(cells, side)}"
-    if (base[-1].status, base[-1].reason) == (new[-1].status, new[-1].reason):
+    if base and new and (base[-1].status, base[-1].reason) == (new[-1].status, new[-1].reason):
         return "none", _why_not(new, "both")
-    return "none", f"{_why_not(base, 'base')}; {_why_not(new, 'new')}"
+    return "none", "; ".join(_why_not(cells, side) for side, cells, timed in sides if not timed)
 
 
 def _why_not(cells: Sequence[Cell], side: str) -> str:

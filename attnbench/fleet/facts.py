@@ -20,18 +20,18 @@ from attnbench.types.words import first_of
 
 
 class Facts(Struct, frozen=True):
-    """The hardware and software that a task finds.
+    """The hardware and software that a task finds, by the names that run files have.
 
-    cpu: the processor's name; cores: those that a run may use. cuda_devices: the names of the visible cards;
-    cuda_details: of each its multiprocessors, memory and power limit, in words. plugins: the version of each
-    distribution that brings plugins, or of each plugin's file.
+    cpu: the processor's name; cpu_quota: the cores that a run may use. cuda_devices: the names of the visible
+    cards; cuda_details: of each its multiprocessors, memory and power limit, in words. plugins: the version
+    of each distribution that brings plugins, or of each plugin's file.
     """
 
     cpu: str
-    cores: int
+    cpu_quota: int
     memory_bytes: int
-    cuda_devices: tuple[str, ...]
-    cuda_details: tuple[str, ...]
+    cuda_devices: list[str]
+    cuda_details: list[str]
     attnbench: str
     python: str
     torch: str
@@ -44,23 +44,21 @@ def facts_here(plugins: Sequence[str]) -> Facts:
     It loads torch and makes a CUDA context, so it is for a process that ends soon: ``python -m
     attnbench.fleet.facts PLUGIN...`` prints them as JSON.
     """
-    import platform
-
     import torch
 
     from attnbench.plugins.registry import load_wanted
     from attnbench.runner.machine import environment
 
     machine = environment()
-    names = tuple(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
+    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return Facts(
         cpu=machine["cpu"],
-        cores=machine["cpu_quota"],
+        cpu_quota=machine["cpu_quota"],
         memory_bytes=machine["memory_bytes"],
         cuda_devices=names,
-        cuda_details=card_details() if names else (),
+        cuda_details=list(card_details()) if names else [],
         attnbench=__version__,
-        python=platform.python_version(),
+        python=machine["python"],
         torch=str(torch.__version__),
         plugins={source.distribution: source.version for source in load_wanted(plugins).plugins},
     )
@@ -82,35 +80,18 @@ def kind_of(facts: Facts, device: Device) -> str:
     """
     if device == "cuda" and not facts.cuda_devices:
         raise BadInput("torch finds no CUDA device there")
-    found = {"cpu": facts.cpu, "cpu_quota": facts.cores, "cuda_devices": list(facts.cuda_devices)}
-    return kind_of_device(found, device)
+    return kind_of_device(msgspec.structs.asdict(facts), device)
 
 
 def check_given(asked: Facts, manifest: Manifest, place: str) -> None:
     """Raise :class:`BadInput` if a run did not get the device and the software that its place has."""
-    facts = manifest.environment
-    given = {
-        "cpu": facts["cpu"],
-        "cores": facts["cpu_quota"],
-        "memory": facts["memory_bytes"],
-        "CUDA devices": list(facts["cuda_devices"]),
-        "details of CUDA devices": list(facts.get("cuda_details", ())),
-        "attnbench": manifest.attnbench,
-        "torch": facts["torch"],
-    } | {plugin.distribution: plugin.version for plugin in manifest.plugins}
-    wanted = {
-        "cpu": asked.cpu,
-        "cores": asked.cores,
-        "memory": asked.memory_bytes,
-        "CUDA devices": list(asked.cuda_devices),
-        "details of CUDA devices": list(asked.cuda_details),
-        "attnbench": asked.attnbench,
-        "torch": asked.torch,
-    } | asked.plugins
+    plugins = {plugin.distribution: plugin.version for plugin in manifest.plugins}
+    software = {"attnbench": manifest.attnbench, "python": asked.python, "plugins": plugins}
+    given = {"cuda_details": []} | manifest.environment | software
     unlike = [
-        f"{name} {given.get(name, 'none')} instead of {wanted.get(name, 'none')}"
-        for name in wanted | given
-        if given.get(name) != wanted.get(name)
+        f"{name} {given[name]} instead of {wanted}"
+        for name, wanted in msgspec.structs.asdict(asked).items()
+        if given[name] != wanted
     ]
     if unlike:
         raise BadInput(f"{place} ran on another device or other software than it stated: {', '.join(unlike)}")

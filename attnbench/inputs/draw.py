@@ -11,13 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.types.arithmetic import UNIT
-from attnbench.types.case import (
-    DTYPES,
-    Case,
-    Dtype,
-    output_shape,
-    rule_parameter_shapes,
-)
+from attnbench.types.case import DTYPES, Case, Dtype, output_shape, rule_parameter_shapes
 from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
 
@@ -57,6 +51,11 @@ def widen(stored: Stored, dtype: Dtype) -> Wide:
     if dtype == "bfloat16" and stored.dtype.itemsize == 2:
         return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return stored.astype(np.float64)
+
+
+def rounded(values: Wide, dtype: Dtype) -> Wide:
+    """Return the nearest numbers of a dtype, in float64."""
+    return widen(store(values, dtype), dtype)
 
 
 def _rounded_to_bfloat16(values: Wide) -> Wide:

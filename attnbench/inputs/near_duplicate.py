@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.inputs.draw import Stored, Wide, draw_activations, store, stream, widen
+from attnbench.inputs.draw import Stored, draw_activations, rounded, store, stream, widen
 from attnbench.inputs.one_feature import one_feature, seen_counts
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
@@ -119,8 +119,8 @@ def _changed(
     count = min(rows.shape[1], int(np.sqrt(MOST_CANDIDATES)))
     first, second = (rng.permutation(rows.shape[1])[:count] for _ in "ab")
     old_up, old_down = wide[up, first][:, None], wide[down, second][None, :]
-    new_up = _stored(old_up + step, case)
-    new_down = _stored(old_up + old_down - new_up, case)
+    new_up = rounded(old_up + step, case.dtype)
+    new_down = rounded(old_up + old_down - new_up, case.dtype)
     off = np.abs((old_up + old_down) - (new_up + new_down))
     if up == down:
         off[first[:, None] == second[None, :]] = np.inf
@@ -128,7 +128,3 @@ def _changed(
     wide[up, first[i]] = new_up[i, 0]
     wide[down, second[j]] = new_down[i, j]
     return store(wide, case.dtype)
-
-
-def _stored(values: Wide, case: Case) -> Wide:
-    return widen(store(values, case.dtype), case.dtype)

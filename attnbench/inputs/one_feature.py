@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.inputs.draw import Wide, draw_parameters, store, widen
+from attnbench.inputs.draw import Wide, draw_parameters, rounded, widen
 from attnbench.masks import keep_rows, mask_heads
 from attnbench.types.case import Case, Dtype
 from attnbench.types.rule import Rule, of_head
@@ -165,19 +165,15 @@ def kindly_rounded(slope: float, target: float, dtype: Dtype) -> tuple[float, fl
     low = np.exp2(np.floor(np.log2(power) / 2))
     a, b = a * low, b * (power / low)
     exact = abs(slope) * a * b
-
-    def rounded(values: Wide) -> Wide:
-        return widen(store(values, dtype), dtype)
-
     scale, root, in_twos = abs(slope), np.sqrt(abs(slope)), abs(slope) * LOG2_E
     ways = (
-        (rounded(a * b) * scale, 1.0),
-        (rounded(a * scale) * b, 1.0),
-        (a * rounded(b * scale), 1.0),
-        (rounded(a * root) * rounded(b * root), 1.0),
-        (rounded(a * in_twos) * b, LOG2_E),
+        (rounded(a * b, dtype) * scale, 1.0),
+        (rounded(a * scale, dtype) * b, 1.0),
+        (a * rounded(b * scale, dtype), 1.0),
+        (rounded(a * root, dtype) * rounded(b * root, dtype), 1.0),
+        (rounded(a * in_twos, dtype) * b, LOG2_E),
     )
-    ends = [score / unit for way, unit in ways for score in (way, rounded(way))]
+    ends = [score / unit for way, unit in ways for score in (way, rounded(way, dtype))]
     worst = np.max([np.abs(end / exact - 1) for end in ends], axis=0)
     worst = np.where(np.abs(exact / target - 1) <= 0.15, worst, np.inf)
     i, j = np.unravel_index(int(np.argmin(worst)), worst.shape)

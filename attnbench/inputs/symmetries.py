@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.inputs.draw import Stored, Wide, store, widen
+from attnbench.inputs.draw import Stored, Wide, rounded, widen
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 
@@ -78,11 +78,8 @@ def draw_transform(case: Case, rule: Rule, rng: np.random.Generator) -> Transfor
     keys = queries if case.is_self_attention else _order(rng, case.Lk, free_keys)
     if layer is not None:
         mirrors = not layer.bias and "flip_features" in laws
-        still = identity(case)
-        return Transform(
-            batches, still.heads, queries, keys, still.signs, still.moved, still.values,
-            _signs(rng, case.B) if mirrors else still.mirrored,
-        )  # fmt: skip
+        mirrored = _signs(rng, case.B) if mirrors else np.ones(case.B)
+        return replace(identity(case), batches=batches, queries=queries, keys=keys, mirrored=mirrored)
     return Transform(
         batches=batches,
         heads=_order(rng, case.Hkv, not rule.parameters(case) and not mask.per_head),
@@ -228,5 +225,5 @@ def _exact(values: NDArray[Any], factors: Factors, case: Case) -> NDArray[np.boo
     wide = values.astype(np.float64) if case.dtype != "float32" else values
     used = factors.astype(wide.dtype)
     with np.errstate(under="ignore", over="ignore"):
-        kept = widen(store(wide * used, case.dtype), case.dtype).astype(wide.dtype) / used == wide
+        kept = rounded(wide * used, case.dtype).astype(wide.dtype) / used == wide
     return np.asarray(kept.reshape(-1, kept.shape[-1]).all(axis=0))

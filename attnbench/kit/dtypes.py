@@ -14,8 +14,7 @@ def case_dtype(case: Case) -> torch.dtype:
     """The case's dtype in torch."""
     import torch
 
-    dtype = getattr(torch, case.dtype)
-    assert isinstance(dtype, torch.dtype)
+    dtype: torch.dtype = getattr(torch, case.dtype)
     return dtype
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,15 +27,11 @@ def keep_mask(case: Case, device: str) -> Tensor | None:
     """The (query, key) pairs that count: bool (B or 1, 1 or H, Lq, Lk), True = keep; None where all count."""
     import torch
 
-    whole: Tensor | None = None
-    for rows in _row_chunks(case):
-        keep = keep_rows(case, rows)
-        if keep is None:
-            continue
-        if whole is None:
-            whole = torch.ones(*keep.shape[:2], case.Lq, case.Lk, dtype=torch.bool)
-        whole[:, :, rows[0] : rows[-1] + 1] = torch.from_numpy(keep)
-    return None if whole is None else whole.to(device)
+    def keep(rows: Rows) -> Tensor | None:
+        kept = keep_rows(case, rows)
+        return None if kept is None else torch.from_numpy(kept)
+
+    return _whole(case, keep, True, torch.bool, device)
 
 
 def additive_mask(
@@ -45,19 +41,10 @@ def additive_mask(
 
     None where nothing is added. With ``scoring`` they include the rule's bias.
     """
-    import torch
-
-    rows, cols = slice(0, case.Lq), slice(0, case.Lk)
-    whole: Tensor | None = None
-    for chunk in _row_chunks(case):
-        added = mask_rows(case, chunk)
-        if added is None:
-            continue
-        if whole is None:
-            whole = torch.zeros(*added.shape[:2], case.Lq, case.Lk, dtype=dtype)
-        whole[:, :, chunk[0] : chunk[-1] + 1] = added
-    whole = None if whole is None else whole.to(device)
-    return whole if scoring is None else plus_bias(whole, scoring, rows, cols, dtype)
+    whole = _whole(case, lambda rows: mask_rows(case, rows), 0, dtype, device)
+    if scoring is None:
+        return whole
+    return plus_bias(whole, scoring, slice(0, case.Lq), slice(0, case.Lk), dtype)
 
 
 def plus_bias(
@@ -123,11 +110,26 @@ def softmax_mask(setup: Setup, dtype: torch.dtype) -> tuple[Tensor | None, Tenso
     return mask.masked_fill(empty, 0), empty
 
 
-def _row_chunks(case: Case) -> Iterator[Rows]:
-    """All query rows, a few at a time: a mask in float64 takes more memory than the mask it becomes."""
+def _whole(
+    case: Case, of_rows: Callable[[Rows], Tensor | None], elsewhere: int, dtype: torch.dtype, device: str
+) -> Tensor | None:
+    """All rows of a mask, made a few at a time, since float64 takes more memory than what it becomes.
+
+    of_rows: gives some rows on the CPU; None for ``elsewhere`` in each place. None where all are None.
+    """
+    import torch
+
+    whole: Tensor | None = None
     at_once = max(1, _PAIRS_AT_ONCE // (case.B * mask_heads(case) * case.Lk))
     for start in range(0, case.Lq, at_once):
-        yield np.arange(start, min(start + at_once, case.Lq))
+        rows = np.arange(start, min(start + at_once, case.Lq))
+        part = of_rows(rows)
+        if part is None:
+            continue
+        if whole is None:
+            whole = torch.full((*part.shape[:2], case.Lq, case.Lk), elsewhere, dtype=dtype)
+        whole[:, :, start : start + len(rows)] = part
+    return None if whole is None else whole.to(device)
 
 
 @dataclass(frozen=True)

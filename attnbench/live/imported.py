@@ -25,10 +25,7 @@ class Imported:
 
 def imported(name: str) -> Imported:
     """Find the place that a top-level module is imported from; it has no locations if there is none."""
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        spec = None
+    spec = importlib.util.find_spec(name)
     if spec is None:
         return Imported(name, ())
     if spec.submodule_search_locations is not None:

@@ -302,10 +302,6 @@ def two_sides(
             would be the same code.
     """
     check_linux()
-    if ref == head == UNCOMMITTED:
-        raise BadInput("both sides would be the user's tree: name a commit for one of them, for example HEAD")
-    if ref is None and head is None and interpreter(ref_python) == interpreter(head_python):
-        raise BadInput(f"both sides would be the same code: that of {interpreter(ref_python)!r}")
     for source in registry.plugins:
         if source.path:
             raise BadInput(

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
     from attnbench.types.backend import Call, Setup
-    from attnbench.types.operation import Arrays
     from attnbench.types.rule import Array
-
-    Triple = tuple[Array, Array, Array]
 
 
 def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
@@ -82,21 +79,17 @@ def plain(setup: Setup) -> Call:
     return prepare(setup)
 
 
-def _as_they_are(case: Case, parameters: Arrays, sources: Triple) -> Triple:
-    return sources
-
-
-def _attended(case: Case, rule: Rule, parameters: Arrays, queries: Array, attended: Array) -> Array:
-    return attended
-
-
 ATTENTION = Operation(
     name="attention",
     summary="attention over heads: q, k, v to (B, H, Lq, Dv)",
     inputs=_inputs,
     outputs=_outputs,
     flops=pair_flops,
-    heads=Heads(_as_they_are, _attended, rows=2),
+    heads=Heads(
+        project=lambda case, parameters, sources: sources,
+        finish=lambda case, rule, parameters, queries, attended: attended,
+        rows=2,
+    ),
     draw=_draw,
     check=_check,
     reference=plain,

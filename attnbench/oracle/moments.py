@@ -61,18 +61,17 @@ def solve_moments(
     parameters, activations: float64, as for :func:`attnbench.oracle.solve.solve`. expected: its result for
     these rows. The cost is about twice that of solving, times E / Dv with an output projection.
     """
-    case_rows = np.arange(case.Lq) if rows is None else rows
-    parameters, heads = heads_for(case, rule, parameters, activations, case_rows, np.float64)
+    heads = heads_for(case, rule, parameters, activations, rows, np.float64)
     mean = in_groups(case, expected.astype(np.float64))
-    nothing = np.zeros((case.B, case.H, len(case_rows), case.Dv))
-    dropped = mean - in_groups(case, finish(case, rule, parameters.projections, heads.q, nothing))
+    nothing = np.zeros((case.B, case.H, len(heads.rows), case.Dv))
+    dropped = mean - in_groups(case, finish(heads, nothing))
     length = np.linalg.norm(dropped, axis=-1, keepdims=True)
     directions = dropped / np.where(length == 0, 1, length)
     variance = np.zeros(mean.shape)
     squares, fourths = np.zeros(directions.shape[:-1]), np.zeros(directions.shape[:-1])
-    for b, h, at, weights in weights_of(case, rule, parameters.rule, heads.q, heads.k, case_rows):
+    for b, h, at, weights in weights_of(heads):
         values = heads.v[b, h // case.group]
-        last = _last_map(case, parameters, h)
+        last = _last_map(case, heads.parameters, h)
         g = h if last is None else 0
         shown = values if last is None else values @ last.T
         variance[b, g, at] += np.square(weights) @ np.square(shown)

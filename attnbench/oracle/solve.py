@@ -22,16 +22,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Heads:
-    """Queries (B, H, R, D), keys (B, Hkv, Lk or R, D) and values (B, Hkv, Lk, Dv)."""
+    """A case in heads, in the dtype to compute in.
 
+    rows: the R query rows. q: (B, H, R, D). k: (B, Hkv, Lk or R, D). v: (B, Hkv, Lk, Dv).
+    """
+
+    case: Case
+    rule: Rule
+    parameters: Parameters
+    rows: NDArray[np.intp]
     q: Array
     k: Array
     v: Array
 
 
-def finish(case: Case, rule: Rule, projections: Mapping[str, Array], q: Array, out: Array) -> Array:
-    """Return the output that an operation makes of heads (B, H, R, Dv)."""
-    return _maps(case).finish(case, rule, projections, q, out)
+def finish(heads: Heads, out: Array) -> Array:
+    """Return the output that an operation makes of (B, H, R, Dv)."""
+    case = heads.case
+    return _maps(case).finish(case, heads.rule, heads.parameters.projections, heads.q, out)
 
 
 def _maps(case: Case) -> operations.Heads:
@@ -46,11 +54,10 @@ ELEMENTS_AT_ONCE = 1 << 20
 """The elements of scores in a chunk: they fit a cache, and memory holds only a few such arrays."""
 
 
-def weights_of(
-    case: Case, rule: Rule, parameters: Mapping[str, Array], q: Array, k: Array, rows: NDArray[np.intp]
-) -> Iterator[tuple[int, int, slice, Array]]:
+def weights_of(heads: Heads) -> Iterator[tuple[int, int, slice, Array]]:
     """Yield (b, h, slice of ``rows``, weights (r, Lk)) for every chunk of every head."""
-    for b, h, at, scores in scores_of(case, rule, parameters, q, k, rows):
+    case, rule, parameters = heads.case, heads.rule, heads.parameters.rule
+    for b, h, at, scores in scores_of(case, rule, parameters, heads.q, heads.k, heads.rows):
         sink = None if rule.sink is None else rule.sink(of_head(case, rule, parameters, h))
         yield b, h, at, softmax(scores, sink)
 
@@ -155,12 +162,11 @@ def solve(
 
     parameters, activations: float64, in the shapes of :mod:`attnbench.types.case`.
     """
-    case_rows = np.arange(case.Lq) if rows is None else rows
-    parameters, heads = heads_for(case, rule, parameters, activations, case_rows, _wide(case))
-    out = np.zeros((case.B, case.H, len(case_rows), case.Dv), heads.v.dtype)
-    for b, h, at, weights in weights_of(case, rule, parameters.rule, heads.q, heads.k, case_rows):
+    heads = heads_for(case, rule, parameters, activations, rows, _wide(case))
+    out = np.zeros((case.B, case.H, len(heads.rows), case.Dv), heads.v.dtype)
+    for b, h, at, weights in weights_of(heads):
         out[b, h, at] = weights @ heads.v[b, h // case.group]
-    return finish(case, rule, parameters.projections, heads.q, out)
+    return finish(heads, out)
 
 
 def solve_outputs(
@@ -190,10 +196,9 @@ def solve_weights(
 ) -> Array:
     """Compute the attention weights of query rows, (B, H, R, Lk). For examples and tests: all pairs in
     memory."""
-    case_rows = np.arange(case.Lq) if rows is None else rows
-    parameters, heads = heads_for(case, rule, parameters, activations, case_rows, _wide(case))
-    all_weights = np.zeros((case.B, case.H, len(case_rows), case.Lk), heads.v.dtype)
-    for b, h, at, weights in weights_of(case, rule, parameters.rule, heads.q, heads.k, case_rows):
+    heads = heads_for(case, rule, parameters, activations, rows, _wide(case))
+    all_weights = np.zeros((case.B, case.H, len(heads.rows), case.Lk), heads.v.dtype)
+    for b, h, at, weights in weights_of(heads):
         all_weights[b, h, at] = weights
     return all_weights
 
@@ -203,10 +208,11 @@ def heads_for(
     rule: Rule,
     parameters: Parameters,
     activations: tuple[Array, Array, Array],
-    rows: NDArray[np.intp],
+    rows: NDArray[np.intp] | None,
     wide: type[np.floating[Any]],
-) -> tuple[Parameters, Heads]:
-    """Return parameters and heads in the dtype to compute in; queries of ``rows`` only."""
+) -> Heads:
+    """Return the heads of the query rows ``rows`` (None for all) in a dtype to compute in."""
+    rows = np.arange(case.Lq) if rows is None else rows
     own = {name: array.astype(wide) for name, array in parameters.rule.items()}
     projections = {name: array.astype(wide) for name, array in parameters.projections.items()}
     maps = _maps(case)
@@ -214,7 +220,8 @@ def heads_for(
     queries, keys, values = activations
     keys = np.take(keys, rows, axis) if rule.pairs_keys else keys
     sources = (np.take(queries, rows, axis).astype(wide), keys.astype(wide), values.astype(wide))
-    return Parameters(own, projections), Heads(*maps.project(case, projections, sources))
+    q, k, v = maps.project(case, projections, sources)
+    return Heads(case, rule, Parameters(own, projections), rows, q, k, v)
 
 
 def _wide(case: Case) -> type[np.floating[Any]]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnbench.types.words import clean
+from attnbench.types.words import NAME, NAMES_ARE, clean
 
 CHOSEN = "ATTNBENCH_LOAD_PLUGINS"
 """The environment variable that chooses installed plugins; see :func:`chosen_words`."""
@@ -58,14 +58,9 @@ class PluginCommands:
 
 def plugin_commands(own: Collection[str]) -> PluginCommands:
     """Find the commands of plugins. own: names of attnbench's commands, which no plugin may take."""
-    commands = _installed(chosen_words())
-    if not commands:
-        return PluginCommands({})
-    from attnbench.types.words import NAME, NAMES_ARE
-
     found: dict[str, PluginCommand] = {}
     faults = []
-    for command in commands:
+    for command in _installed(chosen_words()):
         if not NAME.fullmatch(command.name):
             faults.append(f"{command}: the command {command.name!r}: {NAMES_ARE}")
         elif command.name in own:

@@ -19,9 +19,6 @@ from attnbench.plugins.sources import import_plugin
 from attnbench.types.extensions import Source
 from attnbench.types.words import clean, nearest, one_line
 
-MOST = 1000
-"""The most records that one hook may give: a hook that never ends would take all memory."""
-
 T = TypeVar("T")
 Hook = Callable[[], object]
 
@@ -129,10 +126,7 @@ def _records(
                 if not isinstance(records, Iterable):
                     faults.append(f"{source}: {kind.hook} gave {_no_records(records)}")
                     continue
-                for count, record in enumerate(records):
-                    if count == MOST:
-                        faults.append(f"{source}: {kind.hook} gave more than {MOST} records; these are used")
-                        break
+                for record in records:
                     if (wrong := _fault(kind, record)) is None:
                         kept.append(record)
                     else:

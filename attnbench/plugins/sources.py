@@ -57,7 +57,7 @@ def import_plugin(source: Source) -> ModuleType:
 GROUP = "attnbench"
 
 NAMED = "ATTNBENCH_PLUGINS"
-"""The environment variable that names more plugins, files or modules, as --plugin does."""
+"""The environment variable that names more plugins as --plugin does, separated like the folders of PATH."""
 
 
 def installed() -> Iterator[Source]:
@@ -73,31 +73,23 @@ def installed() -> Iterator[Source]:
     yield from sorted(found, key=lambda s: (s.distribution != "attnbench", s.distribution, s.name))
 
 
-def chosen(sources: Iterable[Source]) -> tuple[list[Source], list[str]]:
-    """Return the sources that ``ATTNBENCH_LOAD_PLUGINS`` chooses, and its words that choose none."""
-    everything, words = list(sources), chosen_words()
-    kept = [source for source in everything if is_chosen(source.distribution, source.name, words)]
-    known = {name for source in everything for name in (source.distribution, source.name)}
-    unknown = [word for word in words or () if word not in known]
-    # A distribution that brings only commands is not among the sources.
-    return kept, [word for word in unknown if word not in {*named_by_commands()}]
-
-
 def wanted(words: Iterable[str] = ()) -> tuple[list[Source], list[Source], list[str]]:
     """Return installed plugins to load, those that words or the environment name, and warnings.
 
     Raises:
         BadInput: a word names no plugin.
     """
-    kept, unknown = chosen(installed())
-    more = list(dict.fromkeys(named(word) for word in (*named_in_environment(), *words)))
+    everything, chosen = list(installed()), chosen_words()
+    kept = [source for source in everything if is_chosen(source.distribution, source.name, chosen)]
+    known = {name for source in everything for name in (source.distribution, source.name)}
+    unknown = [word for word in chosen or () if word not in known]
+    # A distribution that brings only commands is not among the sources.
+    unknown = [word for word in unknown if word not in {*named_by_commands()}]
     warnings = [f"{CHOSEN} names {word!r}, but no installed plugin has this name" for word in unknown]
-    return kept, [source for source in more if source.module not in {s.module for s in kept}], warnings
-
-
-def named_in_environment() -> tuple[str, ...]:
-    """Return the files and modules that ``ATTNBENCH_PLUGINS`` names, separated like the folders of PATH."""
-    return tuple(word for word in os.environ.get(NAMED, "").split(os.pathsep) if word.strip())
+    in_environment = [word for word in os.environ.get(NAMED, "").split(os.pathsep) if word.strip()]
+    more = dict.fromkeys(named(word) for word in (*in_environment, *words))
+    modules = {source.module for source in kept}
+    return kept, [source for source in more if source.module not in modules], warnings
 
 
 def named(word: str) -> Source:
@@ -118,17 +110,10 @@ def named(word: str) -> Source:
 
 def _file_meant(word: str) -> str | None:
     """Return the file that a word without ending or folder probably means; None where there is none."""
-    if word.isidentifier() and _is_importable(word):
+    if word.isidentifier() and (word in sys.modules or find_spec(word) is not None):
         return None
     meant = (f"{word}.py", f"{os.curdir}{os.sep}{word}")
     return next((file for file in meant if Path(file).is_file()), None)
-
-
-def _is_importable(name: str) -> bool:
-    try:
-        return name in sys.modules or find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def _file(path: Path) -> Source:
@@ -136,8 +121,7 @@ def _file(path: Path) -> Source:
     try:
         # Reading a pipe would block; reading a device might never end.
         if not S_ISREG(place.stat().st_mode):
-            also = "name one of its files, or a module" if place.is_dir() else "name a file"
-            raise BadInput(f"no plugin {str(path)!r}: not a file; {also}")
+            raise BadInput(f"no plugin {str(path)!r}: not a file; name a file, or a module")
         content = place.read_bytes()
         str(place.resolve()).encode()
     except OSError as failure:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def _reference(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
     distance = np.abs(positions[:, None] - np.arange(len(k), dtype=q.dtype))
-    return scaled_scores(q, k, parameters) - parameters["slope"] * distance
+    return scaled_scores(q, k, parameters, positions) - parameters["slope"] * distance
 
 
 def _bind(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
@@ -47,10 +47,6 @@ def slopes(H: int) -> Array:
     return np.asarray(np.exp2(-8 * np.arange(1, H + 1) / H))
 
 
-def _draw(rng: np.random.Generator, H: int, shape: tuple[int, ...]) -> Array:
-    return slopes(H)
-
-
 ALIBI = Rule(
     name="alibi",
     formula="q·k / √D − slope·|p − j|, p the query's position, slope = 2^(−8h/H) for head h = 1 … H",
@@ -58,7 +54,7 @@ ALIBI = Rule(
     reference=_reference,
     bind=_bind,
     laws=("flip_features", "scale_features"),
-    parameters=lambda case: (Parameter("slope", (), _draw),),
+    parameters=lambda case: (Parameter("slope", (), lambda rng, H, shape: slopes(H)),),
     constants=(
         SCALE,
         Constant(

@@ -26,7 +26,7 @@ SCALE = Constant(
 )
 
 
-def scaled_scores(q: Array, k: Array, parameters: Mapping[str, Array]) -> Array:
+def scaled_scores(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
     """q·k · scale, or q·k / √D where that is the scale, for q (rows, D) and k (Lk, D), in their dtype."""
     D = q.shape[-1]
     if parameters.get("scale", D**-0.5) != D**-0.5:
@@ -41,10 +41,6 @@ def scale_of(case: Case) -> float:
 
 def _dot(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
     return q @ k.T
-
-
-def _scaled_dot(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
-    return scaled_scores(q, k, parameters)
 
 
 def _bind_dot(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
@@ -68,7 +64,7 @@ SCALED_DOT = Rule(
     name="scaled_dot",
     formula="q·k / √D",
     source="Vaswani et al. 2017, Attention Is All You Need, eq. 1",
-    reference=_scaled_dot,
+    reference=scaled_scores,
     bind=_bind_scaled_dot,
     constants=(SCALE,),
     laws=("flip_features", "scale_features", "permute_queries"),

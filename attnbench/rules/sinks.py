@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
 
-def _reference(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
-    return scaled_scores(q, k, parameters)
-
-
 def _bind(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
     return Scoring(dot=DotForm(scale=scale_of(case)), sink=parameters["sink"])
 
@@ -37,7 +33,7 @@ SINKS = Rule(
     name="sinks",
     formula="q·k / √D, and exp(sink) more in the denominator, sink for each head",
     source="Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks; OpenAI 2025, gpt-oss",
-    reference=_reference,
+    reference=scaled_scores,
     bind=_bind,
     laws=("flip_features", "scale_features", "permute_queries"),
     parameters=lambda case: (_drawn(case.Lk),),

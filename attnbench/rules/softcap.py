@@ -24,7 +24,7 @@ kernel with a cap of 50 from one without, and layers and float masks have no suc
 
 def _reference(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
     c = parameters["c"]
-    return np.asarray(c * np.tanh(scaled_scores(q, k, parameters) / c))
+    return np.asarray(c * np.tanh(scaled_scores(q, k, parameters, positions) / c))
 
 
 def _bind(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:

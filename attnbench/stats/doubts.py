@@ -89,36 +89,31 @@ def limit_problem(flops: float, bytes_moved: float, median_ms: float, limit: Lim
 
     The same factor applies to the empty call, because a backend may save the Python in its call.
     """
+    takes = f"{_si(median_ms / 1e3, 's')} a call"
     if median_ms * 1e6 * SUSPECT_ABOVE < limit.empty_call_ns:
-        return (
-            f"{_seconds(median_ms / 1e3)} a call: calling a function that does nothing takes "
-            f"{_seconds(limit.empty_call_ns / 1e9)} here"
-        )
+        least = _si(limit.empty_call_ns / 1e9, "s")
+        return f"{takes}: calling a function that does nothing takes {least} here"
     share = limit_share(flops, bytes_moved, median_ms, limit)
     if not share > SUSPECT_ABOVE:
         return ""
     if flops / limit.flops_per_s >= bytes_moved / limit.bytes_per_s:
-        work = f"{_si(flops)}FLOP at {_si(limit.flops_per_s)}FLOP/s, the rate of the best {limit.work}"
+        rate = f"{_si(limit.flops_per_s, 'FLOP/s')}, the rate of the best {limit.work}"
+        work = f"{_si(flops, 'FLOP')} at {rate}"
     else:
-        work = f"{_si(bytes_moved)}B at {_si(limit.bytes_per_s)}B/s, the rate of the best copy of so much"
+        rate = f"{_si(limit.bytes_per_s, 'B/s')}, the rate of the best copy of so much"
+        work = f"{_si(bytes_moved, 'B')} at {rate}"
     return (
-        f"{_seconds(median_ms / 1e3)} a call is {share:.3g} times as fast as this machine's best: "
-        f"{work}, take {_seconds(share * median_ms / 1e3)}"
+        f"{takes} is {share:.3g} times as fast as this machine's best: "
+        f"{work}, take {_si(share * median_ms / 1e3, 's')}"
     )
 
 
-def _seconds(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= 0.9995 * scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
+_PREFIXES = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0, "m": 1e-3, "µ": 1e-6, "n": 1e-9}
 
 
-def _si(amount: float) -> str:
-    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if amount >= 0.9995 * scale:
-            return f"{amount / scale:.3g} {prefix}"
-    return f"{amount:.3g} "
+def _si(amount: float, unit: str) -> str:
+    prefix = next((prefix for prefix, scale in _PREFIXES.items() if amount >= 0.9995 * scale), "n")
+    return f"{amount / _PREFIXES[prefix]:.3g} {prefix}{unit}"
 
 
 PREEMPTED_SHARE = 1 / 3

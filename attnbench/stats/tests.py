@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import atan, ceil, comb, cos, exp, inf, isnan, log, log2, pi, sin, sqrt
+from math import atan, ceil, comb, cos, exp, inf, log, log2, pi, sin, sqrt
 from statistics import fmean, stdev
 from typing import Protocol
 
@@ -55,11 +55,9 @@ def median_interval(values: Sequence[float], at_least: float = AT_LEAST) -> Inte
     Source: Thompson, Annals of Mathematical Statistics 7 (1936), 122.
 
     Returns:
-        None if the values are too few for this confidence, or if one is NaN.
+        None if the values are too few for this confidence.
     """
     n = len(values)
-    if any(isnan(value) for value in values):
-        return None
     within, rank = 0, 0
     # An integer: the number of the 2^n outcomes that have fewer than k values below the median.
     fewer = 0
@@ -79,7 +77,7 @@ def sign_test(values: Sequence[float]) -> float:
     """Return the exact two-sided p-value of the sign test that the median is 0.
 
     With n values, of which m are on the side that has more, it is 2 P(binomial(n, 1/2) >= m), at most 1.
-    Zeros and NaN count in n on neither side, so they reduce significance. Without values it is 1.
+    Zeros count in n on neither side, so they reduce significance. Without values it is 1.
     Source: Arbuthnott (1710); Dixon and Mood, Journal of the American Statistical Association 41 (1946), 557.
     """
     n = len(values)
@@ -105,13 +103,13 @@ T_TEST_FROM = 3
 
 
 def t_test(log_ratios: Sequence[float]) -> float:
-    """Return the two-sided p-value that the mean is 0; 1 for fewer than three values, or NaN."""
+    """Return the two-sided p-value that the mean is 0; 1 for fewer than three values."""
     mean, error = _mean_and_error(log_ratios)
     return 1.0 if error == inf else tail(abs(mean) / error, len(log_ratios) - 1)
 
 
 def t_interval(log_ratios: Sequence[float], confidence: float) -> Interval | None:
-    """Return the interval of the mean; None for fewer than three values, or NaN."""
+    """Return the interval of the mean; None for fewer than three values."""
     mean, error = _mean_and_error(log_ratios)
     if error == inf:
         return None
@@ -121,7 +119,7 @@ def t_interval(log_ratios: Sequence[float], confidence: float) -> Interval | Non
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean and its standard error, which is infinite where it is unknown."""
-    if len(values) < T_TEST_FROM or any(isnan(value) for value in values):
+    if len(values) < T_TEST_FROM:
         return 0.0, inf
     return fmean(values), max(stdev(values), FLOOR) / sqrt(len(values))
 

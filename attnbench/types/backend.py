@@ -80,9 +80,9 @@ class Backend:
     requires: modules that must be importable; checked without importing them. forkable: whether a prepared
     process may be forked (no threads, no device of its own). compiles: whether preparation takes seconds, so
     that suites give it few cases. quadratic_copies: the number of (B, H, Lq, Lk) arrays that it holds at once
-    in the dtype of the case; 0 for O(L). upcasts_softmax: whether the softmax of a half-precision case runs
-    in float32. marks: operations that identify its kernel in a trace, named as in records (without
-    ``aten::``). Another backend whose call runs one of them is labelled as running this kernel.
+    in the dtype of the case; 0 for O(L). marks: operations that identify its kernel in a trace, named as in
+    records (without ``aten::``). Another backend whose call runs one of them is labelled as running this
+    kernel.
 
     masks_by_head: whether it takes explicit masks that differ by head (:attr:`Mask.per_head`), as a (B, H,
     Lq, Lk) tensor. dropout: whether it can drop weights (:attr:`Case.dropout`), with new random numbers in
@@ -120,7 +120,6 @@ class Backend:
     forkable: bool = True
     compiles: bool = False
     quadratic_copies: int = 2
-    upcasts_softmax: bool = True
     marks: tuple[str, ...] = ()
     masks_by_head: bool = False
     dropout: bool = False

@@ -93,20 +93,14 @@ class Case:
 
     def __post_init__(self) -> None:
         operation = operation_of(self)
-        for field, what, allowed in (
-            ("dtype", "dtype", DTYPES),
-            ("device", "device", DEVICES),
-            ("pass_", "pass", PASSES),
-            ("cache", "cache mode", CACHE_MODES),
-        ):
-            _check_choice(what, getattr(self, field), allowed)
-        sizes = ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "threads")
-        for name in (*sizes, "seed"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise BadCase(f"{name} = {value!r}: give a whole number")
-        for name in sizes:
+        _check_choice("dtype", self.dtype, DTYPES)
+        _check_choice("device", self.device, DEVICES)
+        _check_choice("pass", self.pass_, PASSES)
+        _check_choice("cache mode", self.cache, CACHE_MODES)
+        for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "threads"):
             _check_range(name, getattr(self, name), 1, LARGEST, "sizes are")
+        if self.layer is not None:
+            _check_range("E", self.layer.E, 1, LARGEST, "sizes are")
         _check_range("seed", self.seed, 0, LARGEST_SEED, "a seed is")
         p = self.dropout
         if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p < 1:
@@ -128,8 +122,6 @@ class Case:
         refused = operation.refuses(self)
         if refused is not None:
             raise BadCase(refused)
-        if self.layer is not None:
-            _check_range("E", self.layer.E, 1, LARGEST, "sizes are")
         padding = self.mask.padding
         if isinstance(padding, tuple):
             if len(padding) != self.B:
@@ -189,7 +181,9 @@ def _check_layout(layout: str) -> None:
         raise BadCase(f"layout = {layout!r}: give {orders[0]}, which stands for q, k and v")
 
 
-def _check_range(name: str, value: int, least: int, most: int, words: str) -> None:
+def _check_range(name: str, value: object, least: int, most: int, words: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadCase(f"{name} = {value!r}: give a whole number")
     if value < least:
         raise BadCase(f"{name} = {value}: {words} {least} or more")
     if value > most:

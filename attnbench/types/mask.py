@@ -43,11 +43,8 @@ class Mask:
             raise BadCase(f"only an explicit mask differs by head: {' or '.join(EXPLICITS)}")
         if self.window is not None and self.window < 1:
             raise BadCase(f"window of {self.window} keys: give at least 1")
-        if isinstance(self.padding, tuple):
-            if not self.padding:
-                raise BadCase("padding without lengths: give one length for each batch element")
-            if min(self.padding) < 0:
-                raise BadCase(f"padding lengths {list(self.padding)}: a length is 0 or more")
+        if isinstance(self.padding, tuple) and min(self.padding, default=0) < 0:
+            raise BadCase(f"padding lengths {list(self.padding)}: a length is 0 or more")
 
     @property
     def is_none(self) -> bool:
@@ -132,10 +129,8 @@ def _with_part(mask: Mask, part: str, text: str) -> tuple[str, Mask]:
             if colon and value != PER_HEAD:
                 raise BadCase(f"mask {text!r}: {word!r} takes no value but {PER_HEAD!r}")
             return "explicit", replace(mask, explicit=explicit, per_head=bool(colon))
-    if part == "none":
-        raise BadCase(f"mask {text!r}: 'none' stands alone")
     if word == "none":
-        raise BadCase(f"mask {text!r}: 'none' takes no value")
+        raise BadCase(f"mask {text!r}: 'none' stands alone")
     raise BadCase(f"mask {text!r}: {unknown_name('mask', word, MASK_WORDS)}")
 
 

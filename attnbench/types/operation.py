@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -80,10 +80,6 @@ class Heads:
     rows: int
 
 
-def _no_parameters(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
-    return ()
-
-
 @dataclass(frozen=True)
 class Operation:
     """A computation around a rule. Backends name the operations that they compute.
@@ -118,11 +114,11 @@ class Operation:
     flops: Callable[[Case, Rule, int], float]
     solve: Callable[[Problem], Arrays] | None = None
     heads: Heads | None = None
-    parameters: Callable[[Case, Rule], tuple[TensorSpec, ...]] = _no_parameters
+    parameters: Callable[[Case, Rule], tuple[TensorSpec, ...]] = lambda case, rule: ()
     draw: Callable[[Case, Rule, Callable[[str], Generator]], Named] | None = None
     check: Callable[[Case], str | None] = lambda case: None
     reference: Callable[[Setup], Callable[..., Any]] | None = None
-    unread: Callable[[Case, Rule, int, int], int] = field(default=lambda case, rule, queries, keys: 0)
+    unread: Callable[[Case, Rule, int, int], int] = lambda case, rule, queries, keys: 0
 
     def refuses(self, case: Case) -> str | None:
         """Return the reason why a case can't have this operation, or None."""

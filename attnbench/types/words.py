@@ -66,7 +66,7 @@ def first_of(names: Sequence[str], most: int, between: str = ", ") -> str:
 
 
 def share_of(given: float | str) -> float:
-    """Return a share from a number or a text, as 2% or 0.02; raises ValueError and OverflowError."""
+    """Return a share from a number or a text, as 2% or 0.02; raises ValueError."""
     text = str(given).strip()
     return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 

@@ -93,7 +93,7 @@ BAD = [
     ),
     (f"[[cases]]\n{FIELDS}bias = 'yes'", "case 1: bias = 'yes': give true or false"),
     (f"[[cases]]\n{FIELDS}mask = 3", "case 1: mask = 3: give a text"),
-    (f"[[cases]]\n{FIELDS}dropout = 'much'", "case 1: dropout = 'much': give a number"),
+    (f"[[cases]]\n{FIELDS}dropout = 'much'", "case 1: dropout = 'much': give a probability from 0 to less than 1"),
     ("[[cases]]\nid = 3", "case 1: id = 3: give a text"),
     (
         f"[[cases]]\n{FIELDS}[[cases]]\nid = 'attention/dot/H8-Hkv3-L1-D1'",

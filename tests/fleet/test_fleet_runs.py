@@ -38,8 +38,8 @@ from attnbench.types.record import Manifest, PluginLine, Record
 
 EXECUTOR = Path(__file__).parent / "pretended_executor.py"
 FACTS = Facts(
-    cpu="a processor", cores=8, memory_bytes=2**36, cuda_devices=("NVIDIA H100",),
-    cuda_details=("132 multiprocessors, 80.0 GiB, 700 W",), attnbench="0.1.0", python="3.12.1",
+    cpu="a processor", cpu_quota=8, memory_bytes=2**36, cuda_devices=["NVIDIA H100"],
+    cuda_details=["132 multiprocessors, 80.0 GiB, 700 W"], attnbench="0.1.0", python="3.12.1",
     torch="2.13.0",
     plugins={"attnbench": "0.1.0"},
 )  # fmt: skip
@@ -215,8 +215,8 @@ def until(holds: Callable[[], bool], limit_s: float = 120.0) -> None:
 def given(**changes: Any) -> Manifest:
     """What a run says that got the device of these facts, but for some changes."""
     found = {
-        "cpu": FACTS.cpu, "cpu_quota": FACTS.cores, "memory_bytes": FACTS.memory_bytes, "torch": FACTS.torch,
-        "cuda_devices": list(FACTS.cuda_devices), "cuda_details": list(FACTS.cuda_details),
+        "cpu": FACTS.cpu, "cpu_quota": FACTS.cpu_quota, "memory_bytes": FACTS.memory_bytes,
+        "torch": FACTS.torch, "cuda_devices": FACTS.cuda_devices, "cuda_details": FACTS.cuda_details,
     }  # fmt: skip
     return manifest_of(plugins=[PluginLine("builtins", "attnbench", "0.1.0")], environment=found | changes)
 
@@ -228,10 +228,10 @@ def test_the_device_of_the_place_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"cuda_devices": ["NVIDIA H200"]}, r"CUDA devices \['NVIDIA H200'\] instead of \['NVIDIA H100'\]"),
-        ({"cuda_details": ["114 multiprocessors, 80.0 GiB, 350 W"]}, "details of CUDA devices .*114 multi"),
+        ({"cuda_devices": ["NVIDIA H200"]}, r"cuda_devices \['NVIDIA H200'\] instead of \['NVIDIA H100'\]"),
+        ({"cuda_details": ["114 multiprocessors, 80.0 GiB, 350 W"]}, "cuda_details .*114 multi"),
         ({"cuda_details": ["132 multiprocessors, 80.0 GiB, 500 W"]}, "500 W.* instead of .*700 W"),
-        ({"cpu_quota": 4}, "cores 4 instead of 8"),
+        ({"cpu_quota": 4}, "cpu_quota 4 instead of 8"),
         ({"torch": "2.12.0"}, "torch 2.12.0 instead of 2.13.0"),
     ],
 )
@@ -244,7 +244,7 @@ def test_cards_work_at_once_and_the_processor_waits_for_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """``local`` on a machine that has two cards, as its facts say."""
-    facts = msgspec.structs.replace(FACTS, cuda_devices=("a card", "a card"))
+    facts = msgspec.structs.replace(FACTS, cuda_devices=["a card", "a card"])
 
     def run_here(task: Task, stop: object = None) -> Iterator[bytes | Ended]:
         yield Ended(0, msgspec.json.encode(facts).decode(), "")

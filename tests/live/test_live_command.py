@@ -70,7 +70,7 @@ def test_what_a_commit_changed_is_measured_told_and_can_be_looked_at_again(proje
     assert [cells["off"][name] for name in ("verdict", "base_status", "new_status")] == [
         "mismatch", "ok", "mismatch",
     ]  # fmt: skip
-    assert (cells["new"]["verdict"], cells["new"]["reason"]) == ("none", "only in new")
+    assert (cells["new"]["verdict"], cells["new"]["reason"]) == ("none", "not in base")
     assert (found["base"][:7], found["new"][:6]) == ("HEAD~ (", "HEAD (")
     assert found["differences"] == []
     assert found["warnings"] == [

@@ -173,7 +173,7 @@ def test_where_nothing_is_imported_from_the_repository_it_is_refused(
 def test_the_same_words_twice_are_refused(project: Install) -> None:
     there = project("mini_m")
     there.commit(mini_m=plugin("one"))
-    with pytest.raises(BadInput, match="user's tree"):
+    with pytest.raises(BadInput, match="same code: uncommitted work on"):
         sides_of(there, ".", ".")
     for python in (None, sys.executable):
         with pytest.raises(BadInput, match="same code"):

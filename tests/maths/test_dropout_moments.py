@@ -27,16 +27,14 @@ def test_moments_are_those_over_all_masks(rule: str, layer: Layer | None) -> Non
     args = (case, RULES[rule], parameters, sources)
     mean, weights = solve(*args), solve_weights(*args).astype(float)
     moments = solve_moments(*args, mean)
-    wide, heads = heads_for(*args, np.arange(2), np.float64)
+    heads = heads_for(*args, np.arange(2), np.float64)
     first = second = fourth = 0.0
     values = np.repeat(heads.v, 2, axis=1)
     # One query at a time, which has 2 heads of 3 keys: 64 masks; both queries get the same, rows stand alone.
     for bits in product([0, 1], repeat=6):
         mask = np.array(bits).reshape(1, 2, 1, 3)
         chance = 0.7 ** sum(bits) * 0.3 ** (6 - sum(bits))
-        out = in_groups(
-            case, finish(case, RULES[rule], wide.projections, heads.q, weights * mask / 0.7 @ values)
-        )
+        out = in_groups(case, finish(heads, weights * mask / 0.7 @ values))
         first = first + chance * out
         second = second + chance * np.square(out - moments.mean)
         along = np.einsum("bgrf,bgrf->bgr", moments.directions, out - moments.mean)

@@ -76,8 +76,6 @@ LONG = f"the name '{'x' * 64}'…: 10000000 characters; 64 are"
          f"{UNUSABLE}testing it raised ValueError: comp", "", ""),
         (BACKENDS + "yield backend('x' * 10**7)",
          f"{UNUSABLE}{LONG}", "", ""),
-        (BACKENDS + "return (backend('x') for i in iter(int, 1))",
-         "attnbench_backends gave more than 1000 records; these are used", "", "x"),
         (MINI + "@hookimpl\ndef zzz():\n    return []\n",
          "unknown hook 'zzz'; there are attnbench_rules, attnbench_backends, ", "", "mini"),
         (MINI.replace("()", "(config, more)", 1)

@@ -99,8 +99,8 @@ NAMES = "name a file (my_kernel.py) or a module (package.module)"
     [
         ("", f"no plugin '': {NAMES}"),
         ("my kernel", f"no plugin 'my kernel': {NAMES}"),
-        ("./", "no plugin '.': not a file; name one of its files, or a module"),
-        ("pipe.py", "no plugin 'pipe.py': not a file; name a file"),
+        ("./", "no plugin '.': not a file; name a file, or a module"),
+        ("pipe.py", "no plugin 'pipe.py': not a file; name a file, or a module"),
         (
             "mini_kernel_here",
             "no plugin 'mini_kernel_here' that can be imported; did you mean the file 'mini_kernel_here.py'?",

@@ -31,6 +31,7 @@ CASE = Case("attention", "dot", B=2, H=6, Hkv=3, Lq=4, Lk=5, D=8, Dv=7)
         ({"seed": "7"}, "seed = '7': give a whole number"),
         ({"mask": Mask(padding=(1, 2, 3))}, "padding gives 3 lengths for a batch of 2: "
          "give one length for each batch element"),
+        ({"mask": Mask(padding=())}, "padding gives 0 lengths for a batch of 2: "),
         ({"operation": "multihead", "layer": Layer(E=0)}, "E = 0: sizes are 1 or more"),
         ({"seed": 2**63}, f"seed = {2**63}: a seed is {2**63 - 1} or less"),
         ({"B": 10**30}, f"B = {10**30}: sizes are {2**31 - 1} or less"),
@@ -49,7 +50,6 @@ def test_what_can_not_exist_is_refused(changes: dict[str, Any], words: str) -> N
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"padding": ()}, "padding without lengths: give one length for each batch element"),
         ({"padding": (3, -1)}, "padding lengths [3, -1]: a length is 0 or more"),
     ],
 )
