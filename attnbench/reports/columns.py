@@ -295,18 +295,19 @@ _ADDED = 50
 
 def metrics_of(judged: Iterable[Judged]) -> list[Entry[Metric]]:
     """The metrics of plugins that records have values of, in order."""
-    return list(dict.fromkeys(cell.entry for one in judged for cell in one.added))
+    return list(dict.fromkeys(entry for one in judged for entry in one.added))
 
 
 def _added(entry: Entry[Metric]) -> Column:
+    metric = entry.record
+
     def value(judged: Judged) -> float | None:
-        return next((added.value for added in judged.added if added.entry == entry), None)
+        return judged.added.get(entry)
 
     def cell(judged: Judged) -> str | None:
         found = value(judged)
-        return None if found is None else figure(found, entry.record.digits)
+        return None if found is None else figure(found, metric.digits)
 
-    metric = entry.record
     return Column(metric.name, "float64", value, metric.summary, metric.head, cell, dropped=_ADDED)
 
 
@@ -338,7 +339,7 @@ def record_row(judged: Judged) -> Row:
     None stands for missing values, NaN and infinity.
     """
     row = {column.key: column.value(judged) for column in COLUMNS if column.key}
-    return finite(row) | {cell.entry.record.name: cell.value for cell in judged.added}
+    return finite(row) | {entry.record.name: value for entry, value in judged.added.items()}
 
 
 def frame(judged: Iterable[Judged], metrics: Sequence[str] = ()) -> pd.DataFrame:

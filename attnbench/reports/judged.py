@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,21 +25,13 @@ BASELINE: Literal["baseline"] = "baseline"
 
 
 @dataclass(frozen=True)
-class Added:
-    """The cell of a column that a plugin adds: the metric with its plugin, and the value or None."""
-
-    entry: Entry[Metric]
-    value: float | None
-
-
-@dataclass(frozen=True)
 class Judged:
     """A record, and its verdict among the others of its run.
 
     verdict: ``baseline`` for the baseline itself; None without a ratio. p_adjusted: its p-value after
     Benjamini-Hochberg over all ratios of the run. why: for ``unclear``, what is missing and what to do about
     it. hint: the same in a word, where the interval leaves out 1 (:class:`~attnbench.stats.verdict.Verdict`).
-    run: the id of its run, "" if unknown. added: a cell for each metric that a plugin brings. device_kind:
+    run: the id of its run, "" if unknown. added: the value for each metric that a plugin brings. device_kind:
     see :mod:`attnbench.types.device`.
     """
 
@@ -48,7 +40,7 @@ class Judged:
     p_adjusted: float | None = None
     why: str = ""
     run: str = ""
-    added: tuple[Added, ...] = ()
+    added: Mapping[Entry[Metric], float | None] = field(default_factory=dict)
     hint: str = ""
     device_kind: str = ""
 
@@ -119,7 +111,7 @@ def judge_all(
     """Add verdicts and the columns of plugins to the records of each run."""
     return [
         [
-            replace(one, added=tuple(Added(column.entry, column.values[run][place]) for column in columns))
+            replace(one, added={column.entry: column.values[run][place] for column in columns})
             for place, one in enumerate(judge(records, ids[run]))
         ]
         for run, records in enumerate(runs)
@@ -154,12 +146,9 @@ def _value(metric: Metric, record: Record, case: Case) -> float | None:
     """Compute one cell; raises :class:`Raised` with the problem as a verb and its object."""
     try:
         value: Any = call(metric.value, record, case)
-    except Raised as failure:
-        raise Raised(f"raised {failure}") from failure
-    try:
         number = None if value is None else call(_finite, value)
     except Raised as failure:
-        raise Raised(f"gave a value that raised {failure}") from failure
+        raise Raised(f"raised {failure}") from failure
     if number is None and value is not None:
         shown = clean(repr(value) if isinstance(value, str) else value)
         raise Raised(f"gave {shown}, where a finite number or None is needed,")
