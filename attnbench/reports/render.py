@@ -107,7 +107,7 @@ def _markdown(judged: Sequence[Judged], trace: bool) -> str:
     rows = [
         {"case": one.record.case, KIND: one.device_kind, NAMES: name_text(one.record)}
         | {"status": one.record.status}
-        | {column.head: column.text(one) for column in columns}
+        | {column.head: column.cell(one) for column in columns}
         | {"reason": one.record.reason, "ran": ", ".join(one.record.ran)}
         for one in in_order(judged)
     ]

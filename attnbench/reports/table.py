@@ -217,7 +217,7 @@ def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[in
     columns = table_columns(judged)
     while True:
         widths = [max([len(NAMES), *(len(name_text(one.record)) for one in judged)])]
-        widths += [max([len(c.head), *(len(c.text(one) or "") for one in judged)]) for c in columns]
+        widths += [max([len(c.head), *(len(c.cell(one) or "") for one in judged)]) for c in columns]
         excess = sum(widths) + GAP * len(widths) - width
         first = min((column.dropped for column in columns if column.dropped), default=None)
         if excess <= 0 or first is None:
@@ -248,7 +248,7 @@ def _print_block(
 def _cell(column: Column, judged: Judged) -> Text:
     from rich.text import Text
 
-    text = column.text(judged) or ""
+    text = column.cell(judged) or ""
     return Text(text, style=_STYLES.get(judged.verdict, "") if column.key == "verdict" else "")
 
 
