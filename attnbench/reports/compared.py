@@ -25,6 +25,7 @@ from attnbench.reports.formats import (
     written,
 )  # fmt: skip
 from attnbench.reports.names import shared_words, short_names
+from attnbench.reports.overview import gathered
 from attnbench.reports.units import DIGITS_UNTOLD, duration, number, ratio, reach
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
 from attnbench.types.words import Format, count_of, first_of
@@ -260,12 +261,9 @@ def _print_by_case(console: Console, cells: Sequence[ComparedCell], heads: Seque
     for case, those in by_case.items():
         console.print(case, style="bold", soft_wrap=True)
         _print_rows(console, [cell for cell in those if cell.verdict != "none"], heads)
-        gathered: dict[str, list[str]] = {}
-        for cell in those:
-            if cell.verdict == "none":
-                gathered.setdefault(cell.reason, []).append(cell.backend or cell.case)
-        for reason, names in gathered.items():
-            print_indented(console, f"none: {', '.join(names)}: {reason}")
+        none = [(cell.reason, cell.backend or cell.case) for cell in those if cell.verdict == "none"]
+        for reason, names in gathered(none):
+            print_indented(console, f"none: {names}: {reason}")
         console.print()
 
 

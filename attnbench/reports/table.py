@@ -204,10 +204,13 @@ def _print_cases(console: Console, judged: Sequence[Judged], *, trace: bool) -> 
         title = f"{case}  on {kind}" if several else case
         console.print(title, style="bold", soft_wrap=True)
         _print_block(console, group, columns, widths)
-        _print_others(console, [one.record for one in group])
-        if trace:
-            _print_ran(console, [one.record for one in group])
-        _print_notes(console, [one.record for one in group])
+        records = [one.record for one in group]
+        _print_others(console, records)
+        ran = [(", ".join(record.ran), record.backend) for record in records if trace and record.ran]
+        notes = [(note, record.backend) for record in records for note in record.notes]
+        for what, pairs in (("ran", ran), ("note", notes)):
+            for text, names in gathered(pairs):
+                print_indented(console, f"{what}: {names}: {text}")
         console.print()
     return {column.head for column in columns}
 
@@ -257,7 +260,8 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
     for status in STATUSES:
         those = [record for record in group if record.status == status != "ok"]
         if MEANING[status].declined:
-            sentences = [f"{names} ({reason})" for reason, names in gathered((r.reason, r) for r in those)]
+            declined = gathered((record.reason, record.backend) for record in those)
+            sentences = [f"{names} ({reason})" for reason, names in declined]
             if sentences:
                 print_indented(console, f"{status}: {'; '.join(sentences)}", MEANING[status].style)
             continue
@@ -268,13 +272,3 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
                 name += f", {times} × {record.baseline}"
             words = f"{status_words(status)}: {name}: {record.reason}"
             print_indented(console, words, MEANING[status].style)
-
-
-def _print_ran(console: Console, group: Sequence[Record]) -> None:
-    for ran, names in gathered((", ".join(record.ran), record) for record in group if record.ran):
-        print_indented(console, f"ran: {names}: {ran}")
-
-
-def _print_notes(console: Console, group: Sequence[Record]) -> None:
-    for note, names in gathered((note, record) for record in group for note in record.notes):
-        print_indented(console, f"note: {names}: {note}")
