@@ -270,9 +270,9 @@ def totals_grid(answer: Answer, numbers: Mapping[str, int]) -> Grid | None:
     best = answer.totals[0]
     rows = []
     for total in answer.totals:
-        ends = None if total.interval is None else (total.interval.low, total.interval.high)
-        spread = UNCERTAIN if ends is None else duration_interval(total.ms, *ends)
-        time = duration(total.ms, None if ends is None else reach(total.ms, *ends))
+        low, high, _ = ends(total)
+        spread = UNCERTAIN if low is None or high is None else duration_interval(total.ms, low, high)
+        time = duration(total.ms, reach(total.ms, low, high))
         lost = sorted(
             ((ms - best.by_case[case], numbers[case]) for case, ms in total.by_case.items()), reverse=True
         )

@@ -98,7 +98,7 @@ def print_blocks(console: Console, blocks: Iterable[Line | Grid]) -> set[str]:
             heads.update(block.heads)
             console.print()
             for each in _fitting(block, console.width):
-                _print_grid(console, each)
+                print_grid(console, each)
         else:
             if block.style == "bold":
                 console.print()
@@ -160,7 +160,8 @@ def _fitting(grid: Grid, width: int) -> Iterator[Grid]:
         yield Grid(heads, tuple(rows), grid.right)
 
 
-def _print_grid(console: Console, grid: Grid) -> None:
+def print_grid(console: Console, grid: Grid) -> None:
+    """Print a table of text."""
     from rich.text import Text
 
     block = bare_table(grid.gap)

@@ -56,15 +56,13 @@ def asset(name: str) -> str:
     return files("attnbench.reports.html").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def charts(rows: Iterable[Row]) -> list[Chart]:
+def charts(rows: Sequence[Row]) -> list[Chart]:
     """The charts that have rows to show."""
     views: dict[str, dict[str, None]] = {}
-    has_ratio = False
     for row in rows:
         for field in (field for field in row if field.startswith("in_")):
             views.setdefault(field[3:], {})[row[field]] = None
-        has_ratio |= "ratio" in row
-    if not has_ratio:
+    if not any("ratio" in row for row in rows):
         views.pop("ratios", None)
     found = json.loads(asset("charts.json"))
     return [
