@@ -9,6 +9,7 @@ import pytest
 
 from attnbench.plugins.registry import Entry
 from attnbench.reports.render import reported, run_facts
+from attnbench.reports.run import Run
 from attnbench.types.errors import PluginFailed
 from attnbench.types.extensions import Reporter, Source
 from attnbench.types.record import Manifest
@@ -38,8 +39,8 @@ def test_it_is_given_rows_and_facts_and_its_text_ends_in_a_newline() -> None:
 
 
 def test_facts_are_plain_values_one_for_each_run() -> None:
-    two = [Path("a.jsonl"), Path("b.jsonl")]
-    first, second = run_facts([MANIFEST, MANIFEST], two, [two[1]])
+    two = (Path("a.jsonl"), Path("b.jsonl"))
+    first, second = run_facts(Run(two, (MANIFEST, MANIFEST), ((), ()), unfinished=two[1:]))
     assert (first["path"], first["finished"], first["run_id"]) == ("a.jsonl", True, "r")
     assert (second["path"], second["finished"]) == ("b.jsonl", False)
     assert first["environment"] == {"cpu": "a cpu", "libraries": {"torch": "2"}}
