@@ -12,7 +12,6 @@ from attnbench.cases.ids import parse_case
 from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.registry import Entry
 from attnbench.stats.verdict import Verdict, verdicts
-from attnbench.types.case import Case
 from attnbench.types.extensions import Metric, Word
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
@@ -100,9 +99,7 @@ def metric_columns(
     A cell stays empty if the metric raises or returns no finite number; stderr then has one line for that
     metric.
     """
-    names = {record.case for records in runs for record in records}
-    cases = {name: parse_case(name) for name in names}
-    return tuple(MetricColumn(entry, _values(entry, runs, cases)) for entry in entries)
+    return tuple(MetricColumn(entry, _values(entry, runs)) for entry in entries)
 
 
 def judge_all(
@@ -118,9 +115,7 @@ def judge_all(
     ]
 
 
-def _values(
-    entry: Entry[Metric], runs: Sequence[Sequence[Record]], cases: dict[str, Case]
-) -> tuple[tuple[float | None, ...], ...]:
+def _values(entry: Entry[Metric], runs: Sequence[Sequence[Record]]) -> tuple[tuple[float | None, ...], ...]:
     what, faults, asked = f"{entry.source}: the metric {entry.record.name!r}", [], 0
 
     def cell(record: Record) -> float | None:
@@ -129,7 +124,7 @@ def _values(
             return None
         asked += 1
         try:
-            return _value(entry.record, record, cases[record.case])
+            return _value(entry.record, record)
         except Raised as failure:
             faults.append(f"{failure} for {record.backend} on {record.case}")
             return None
@@ -142,10 +137,10 @@ def _values(
     return found
 
 
-def _value(metric: Metric, record: Record, case: Case) -> float | None:
+def _value(metric: Metric, record: Record) -> float | None:
     """Compute one cell; raises :class:`Raised` with the problem as a verb and its object."""
     try:
-        value: Any = call(metric.value, record, case)
+        value: Any = call(metric.value, record, parse_case(record.case))
         number = None if value is None else call(_finite, value)
     except Raised as failure:
         raise Raised(f"raised {failure}") from failure
