@@ -9,7 +9,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import click
 
 from attnbench.cli.output import loudness, say
 from attnbench.plugins.calling import Raised, call, strict, tell, traced
-from attnbench.plugins.commands import PluginCommand, PluginCommands, plugin_commands
+from attnbench.plugins.commands import GROUP, PluginCommand, PluginCommands, plugin_commands
 from attnbench.types.errors import AttnbenchError
 from attnbench.types.words import clean, one_line, unknown_name
 
@@ -188,11 +187,11 @@ def commands_here(ctx: click.Context, own: Mapping[str, str]) -> PluginCommands:
 
 def _imported(command: PluginCommand) -> click.Command:
     """Import a command; raises :class:`Failure` if it does not import or is not a command of click."""
-    module, _, attribute = command.module.partition("[")[0].partition(":")
-    names = [name for name in attribute.strip().split(".") if name]
+    from importlib.metadata import EntryPoint
+
     try:
         with traced(f"importing {command}"):
-            found = call(lambda: reduce(getattr, names, import_module(module.strip())))
+            found = call(EntryPoint(command.name, command.module, GROUP).load)
     except Raised as failure:
         raise Failure(f"plugin {command}: cannot be imported: {failure}", 3) from failure
     if not isinstance(found, click.Command):
