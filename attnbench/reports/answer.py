@@ -177,8 +177,8 @@ def cases_grid(parts: Sequence[Part], width: int = 1000) -> Grid:
             first = ("", "")
     gap = 2 if width >= WIDE else 1
     room = width - sum(max(map(len, column)) + gap for column in zip(heads[:-1], *known, strict=True))
-    tight = any(len(_next_text(lead, tight=False)) > room for lead in leads.values())
-    last = [(_tie_text(lead, room) or _next_text(lead, tight=tight)) if lead else "" for lead in shown]
+    tight = any(len(_next_text(lead, room)) > room for lead in leads.values())
+    last = [_next_text(lead, room, tight=tight) if lead else "" for lead in shown]
     rows = tuple((*cells, text) for cells, text in zip(known, last, strict=True))
     return Grid(heads, rows, frozenset({"#", "time"}), gap)
 
@@ -193,25 +193,21 @@ def lead_text(lead: Lead) -> str:
     if lead.following is None:
         return f"only {best}"
     if lead.sure == "tie":
-        return f"fastest: {best}, {_tie_text(lead, 1000)}"
+        return f"fastest: {best}, {_next_text(lead)}"
     few = "; too few sets to be sure" if lead.sure == "few sets" else ""
     return f"fastest: {best}; {_who(lead.following)} takes {_compared_text(lead.takes)} times as long{few}"
 
 
-def _tie_text(lead: Lead, room: int) -> str:
-    """Name those that may be as fast, as many as there is room for; "" without a tie."""
-    if lead.sure != "tie":
-        return ""
-    count = len(lead.ties)
-    texts = [
-        f"or {', '.join(lead.ties[:shown])}{f' +{count - shown} more' if shown < count else ''}"
-        for shown in range(min(count, _MOST_TIES), 0, -1)
-    ]
-    return next((text for text in texts if len(text) <= room), texts[-1])
-
-
-def _next_text(lead: Lead, *, tight: bool) -> str:
-    if lead.following is None or lead.sure == "tie":
+def _next_text(lead: Lead, room: int = 1000, *, tight: bool = False) -> str:
+    """Name those that may be as fast, as many as there is room for; without a tie the next backend."""
+    if lead.sure == "tie":
+        count = len(lead.ties)
+        texts = [
+            f"or {', '.join(lead.ties[:shown])}{f' +{count - shown} more' if shown < count else ''}"
+            for shown in range(min(count, _MOST_TIES), 0, -1)
+        ]
+        return next((text for text in texts if len(text) <= room), texts[-1])
+    if lead.following is None:
         return ""
     few = ": few sets" if lead.sure == "few sets" else ""
     return f"{_who(lead.following)} {_compared_text(lead.takes, tight=tight)}{few}"

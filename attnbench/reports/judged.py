@@ -75,12 +75,10 @@ def judge(records: Sequence[Record], run: str = "") -> list[Judged]:
 
 
 def _judged(record: Record, verdict: Verdict | None, run: str) -> Judged:
-    if record.status == "ok" and record.ratio is not None:
-        if record.backend == record.baseline:
-            return Judged(record, BASELINE, run=run)
-        if verdict is not None:
-            return Judged(record, verdict.word, verdict.p_adjusted, verdict.reason, run, hint=verdict.hint)
-    return Judged(record, run=run)
+    if verdict is not None:
+        return Judged(record, verdict.word, verdict.p_adjusted, verdict.reason, run, hint=verdict.hint)
+    baseline = record.status == "ok" and record.ratio is not None and record.backend == record.baseline
+    return Judged(record, BASELINE if baseline else None, run=run)
 
 
 @dataclass(frozen=True)

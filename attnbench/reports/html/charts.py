@@ -102,7 +102,7 @@ CASES_IN_A_VIEW = 30
 LEAST_BUDGET = 0.01
 """Smaller errors stand here, because the scale is logarithmic."""
 _LETTERS_IN_A_LINE = 24
-_LENGTHS = re.compile(r"Lq(\d+)-Lk(\d+)")
+_LENGTHS = re.compile(r"Lq\d+-Lk\d+")
 
 
 def chart_rows(judged: Sequence[Judged], before: str = "") -> list[Row]:
@@ -197,16 +197,10 @@ def _add_families(rows: Sequence[Row]) -> None:
 
 def _families(case: str) -> Mapping[str, int]:
     """The id of a case with a star for each length that may vary, and that length."""
-    found = _LENGTHS.search(case)
-    if found is None:
-        return {}
-    queries, keys = found.groups()
+    queries, keys = parse_case(case).Lq, parse_case(case).Lk
     if queries == keys:
-        return {_LENGTHS.sub("Lq*-Lk*", case): int(keys)}
-    return {
-        _LENGTHS.sub(f"Lq{queries}-Lk*", case): int(keys),
-        _LENGTHS.sub(f"Lq*-Lk{keys}", case): int(queries),
-    }
+        return {_LENGTHS.sub("Lq*-Lk*", case): keys}
+    return {_LENGTHS.sub(f"Lq{queries}-Lk*", case): keys, _LENGTHS.sub(f"Lq*-Lk{keys}", case): queries}
 
 
 def _add_fronts(rows: Sequence[Row]) -> None:
