@@ -65,6 +65,10 @@ SUMMARY: dict[str, tuple[str, str]] = {
     "run": ("str", "Id of the run; of a backend over several runs empty."),
 }
 """The columns of the summary in JSON, CSV and frames: type and contents."""
+_OF_RECORD = (
+    "case", "backend", "median_ms", "low_ms", "high_ms", "ratio", "ratio_low", "ratio_high", "baseline",
+)  # fmt: skip
+"""Those that a case has from the record of its fastest backend."""
 
 
 def summary_rows(part: Part) -> list[dict[str, Any]]:
@@ -78,16 +82,11 @@ def summary_rows(part: Part) -> list[dict[str, Any]]:
     rows = []
     for lead in answer.leads:
         best = lead.best
-        rows.append(
-            empty
-            | {"kind": "case", "case": best.case, "backend": best.backend, "median_ms": best.median_ms}
-            | {"low_ms": best.low_ms, "high_ms": best.high_ms, "run": runs[best.case]}
-            | {"ratio": best.ratio, "ratio_low": best.ratio_low, "ratio_high": best.ratio_high}
-            | {"confidence": best.ratio_confidence, "baseline": best.baseline}
-            | {"sure": lead.sure, "ties": "; ".join(lead.ties)}
-            | {"next": None if lead.following is None else lead.following.backend}
-            | _numbers(lead.takes, ("next_ratio", "next_low", "next_high"))
-        )
+        row = empty | {name: getattr(best, name) for name in _OF_RECORD}
+        row |= {"kind": "case", "confidence": best.ratio_confidence, "run": runs[best.case]}
+        row |= {"sure": lead.sure, "ties": "; ".join(lead.ties)}
+        row |= {"next": None if lead.following is None else lead.following.backend}
+        rows.append(row | _numbers(lead.takes, ("next_ratio", "next_low", "next_high")))
     for one in answer.standings:
         row = empty | _numbers(one.mean, ("ratio", "ratio_low", "ratio_high"))
         row |= {"kind": "backend", "backend": one.backend, "cases": one.cases, "common": len(answer.common)}
