@@ -14,7 +14,7 @@ from attnbench.reports.columns import KIND, UNCERTAIN, arithmetic_text, time_tex
 from attnbench.reports.judged import Judged, Part
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach
-from attnbench.stats.answer import Answer, Compared, Lead, Standing
+from attnbench.stats.answer import Answer, Compared, Lead
 from attnbench.stats.tests import ends
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
@@ -237,25 +237,25 @@ def backends_grid(judged: Sequence[Judged], answer: Answer, numbers: Mapping[str
     cells = {(one.record.case, one.record.backend): one for one in judged}
     leads = {lead.best.case: lead for lead in answer.leads}
     ran = Counter(one.record.backend for one in judged if not MEANING[one.record.status].declined)
-    standings = {one.backend: one for one in answer.standings}
-    means = any(one.mean for one in answer.standings)
+    wins = {one.backend: f"{one.wins}+{one.ties}" if one.ties else str(one.wins) for one in answer.standings}
+    means = {one.backend: _compared_text(one.mean, tight=True) for one in answer.standings if one.mean}
+    if answer.baseline in means:
+        means[answer.baseline] = "1"
+    columns = {head: column for head, column in (("mean", means), ("wins", wins)) if column}
     rows, others = [], []
     coarse = {one.record.backend: text for one in judged if (text := arithmetic_text(one.record))}
-    for name in dict.fromkeys([*standings, *ran]):
-        standing = standings.get(name)
+    for name in dict.fromkeys([*wins, *ran]):
         row = [_cell(cells.get((case, name)), leads.get(case)) for case in numbers]
-        if (standing is None or standing.mean is None) and ran[name] <= FEW_CASES * len(numbers):
+        if name not in means and ran[name] <= FEW_CASES * len(numbers):
             placed = zip(numbers.values(), row, strict=True)
             shown = (f"{text} in {n}" for n, text in placed if text not in ("", ABSENT))
             others.append(f"{name} {', '.join(shown)}")
             continue
-        mean = (_mean_text(standing, answer),) if means else ()
-        wins = (_wins_text(standing),) if standings else ()
-        rows.append((name + coarse.get(name, ""), *mean, *wins, *row))
+        told = (column.get(name, "") for column in columns.values())
+        rows.append((name + coarse.get(name, ""), *told, *row))
     places = [str(place) for place in numbers.values()]
-    heads = (["mean"] if means else []) + (["wins"] if standings else [])
     words = f"in few cases: {'; '.join(others)}" if others else ""
-    return Grid(("backend", *heads, *places), tuple(rows), frozenset(heads + places)), words
+    return Grid(("backend", *columns, *places), tuple(rows), frozenset([*columns, *places])), words
 
 
 def totals_grid(answer: Answer, numbers: Mapping[str, int]) -> Grid | None:
@@ -278,18 +278,6 @@ def totals_grid(answer: Answer, numbers: Mapping[str, int]) -> Grid | None:
     head = f"{STEP} but {named}" if missing else STEP
     numbers_of = frozenset({"time", "interval"})
     return Grid((head, "time", "interval", "loses most in case"), tuple(rows), numbers_of)
-
-
-def _mean_text(standing: Standing | None, answer: Answer) -> str:
-    if standing is None or standing.mean is None:
-        return ""
-    return "1" if standing.backend == answer.baseline else _compared_text(standing.mean, tight=True)
-
-
-def _wins_text(standing: Standing | None) -> str:
-    if standing is None:
-        return ""
-    return f"{standing.wins}+{standing.ties}" if standing.ties else str(standing.wins)
 
 
 def _cell(judged: Judged | None, lead: Lead | None) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import log
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -45,11 +45,6 @@ COLUMNS = (
 
 HEADS = (KIND, "backend", "base", "new", "ratio", "interval", "resolution", "verdict")
 """The heads of the table and of Markdown; the first only where kinds of device differ."""
-
-
-def cell_row(cell: ComparedCell, *, forced: bool) -> dict[str, Any]:
-    """A cell with every column of :data:`COLUMNS`; a missing value is None, never NaN or infinity."""
-    return finite({name: getattr(cell, name) for name in COLUMNS if name != "forced"} | {"forced": forced})
 
 
 def heads_of(compared: Compared) -> tuple[str, ...]:
@@ -384,7 +379,11 @@ def render_compared(compared: Compared, gate: GateResult, format: Format, view: 
         return table(compared, gate, view)
     if format == "markdown":
         return markdown(compared, gate)
-    rows = [cell_row(cell, forced=compared.forced) for cell in compared.cells]
+    names = [name for name in COLUMNS if name != "forced"]
+    rows = [
+        finite({name: getattr(cell, name) for name in names} | {"forced": compared.forced})
+        for cell in compared.cells
+    ]
     if format == "csv":
         return as_csv(rows, COLUMNS)
     head = {
