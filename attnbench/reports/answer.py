@@ -120,7 +120,7 @@ class Grid:
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    right: frozenset[str] = frozenset()
+    right: frozenset[str]
     gap: int = 1
 
 

@@ -83,15 +83,16 @@ def _time(cell: ComparedCell, ms: float | None) -> str:
     return duration(ms, None if far is None or not cell.ratio else ms * min(far / cell.ratio, _TWO_DIGITS))
 
 
-_WORDS = {"slower": "lost (slower)", "faster": "won (faster)", "same": "tied (same)", "none": "not compared"}
+_WORDS: dict[Outcome, str] = {
+    "faster": "won (faster)", "slower": "lost (slower)", "same": "tied (same)", "mismatch": "mismatch",
+    "missing": "missing", "unclear": "unclear", "none": "not compared",
+}  # fmt: skip
 
 
 def counts(compared: Compared) -> str:
     """Count the cells that won, lost, tied, and the rest, in one line."""
     found = Counter(cell.verdict for cell in compared.cells)
-    first: tuple[Outcome, ...] = ("faster", "slower", "same")
-    order = (*first, *(outcome for outcome in OUTCOMES if outcome not in first))
-    said = [f"{found[outcome]} {_WORDS.get(outcome, outcome)}" for outcome in order if found[outcome]]
+    said = [f"{found[outcome]} {words}" for outcome, words in _WORDS.items() if found[outcome]]
     return f"{count_of(len(compared.cells), 'cell')}: {', '.join(said) or 'nothing'}"
 
 
@@ -117,10 +118,8 @@ def unclear_words(compared: Compared) -> list[str]:
             reasons[cell.reason] += 1
     lines = []
     if told:
-        least, most = min(told), max(told)
-        each = least_words(least) + (
-            f" to {least_words(most)}" if least_words(most) != least_words(least) else ""
-        )
+        least, most = least_words(min(told)), least_words(max(told))
+        each = least if least == most else f"{least} to {most}"
         lines.append(
             f"unclear, {len(told)}: differences below {each} can't be detected between these two runs; "
             "attnbench compare --ref measures two commits at once"
