@@ -56,7 +56,6 @@ class Column:
     summary: str
     head: str = ""
     cell: Cell = _nothing
-    justify: Literal["left", "right"] = "right"
     dropped: int = 0
     narrow: Column | None = None
 
@@ -211,7 +210,7 @@ COLUMNS: tuple[Column, ...] = (
     _of_record("p_value", "float64", "That the ratio is 1."),
     Column("p_adjusted", "float64", lambda j: j.p_adjusted, "`p_value` adjusted over the run."),
     Column("verdict", "str", lambda j: j.verdict, "`faster`, `slower`, `same`, `unclear` or `baseline`.",
-           head="verdict", cell=lambda j: f"{j.verdict}: {j.hint}" if j.hint else j.verdict, justify="left"),
+           head="verdict", cell=lambda j: f"{j.verdict}: {j.hint}" if j.hint else j.verdict),
     Column("verdict_reason", "str", lambda j: j.why, "What an unclear verdict lacks."),
     _of_record("baseline", "str", "The backend that the ratio is to."),
     _of_record("delta", "float64", "Smallest effect that counts."),

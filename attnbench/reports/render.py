@@ -106,4 +106,4 @@ def _markdown(judged: Sequence[Judged], trace: bool) -> str:
     ]
     heads = ["case", *([KIND] if several_kinds(judged) else []), NAMES, "status"]
     heads += [*(column.head for column in columns), "reason", *(["ran"] if trace else [])]
-    return as_markdown(rows, heads, right=[c.head for c in columns if c.justify == "right"])
+    return as_markdown(rows, heads, right=[c.head for c in columns if c.dtype != "str"])

@@ -242,7 +242,8 @@ def _print_block(
     block = bare_table()
     block.add_column(NAMES, width=widths[0], overflow="fold")
     for column, width in zip(columns, widths[1:], strict=True):
-        block.add_column(column.head, width=width, justify=column.justify, no_wrap=True)
+        words = column.dtype == "str"
+        block.add_column(column.head, width=width, justify="left" if words else "right", no_wrap=True)
     for one in in_order(right):
         block.add_row(name_text(one.record), *(_cell(column, one) for column in columns))
     print_indented(console, block)
