@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -40,24 +39,13 @@ COLOURS = (
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A chart: how to read it, its specification, and the labels of its views."""
-
-    name: str
-    title: str
-    lead: str
-    spec: Spec
-    views: tuple[str, ...]
-
-
 def asset(name: str) -> str:
     """Read one of the files that the page is made of."""
     return files("attnbench.reports.html").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def charts(rows: Sequence[Row]) -> list[Chart]:
-    """The charts that have rows to show."""
+def charts(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The charts that have rows to show: name, title and lead, the specification, the labels of the views."""
     views: dict[str, dict[str, None]] = {}
     for row in rows:
         for field in (field for field in row if field.startswith("in_")):
@@ -66,9 +54,7 @@ def charts(rows: Sequence[Row]) -> list[Chart]:
         views.pop("ratios", None)
     found = json.loads(asset("charts.json"))
     return [
-        Chart(
-            one["name"], one["title"], one["lead"], _figure(one, found["shared"]), tuple(views[one["name"]])
-        )
+        one | {"spec": _figure(one, found["shared"]), "views": list(views[one["name"]])}
         for one in found["charts"]
         if one["name"] in views
     ]
