@@ -76,14 +76,14 @@ def command(
     from attnbench.results.read import is_json_file
 
     view = view_of(showing)
-    asked = {"csv": csv, "html": html, "markdown": markdown}
+    asked = {"benchmark": benchmark_json, "csv": csv, "html": html, "markdown": markdown}
     targets = {name: path for name, path in asked.items() if path is not None}
     theirs = [path for path in files if is_json_file(path)]
     if theirs:
         name = repr(str(theirs[0]))
         if len(theirs) < len(files):
             raise BadInput(f"{name} is not a run, others are: report them separately")
-        if benchmark_json is not None or targets:
+        if targets:
             raise BadInput(
                 f"{name} is a file of pytest-benchmark and has no records: leave out the files to write"
             )
@@ -99,10 +99,11 @@ def command(
             say(flaw, err=True)
         print_run(run, printed, view)
     finally:
-        if benchmark_json is not None:
-            write_benchmark_json(files, benchmark_json)
         for name, path in targets.items():
-            _write(path, _content(name, run, view.trace))
+            if name == "benchmark":
+                write_benchmark_json(files, path)
+            else:
+                _write(path, _content(name, run, view.trace))
 
 
 def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:
