@@ -35,7 +35,7 @@ LIVE_SETS = 25
 cells 14 were ``same`` with 16 sets of 0.25 s in all, 15 with 16 of 0.4 s, and 17 with 25 of 0.3 s, which took
 the least time."""
 
-_STORED = decorated(
+_OPTIONS = decorated(
     click.option(
         "--baseline", type=BACKEND, metavar="NAME",
         help="Compare the backends of one run with this backend.",
@@ -67,8 +67,6 @@ _STORED = decorated(
     click.option("--details", is_flag=True, help="Show every cell, by case, and not only what changed."),
     click.option("--legend", is_flag=True, help="Explain the columns and words of the table."),
     format_option,
-)  # fmt: skip
-_LIVE = decorated(
     click.option("--ref", metavar="COMMIT", help="Live: the commit of the base side, as git names it."),
     click.option(
         "--head", metavar="COMMIT", show_default="., your working tree",
@@ -99,8 +97,7 @@ _LIVE = decorated(
 
 @click.command("compare")
 @click.argument("words", nargs=-1, metavar="[BASE NEW | RUN | SUITE | CASE]...")
-@_STORED
-@_LIVE
+@_OPTIONS
 @click.pass_context
 def command(
     ctx: click.Context,

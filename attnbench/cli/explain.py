@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from attnbench.cli.options import format_option
+from attnbench.cli.options import format_option, given_options
 from attnbench.cli.output import note, print_listing, print_text, say, width
 from attnbench.cli.parameters import (
     DOORS,
@@ -96,8 +95,7 @@ def command(
     from attnbench.reports.formats import as_text
 
     registry = load_plugins()
-    given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    if not given - {"format_"}:
+    if not given_options(ctx, [name for name in ctx.params if name != "format_"]):
         _list(registry, format_)
         return
     if picture is not None and picture == heatmap:

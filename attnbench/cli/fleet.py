@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnbench.cli.options import GIVEN, SHOWING, format_option
-from attnbench.cli.output import loudness, note, print_listing, say
+from attnbench.cli.output import loudness, print_listing, say
 from attnbench.cli.parameters import load_plugins, named_plugins, plugin_option
 
 if TYPE_CHECKING:
@@ -135,18 +135,17 @@ def measured_on(
                 tell=lambda text: say(text, err=True), done=done,
             )  # fmt: skip
     except KeyboardInterrupt:
-        if _has_lines(folder):
-            note(f"what was measured is in {folder}; the same command goes on with it")
+        _tell_what_is_in(folder)
         raise
     if failed:
-        if _has_lines(folder):
-            say(f"what was measured is in {folder}; the same command tries the rest again", err=True)
+        _tell_what_is_in(folder)
         return None
     return loaded(out, registry)
 
 
-def _has_lines(folder: Path) -> bool:
-    return any(path.stat().st_size for path in folder.glob("*.jsonl"))
+def _tell_what_is_in(folder: Path) -> None:
+    if any(path.stat().st_size for path in folder.glob("*.jsonl")):
+        say(f"what was measured is in {folder}; the same command goes on with it", err=True)
 
 
 def _words(ctx: click.Context) -> tuple[list[str], list[str]]:

@@ -9,7 +9,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import click
 
 from attnbench.cli.output import loudness, say
 from attnbench.plugins.calling import Raised, call, strict, tell, traced
-from attnbench.plugins.commands import PluginCommand, PluginCommands, plugin_commands
+from attnbench.plugins.commands import GROUP, PluginCommand, PluginCommands, plugin_commands
 from attnbench.types.errors import AttnbenchError
 from attnbench.types.words import clean, one_line, unknown_name
 
@@ -118,14 +117,14 @@ class LazyGroup(NamingGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the order in which a newcomer needs them."""
-        return [*self.summaries, *commands_here(ctx, self.summaries).by_name]
+        return [*self.summaries, *commands_here(ctx).by_name]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command of a name; raises :class:`Failure` if a plugin's command can't be used."""
         if cmd_name in self.summaries:
             command: click.Command = import_module(f"attnbench.cli.{cmd_name.replace('-', '_')}").command
             return command
-        found = commands_here(ctx, self.summaries).by_name.get(cmd_name)
+        found = commands_here(ctx).by_name.get(cmd_name)
         try:
             return None if found is None else _imported(found)
         except Failure:
@@ -138,7 +137,7 @@ class LazyGroup(NamingGroup):
         """Complete commands, without importing any, and options."""
         from click.shell_completion import CompletionItem
 
-        of_plugins = commands_here(ctx, self.summaries).by_name.values()
+        of_plugins = commands_here(ctx).by_name.values()
         lines = dict(self.summaries) | {command.name: command.summary for command in of_plugins}
         names = [name for name in lines if name.startswith(incomplete)]
         options = click.Command.shell_complete(self, ctx, incomplete)
@@ -146,7 +145,7 @@ class LazyGroup(NamingGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their summaries, and on stderr the commands that can't be used."""
-        found = commands_here(ctx, self.summaries)
+        found = commands_here(ctx)
         for fault in found.faults:
             tell(fault)
         longest = max(map(len, [*self.summaries, *found.by_name]))
@@ -170,29 +169,29 @@ class LazyGroup(NamingGroup):
         """Run the command; every failure is one line."""
 
         def culprit() -> str:
-            command = commands_here(ctx, self.summaries).by_name.get(ctx.invoked_subcommand or "")
+            command = commands_here(ctx).by_name.get(ctx.invoked_subcommand or "")
             return "" if command is None else f"plugin {command}: "
 
         with one_line_errors(culprit):
             return super().invoke(ctx)
 
 
-def commands_here(ctx: click.Context, own: Mapping[str, str]) -> PluginCommands:
+def commands_here(ctx: click.Context) -> PluginCommands:
     """Return the commands of plugins, found once for each command line."""
-    meta = ctx.find_root().meta
-    if _KEPT not in meta:
-        meta[_KEPT] = plugin_commands(own)
-    found: PluginCommands = meta[_KEPT]
+    root = ctx.find_root()
+    if _KEPT not in root.meta:
+        root.meta[_KEPT] = plugin_commands(getattr(root.command, "summaries", {}))
+    found: PluginCommands = root.meta[_KEPT]
     return found
 
 
 def _imported(command: PluginCommand) -> click.Command:
     """Import a command; raises :class:`Failure` if it does not import or is not a command of click."""
-    module, _, attribute = command.module.partition("[")[0].partition(":")
-    names = [name for name in attribute.strip().split(".") if name]
+    from importlib.metadata import EntryPoint
+
     try:
         with traced(f"importing {command}"):
-            found = call(lambda: reduce(getattr, names, import_module(module.strip())))
+            found = call(EntryPoint(command.name, command.module, GROUP).load)
     except Raised as failure:
         raise Failure(f"plugin {command}: cannot be imported: {failure}", 3) from failure
     if not isinstance(found, click.Command):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,33 +29,28 @@ def command() -> None:
     """
 
 
-@dataclass(frozen=True)
-class _Listing:
-    """The definition of one ``attnbench list`` command.
+def _summary(record: Any) -> dict[str, Any]:
+    return {"summary": record.summary}
 
-    summary, examples: for the help. fields: of a record; JSON and CSV have all of them after the name and
-    before the plugin. shown: the columns of tables. registry: the attribute of the registry, if it is not
-    called as the command.
+
+def _add(
+    name: str, summary: str, fields: Callable[[Any], dict[str, Any]] = _summary,
+    shown: tuple[str, ...] = ("name", "summary", "plugin"), *, plugin: str = "", registry: str = "",
+) -> None:  # fmt: skip
+    """Add a command for one kind of what plugins bring.
+
+    fields: of a record; JSON and CSV have all of them after the name and before the plugin. shown: the
+    columns of tables. plugin: in the example. registry: the attribute of the registry, if it is not called as
+    the command.
     """
 
-    name: str
-    summary: str
-    fields: Callable[[Any], dict[str, Any]]
-    shown: tuple[str, ...] = ("name", "summary", "plugin")
-    examples: tuple[str, ...] = ()
-    registry: str = ""
+    @plugin_option
+    @format_option
+    def run(format_: Format) -> None:
+        print_listing(_rows(getattr(load_plugins(), registry or name), fields), shown, format_)
 
-    def command(self) -> click.Command:
-        """Make the command."""
-
-        @plugin_option
-        @format_option
-        def run(format_: Format) -> None:
-            entries = getattr(load_plugins(), self.registry or self.name)
-            print_listing(_rows(entries, self.fields), self.shown, format_)
-
-        examples = "\n".join(self.examples or (f"attnbench list {self.name}",))
-        return click.command(self.name, help=f"{self.summary}\n\n\b\n{examples}")(run)
+    example = f"attnbench list {name}" + (f" --plugin {plugin}" if plugin else "")
+    command.add_command(click.command(name, help=f"{summary}\n\n\b\n{example}")(run))
 
 
 def _rows(entries: Mapping[str, Entry[Any]], fields: Callable[[Any], dict[str, Any]]) -> list[dict[str, Any]]:
@@ -108,46 +102,32 @@ def backends(device: str | None, format_: Format) -> None:
     print_listing(rows, ("name", "summary", "unavailable"), format_)
 
 
-def _summary(record: Any) -> dict[str, Any]:
-    return {"summary": record.summary}
-
-
-for _listing in (
-    _Listing(
-        "rules", "Scoring rules: formula, constants, plugin.",
-        lambda rule: {
-            "formula": rule.formula, "constants": [str(constant) for constant in rule.constants],
-            "source": rule.source, "dot_form": rule.has_dot_form,
-        },
-        ("name", "formula", "constants", "plugin"),
-    ),
-    _Listing("operations", "Operations: computations that use a rule.", _summary),
-    _Listing(
-        "suites", "Suites: number of cases, summary.",
-        lambda suite: {"cases": len(suite.cases), "summary": suite.summary, "check_only": suite.check_only},
-        ("name", "cases", "summary"),
-    ),
-    _Listing(
-        "verdicts", "Verdict rules of other tools, which the self-test scores.", _summary,
-        registry="verdict_rules",
-    ),
-    _Listing(
-        "metrics", "Columns that plugins add to run, check and report.",
-        lambda metric: {"head": metric.head, "summary": metric.summary},
-        ("name", "head", "summary", "plugin"),
-        ("attnbench list metrics --plugin my_metric.py",),
-    ),
-    _Listing(
-        "reporters", "Formats that plugins add to run, check and report.", _summary,
-        examples=("attnbench list reporters --plugin my_reporter.py",),
-    ),
-    _Listing("executors", "Executors: values of --on in run and fleet.", _summary),
-    _Listing(
-        "facts", "Facts of the machine that plugins add to run files.", _summary,
-        examples=("attnbench list facts --plugin my_fact.py",), registry="environment_facts",
-    ),
-):  # fmt: skip
-    command.add_command(_listing.command())
+_add(
+    "rules", "Scoring rules: formula, constants, plugin.",
+    lambda rule: {
+        "formula": rule.formula, "constants": [str(constant) for constant in rule.constants],
+        "source": rule.source, "dot_form": rule.has_dot_form,
+    },
+    ("name", "formula", "constants", "plugin"),
+)  # fmt: skip
+_add("operations", "Operations: computations that use a rule.")
+_add(
+    "suites", "Suites: number of cases, summary.",
+    lambda suite: {"cases": len(suite.cases), "summary": suite.summary, "check_only": suite.check_only},
+    ("name", "cases", "summary"),
+)  # fmt: skip
+_add("verdicts", "Verdict rules of other tools, which the self-test scores.", registry="verdict_rules")
+_add(
+    "metrics", "Columns that plugins add to run, check and report.",
+    lambda metric: {"head": metric.head, "summary": metric.summary},
+    ("name", "head", "summary", "plugin"), plugin="my_metric.py",
+)  # fmt: skip
+_add("reporters", "Formats that plugins add to run, check and report.", plugin="my_reporter.py")
+_add("executors", "Executors: values of --on in run and fleet.")
+_add(
+    "facts", "Facts of the machine that plugins add to run files.",
+    plugin="my_fact.py", registry="environment_facts",
+)  # fmt: skip
 
 
 @command.command("cases")

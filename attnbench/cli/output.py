@@ -134,8 +134,7 @@ def print_run(run: Run, format_: Format | Entry[Reporter], view: View) -> None:
     from attnbench.reports.render import render_run, reported, run_facts
 
     if not isinstance(format_, str):
-        facts = run_facts(run.manifests, run.paths, run.unfinished)
-        print_text(reported(format_, [record_row(one) for one in run.judged], facts))
+        print_text(reported(format_, [record_row(one) for one in run.judged], run_facts(run)))
     elif view.summary and format_ in ("json", "csv"):
         print_listing(run.summary_rows, list(SUMMARY), format_)
     else:

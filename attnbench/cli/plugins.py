@@ -37,7 +37,7 @@ def command(ctx: click.Context, /, *, format_: Format) -> None:
     from attnbench.plugins.kinds import KINDS
 
     registry = load_plugins()
-    commands = commands_here(ctx, getattr(ctx.find_root().command, "summaries", {}))
+    commands = commands_here(ctx)
     for fault in commands.faults:
         tell(fault)
     faults = (*registry.faults, *commands.faults)

@@ -76,21 +76,21 @@ def command(
     from attnbench.results.read import is_json_file
 
     view = view_of(showing)
-    targets = {"html": html, "csv": csv, "markdown": markdown}
+    asked = {"benchmark": benchmark_json, "csv": csv, "html": html, "markdown": markdown}
+    targets = {name: path for name, path in asked.items() if path is not None}
     theirs = [path for path in files if is_json_file(path)]
     if theirs:
         name = repr(str(theirs[0]))
         if len(theirs) < len(files):
             raise BadInput(f"{name} is not a run, others are: report them separately")
-        if benchmark_json is not None or any(targets.values()):
+        if targets:
             raise BadInput(
                 f"{name} is a file of pytest-benchmark and has no records: leave out the files to write"
             )
         _print_benchmarks(theirs, own_format(format_, "files of pytest-benchmark have no records"))
         return
     check_benchmark_json(benchmark_json)
-    chosen = {name: path for name, path in targets.items() if path is not None}
-    _check_targets(chosen, files)
+    _check_targets(targets, files)
     registry = load_plugins()
     printed = record_format(format_, registry)
     run = loaded(list(files), registry)
@@ -99,10 +99,11 @@ def command(
             say(flaw, err=True)
         print_run(run, printed, view)
     finally:
-        if benchmark_json is not None:
-            write_benchmark_json(files, benchmark_json)
-        for name, path in sorted(chosen.items()):
-            _write(path, _content(name, run, view.trace))
+        for name, path in targets.items():
+            if name == "benchmark":
+                write_benchmark_json(files, path)
+            else:
+                _write(path, _content(name, run, view.trace))
 
 
 def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:

@@ -14,7 +14,7 @@ from attnbench.reports.columns import KIND, UNCERTAIN, arithmetic_text, time_tex
 from attnbench.reports.judged import Judged, Part
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach
-from attnbench.stats.answer import Answer, Compared, Lead, Standing
+from attnbench.stats.answer import Answer, Compared, Lead
 from attnbench.stats.tests import ends
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
@@ -65,6 +65,10 @@ SUMMARY: dict[str, tuple[str, str]] = {
     "run": ("str", "Id of the run; of a backend over several runs empty."),
 }
 """The columns of the summary in JSON, CSV and frames: type and contents."""
+_OF_RECORD = (
+    "case", "backend", "median_ms", "low_ms", "high_ms", "ratio", "ratio_low", "ratio_high", "baseline",
+)  # fmt: skip
+"""Those that a case has from the record of its fastest backend."""
 
 
 def summary_rows(part: Part) -> list[dict[str, Any]]:
@@ -78,16 +82,11 @@ def summary_rows(part: Part) -> list[dict[str, Any]]:
     rows = []
     for lead in answer.leads:
         best = lead.best
-        rows.append(
-            empty
-            | {"kind": "case", "case": best.case, "backend": best.backend, "median_ms": best.median_ms}
-            | {"low_ms": best.low_ms, "high_ms": best.high_ms, "run": runs[best.case]}
-            | {"ratio": best.ratio, "ratio_low": best.ratio_low, "ratio_high": best.ratio_high}
-            | {"confidence": best.ratio_confidence, "baseline": best.baseline}
-            | {"sure": lead.sure, "ties": "; ".join(lead.ties)}
-            | {"next": None if lead.following is None else lead.following.backend}
-            | _numbers(lead.takes, ("next_ratio", "next_low", "next_high"))
-        )
+        row = empty | {name: getattr(best, name) for name in _OF_RECORD}
+        row |= {"kind": "case", "confidence": best.ratio_confidence, "run": runs[best.case]}
+        row |= {"sure": lead.sure, "ties": "; ".join(lead.ties)}
+        row |= {"next": None if lead.following is None else lead.following.backend}
+        rows.append(row | _numbers(lead.takes, ("next_ratio", "next_low", "next_high")))
     for one in answer.standings:
         row = empty | _numbers(one.mean, ("ratio", "ratio_low", "ratio_high"))
         row |= {"kind": "backend", "backend": one.backend, "cases": one.cases, "common": len(answer.common)}
@@ -121,7 +120,7 @@ class Grid:
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    right: frozenset[str] = frozenset()
+    right: frozenset[str]
     gap: int = 1
 
 
@@ -177,8 +176,8 @@ def cases_grid(parts: Sequence[Part], width: int = 1000) -> Grid:
             first = ("", "")
     gap = 2 if width >= WIDE else 1
     room = width - sum(max(map(len, column)) + gap for column in zip(heads[:-1], *known, strict=True))
-    tight = any(len(_next_text(lead, tight=False)) > room for lead in leads.values())
-    last = [(_tie_text(lead, room) or _next_text(lead, tight=tight)) if lead else "" for lead in shown]
+    tight = any(len(_next_text(lead, room)) > room for lead in leads.values())
+    last = [_next_text(lead, room, tight=tight) if lead else "" for lead in shown]
     rows = tuple((*cells, text) for cells, text in zip(known, last, strict=True))
     return Grid(heads, rows, frozenset({"#", "time"}), gap)
 
@@ -193,25 +192,21 @@ def lead_text(lead: Lead) -> str:
     if lead.following is None:
         return f"only {best}"
     if lead.sure == "tie":
-        return f"fastest: {best}, {_tie_text(lead, 1000)}"
+        return f"fastest: {best}, {_next_text(lead)}"
     few = "; too few sets to be sure" if lead.sure == "few sets" else ""
     return f"fastest: {best}; {_who(lead.following)} takes {_compared_text(lead.takes)} times as long{few}"
 
 
-def _tie_text(lead: Lead, room: int) -> str:
-    """Name those that may be as fast, as many as there is room for; "" without a tie."""
-    if lead.sure != "tie":
-        return ""
-    count = len(lead.ties)
-    texts = [
-        f"or {', '.join(lead.ties[:shown])}{f' +{count - shown} more' if shown < count else ''}"
-        for shown in range(min(count, _MOST_TIES), 0, -1)
-    ]
-    return next((text for text in texts if len(text) <= room), texts[-1])
-
-
-def _next_text(lead: Lead, *, tight: bool) -> str:
-    if lead.following is None or lead.sure == "tie":
+def _next_text(lead: Lead, room: int = 1000, *, tight: bool = False) -> str:
+    """Name those that may be as fast, as many as there is room for; without a tie the next backend."""
+    if lead.sure == "tie":
+        count = len(lead.ties)
+        texts = [
+            f"or {', '.join(lead.ties[:shown])}{f' +{count - shown} more' if shown < count else ''}"
+            for shown in range(min(count, _MOST_TIES), 0, -1)
+        ]
+        return next((text for text in texts if len(text) <= room), texts[-1])
+    if lead.following is None:
         return ""
     few = ": few sets" if lead.sure == "few sets" else ""
     return f"{_who(lead.following)} {_compared_text(lead.takes, tight=tight)}{few}"
@@ -242,25 +237,25 @@ def backends_grid(judged: Sequence[Judged], answer: Answer, numbers: Mapping[str
     cells = {(one.record.case, one.record.backend): one for one in judged}
     leads = {lead.best.case: lead for lead in answer.leads}
     ran = Counter(one.record.backend for one in judged if not MEANING[one.record.status].declined)
-    standings = {one.backend: one for one in answer.standings}
-    means = any(one.mean for one in answer.standings)
+    wins = {one.backend: f"{one.wins}+{one.ties}" if one.ties else str(one.wins) for one in answer.standings}
+    means = {one.backend: _compared_text(one.mean, tight=True) for one in answer.standings if one.mean}
+    if answer.baseline in means:
+        means[answer.baseline] = "1"
+    columns = {head: column for head, column in (("mean", means), ("wins", wins)) if column}
     rows, others = [], []
     coarse = {one.record.backend: text for one in judged if (text := arithmetic_text(one.record))}
-    for name in dict.fromkeys([*standings, *ran]):
-        standing = standings.get(name)
+    for name in dict.fromkeys([*wins, *ran]):
         row = [_cell(cells.get((case, name)), leads.get(case)) for case in numbers]
-        if (standing is None or standing.mean is None) and ran[name] <= FEW_CASES * len(numbers):
+        if name not in means and ran[name] <= FEW_CASES * len(numbers):
             placed = zip(numbers.values(), row, strict=True)
             shown = (f"{text} in {n}" for n, text in placed if text not in ("", ABSENT))
             others.append(f"{name} {', '.join(shown)}")
             continue
-        mean = (_mean_text(standing, answer),) if means else ()
-        wins = (_wins_text(standing),) if standings else ()
-        rows.append((name + coarse.get(name, ""), *mean, *wins, *row))
+        told = (column.get(name, "") for column in columns.values())
+        rows.append((name + coarse.get(name, ""), *told, *row))
     places = [str(place) for place in numbers.values()]
-    heads = (["mean"] if means else []) + (["wins"] if standings else [])
     words = f"in few cases: {'; '.join(others)}" if others else ""
-    return Grid(("backend", *heads, *places), tuple(rows), frozenset(heads + places)), words
+    return Grid(("backend", *columns, *places), tuple(rows), frozenset([*columns, *places])), words
 
 
 def totals_grid(answer: Answer, numbers: Mapping[str, int]) -> Grid | None:
@@ -270,9 +265,9 @@ def totals_grid(answer: Answer, numbers: Mapping[str, int]) -> Grid | None:
     best = answer.totals[0]
     rows = []
     for total in answer.totals:
-        ends = None if total.interval is None else (total.interval.low, total.interval.high)
-        spread = UNCERTAIN if ends is None else duration_interval(total.ms, *ends)
-        time = duration(total.ms, None if ends is None else reach(total.ms, *ends))
+        low, high, _ = ends(total)
+        spread = UNCERTAIN if low is None or high is None else duration_interval(total.ms, low, high)
+        time = duration(total.ms, reach(total.ms, low, high))
         lost = sorted(
             ((ms - best.by_case[case], numbers[case]) for case, ms in total.by_case.items()), reverse=True
         )
@@ -283,18 +278,6 @@ def totals_grid(answer: Answer, numbers: Mapping[str, int]) -> Grid | None:
     head = f"{STEP} but {named}" if missing else STEP
     numbers_of = frozenset({"time", "interval"})
     return Grid((head, "time", "interval", "loses most in case"), tuple(rows), numbers_of)
-
-
-def _mean_text(standing: Standing | None, answer: Answer) -> str:
-    if standing is None or standing.mean is None:
-        return ""
-    return "1" if standing.backend == answer.baseline else _compared_text(standing.mean, tight=True)
-
-
-def _wins_text(standing: Standing | None) -> str:
-    if standing is None:
-        return ""
-    return f"{standing.wins}+{standing.ties}" if standing.ties else str(standing.wins)
 
 
 def _cell(judged: Judged | None, lead: Lead | None) -> str:

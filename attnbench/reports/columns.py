@@ -36,13 +36,17 @@ UNCERTAIN = "?"
 """Stands in place of an interval if there were too few sets for one."""
 
 
+def _nothing(_: Judged) -> None:
+    """The value of a column that only tables have, and the cell of one that they lack."""
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of records.
 
     key: the name in JSON, CSV and frames, "" for a column of tables alone. dtype: in frames. value: the value
     for a record, or None. summary: for the docs. head, cell: the head and the text in tables, which leave out
-    a column without a cell. dropped: narrow terminals drop 1 first; 0 is never dropped. narrow: the column
+    a column without texts. dropped: narrow terminals drop 1 first; 0 is never dropped. narrow: the column
     that then takes the place of this one.
     """
 
@@ -51,14 +55,9 @@ class Column:
     value: Callable[[Judged], Any]
     summary: str
     head: str = ""
-    cell: Cell | None = None
-    justify: Literal["left", "right"] = "right"
+    cell: Cell = _nothing
     dropped: int = 0
     narrow: Column | None = None
-
-    def text(self, judged: Judged) -> str | None:
-        """The cell of a record in a table, None if it has none."""
-        return None if self.cell is None else self.cell(judged)
 
 
 def name_text(record: Record) -> str:
@@ -98,12 +97,6 @@ def _spread(value: float | None, low: float | None, high: float | None) -> str |
 
 def _time_spread(judged: Judged) -> str | None:
     return _spread(judged.record.median_ms, judged.record.low_ms, judged.record.high_ms)
-
-
-def _time_share(judged: Judged) -> float | None:
-    record = judged.record
-    far = reach(record.median_ms or 0.0, record.low_ms, record.high_ms)
-    return far / record.median_ms if far is not None and record.median_ms else None
 
 
 def _ratio_spread(judged: Judged) -> str | None:
@@ -204,20 +197,20 @@ COLUMNS: tuple[Column, ...] = (
                head="time", cell=lambda j: time_text(j.record)),
     _of_record("low_ms", "float64", "Lower end of the interval of the time."),
     _of_record("high_ms", "float64", "Upper end of that interval."),
-    Column("", "float64", _time_share, "Distance to the farther end of an interval, as a share.",
+    Column("", "float64", _nothing, "Distance to the farther end of an interval, as a share.",
            head="±", cell=_time_spread, dropped=98),
     _of_record("confidence", "float64", "Confidence of that interval."),
     _of_record("ratio", "float64", "Time over the baseline's, from pairs; tables head it `×eager`.",
                head="ratio", cell=lambda j: ratio_text(j.record)[0] or None),
     _of_record("ratio_low", "float64", "Lower end of the interval of the ratio; tables show both ends.",
                head="interval", cell=lambda j: ratio_text(j.record)[1] or None, dropped=7,
-               narrow=Column("", "float64", lambda judged: None, "", "±", _ratio_spread, dropped=99)),
+               narrow=Column("", "float64", _nothing, "", "±", _ratio_spread, dropped=99)),
     _of_record("ratio_high", "float64", "Upper end of that interval."),
     _of_record("ratio_confidence", "float64", "Confidence of that interval."),
     _of_record("p_value", "float64", "That the ratio is 1."),
     Column("p_adjusted", "float64", lambda j: j.p_adjusted, "`p_value` adjusted over the run."),
     Column("verdict", "str", lambda j: j.verdict, "`faster`, `slower`, `same`, `unclear` or `baseline`.",
-           head="verdict", cell=lambda j: f"{j.verdict}: {j.hint}" if j.hint else j.verdict, justify="left"),
+           head="verdict", cell=lambda j: f"{j.verdict}: {j.hint}" if j.hint else j.verdict),
     Column("verdict_reason", "str", lambda j: j.why, "What an unclear verdict lacks."),
     _of_record("baseline", "str", "The backend that the ratio is to."),
     _of_record("delta", "float64", "Smallest effect that counts."),
@@ -295,18 +288,19 @@ _ADDED = 50
 
 def metrics_of(judged: Iterable[Judged]) -> list[Entry[Metric]]:
     """The metrics of plugins that records have values of, in order."""
-    return list(dict.fromkeys(cell.entry for one in judged for cell in one.added))
+    return list(dict.fromkeys(entry for one in judged for entry in one.added))
 
 
 def _added(entry: Entry[Metric]) -> Column:
+    metric = entry.record
+
     def value(judged: Judged) -> float | None:
-        return next((added.value for added in judged.added if added.entry == entry), None)
+        return judged.added.get(entry)
 
     def cell(judged: Judged) -> str | None:
         found = value(judged)
-        return None if found is None else figure(found, entry.record.digits)
+        return None if found is None else figure(found, metric.digits)
 
-    metric = entry.record
     return Column(metric.name, "float64", value, metric.summary, metric.head, cell, dropped=_ADDED)
 
 
@@ -315,9 +309,9 @@ def table_columns(judged: Iterable[Judged]) -> list[Column]:
     judged = list(judged)
     baselines = {one.record.baseline for one in judged if one.record.ratio is not None}
     head = f"×{baselines.pop()}" if len(baselines) == 1 else "ratio"
-    columns = [replace(one, head=head) if one.key == "ratio" else one for one in COLUMNS if one.cell]
+    columns = [replace(one, head=head) if one.key == "ratio" else one for one in COLUMNS]
     columns += map(_added, metrics_of(judged))
-    return [column for column in columns if any(column.text(one) is not None for one in judged)]
+    return [column for column in columns if any(column.cell(one) is not None for one in judged)]
 
 
 def in_order(judged: Iterable[Judged]) -> list[Judged]:
@@ -338,7 +332,7 @@ def record_row(judged: Judged) -> Row:
     None stands for missing values, NaN and infinity.
     """
     row = {column.key: column.value(judged) for column in COLUMNS if column.key}
-    return finite(row) | {cell.entry.record.name: cell.value for cell in judged.added}
+    return finite(row) | {entry.record.name: value for entry, value in judged.added.items()}
 
 
 def frame(judged: Iterable[Judged], metrics: Sequence[str] = ()) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import log
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -25,6 +25,7 @@ from attnbench.reports.formats import (
     written,
 )  # fmt: skip
 from attnbench.reports.names import shared_words, short_names
+from attnbench.reports.overview import gathered
 from attnbench.reports.units import DIGITS_UNTOLD, duration, number, ratio, reach
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
 from attnbench.types.words import Format, count_of, first_of
@@ -44,11 +45,6 @@ COLUMNS = (
 
 HEADS = (KIND, "backend", "base", "new", "ratio", "interval", "resolution", "verdict")
 """The heads of the table and of Markdown; the first only where kinds of device differ."""
-
-
-def cell_row(cell: ComparedCell, *, forced: bool) -> dict[str, Any]:
-    """A cell with every column of :data:`COLUMNS`; a missing value is None, never NaN or infinity."""
-    return finite({name: getattr(cell, name) for name in COLUMNS if name != "forced"} | {"forced": forced})
 
 
 def heads_of(compared: Compared) -> tuple[str, ...]:
@@ -87,15 +83,16 @@ def _time(cell: ComparedCell, ms: float | None) -> str:
     return duration(ms, None if far is None or not cell.ratio else ms * min(far / cell.ratio, _TWO_DIGITS))
 
 
-_WORDS = {"slower": "lost (slower)", "faster": "won (faster)", "same": "tied (same)", "none": "not compared"}
+_WORDS: dict[Outcome, str] = {
+    "faster": "won (faster)", "slower": "lost (slower)", "same": "tied (same)", "mismatch": "mismatch",
+    "missing": "missing", "unclear": "unclear", "none": "not compared",
+}  # fmt: skip
 
 
 def counts(compared: Compared) -> str:
     """Count the cells that won, lost, tied, and the rest, in one line."""
     found = Counter(cell.verdict for cell in compared.cells)
-    first: tuple[Outcome, ...] = ("faster", "slower", "same")
-    order = (*first, *(outcome for outcome in OUTCOMES if outcome not in first))
-    said = [f"{found[outcome]} {_WORDS.get(outcome, outcome)}" for outcome in order if found[outcome]]
+    said = [f"{found[outcome]} {words}" for outcome, words in _WORDS.items() if found[outcome]]
     return f"{count_of(len(compared.cells), 'cell')}: {', '.join(said) or 'nothing'}"
 
 
@@ -121,10 +118,8 @@ def unclear_words(compared: Compared) -> list[str]:
             reasons[cell.reason] += 1
     lines = []
     if told:
-        least, most = min(told), max(told)
-        each = least_words(least) + (
-            f" to {least_words(most)}" if least_words(most) != least_words(least) else ""
-        )
+        least, most = least_words(min(told)), least_words(max(told))
+        each = least if least == most else f"{least} to {most}"
         lines.append(
             f"unclear, {len(told)}: differences below {each} can't be detected between these two runs; "
             "attnbench compare --ref measures two commits at once"
@@ -260,12 +255,9 @@ def _print_by_case(console: Console, cells: Sequence[ComparedCell], heads: Seque
     for case, those in by_case.items():
         console.print(case, style="bold", soft_wrap=True)
         _print_rows(console, [cell for cell in those if cell.verdict != "none"], heads)
-        gathered: dict[str, list[str]] = {}
-        for cell in those:
-            if cell.verdict == "none":
-                gathered.setdefault(cell.reason, []).append(cell.backend or cell.case)
-        for reason, names in gathered.items():
-            print_indented(console, f"none: {', '.join(names)}: {reason}")
+        none = [(cell.reason, cell.backend or cell.case) for cell in those if cell.verdict == "none"]
+        for reason, names in gathered(none):
+            print_indented(console, f"none: {names}: {reason}")
         console.print()
 
 
@@ -386,7 +378,11 @@ def render_compared(compared: Compared, gate: GateResult, format: Format, view: 
         return table(compared, gate, view)
     if format == "markdown":
         return markdown(compared, gate)
-    rows = [cell_row(cell, forced=compared.forced) for cell in compared.cells]
+    names = [name for name in COLUMNS if name != "forced"]
+    rows = [
+        finite({name: getattr(cell, name) for name in names} | {"forced": compared.forced})
+        for cell in compared.cells
+    ]
     if format == "csv":
         return as_csv(rows, COLUMNS)
     head = {

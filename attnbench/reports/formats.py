@@ -56,8 +56,7 @@ def as_markdown(
     Bars and tags in texts are escaped, so a reason like "got <class 'int'>" stays whole.
     """
     cells = [[as_text(plain(row[name])).replace("|", "\\|") for name in columns] for row in rows]
-    numeric = [name in right or _numeric([row[name] for row in rows]) for name in columns]
-    rule = ["---:" if to_the_right else "---" for to_the_right in numeric]
+    rule = ["---:" if name in right or _numeric(rows, name) else "---" for name in columns]
     lines = [columns, rule, *cells]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -67,8 +66,9 @@ def as_text(words: str) -> str:
     return _MARKUP.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), words)
 
 
-def _numeric(values: Sequence[Any]) -> bool:
-    return bool(values) and all(isinstance(value, int | float | None) for value in values)
+def _numeric(rows: Sequence[dict[str, Any]], name: str) -> bool:
+    """Return whether a column has numbers."""
+    return any(isinstance(row[name], int | float) and not isinstance(row[name], bool) for row in rows)
 
 
 def _exact(value: Any) -> str:
@@ -159,7 +159,7 @@ def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str], width: int, c
     cells = {name: [plain(row[name]) for row in rows] for name in columns}
     least = 0
     for position, name in enumerate(columns):
-        numeric = any(_is_number(row[name]) for row in rows)
+        numeric = _numeric(rows, name)
         # The first column is a name that commands take, so it is never folded. A folded number would be
         # read as the smaller one in its first line.
         whole = position == 0 or numeric
@@ -174,7 +174,3 @@ def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str], width: int, c
     console = string_console(max(width, least), colour=colour)
     console.print(table)
     return written(console)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -8,9 +8,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from attnbench.compare.history import Step
+from attnbench.reports.answer import Grid
 from attnbench.reports.columns import KIND
 from attnbench.reports.compared import least_words
-from attnbench.reports.formats import as_markdown, bare_table, finite, listing, string_console, written
+from attnbench.reports.formats import GAP, as_markdown, finite, listing, string_console, written
+from attnbench.reports.overview import print_grid
 from attnbench.reports.units import duration, number, ratio, reach
 from attnbench.stats.tests import ends
 from attnbench.types.status import MEANING
@@ -107,12 +109,8 @@ def _table(steps: Sequence[Step], width: int, colour: bool) -> str:
 def _print_steps(console: Console, steps: Sequence[Step]) -> list[str]:
     words = [_words(step) for step in steps]
     heads = [head for head in _heads(words) if head != "note"]
-    block = bare_table()
-    for head in heads:
-        block.add_column(head, justify="right" if head in _RIGHT else "left", no_wrap=True)
-    for row in words:
-        block.add_row(*(row[head] for head in heads))
-    console.print(block)
+    rows = tuple(tuple(row[head] for head in heads) for row in words)
+    print_grid(console, Grid(tuple(heads), rows, frozenset(_RIGHT), GAP))
     for row in words:
         # Below the block, so that a run is a line.
         if row["note"]:

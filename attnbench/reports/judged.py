@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +12,6 @@ from attnbench.cases.ids import parse_case
 from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.registry import Entry
 from attnbench.stats.verdict import Verdict, verdicts
-from attnbench.types.case import Case
 from attnbench.types.extensions import Metric, Word
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
@@ -25,21 +24,13 @@ BASELINE: Literal["baseline"] = "baseline"
 
 
 @dataclass(frozen=True)
-class Added:
-    """The cell of a column that a plugin adds: the metric with its plugin, and the value or None."""
-
-    entry: Entry[Metric]
-    value: float | None
-
-
-@dataclass(frozen=True)
 class Judged:
     """A record, and its verdict among the others of its run.
 
     verdict: ``baseline`` for the baseline itself; None without a ratio. p_adjusted: its p-value after
     Benjamini-Hochberg over all ratios of the run. why: for ``unclear``, what is missing and what to do about
     it. hint: the same in a word, where the interval leaves out 1 (:class:`~attnbench.stats.verdict.Verdict`).
-    run: the id of its run, "" if unknown. added: a cell for each metric that a plugin brings. device_kind:
+    run: the id of its run, "" if unknown. added: the value for each metric that a plugin brings. device_kind:
     see :mod:`attnbench.types.device`.
     """
 
@@ -48,7 +39,7 @@ class Judged:
     p_adjusted: float | None = None
     why: str = ""
     run: str = ""
-    added: tuple[Added, ...] = ()
+    added: Mapping[Entry[Metric], float | None] = field(default_factory=dict)
     hint: str = ""
     device_kind: str = ""
 
@@ -84,12 +75,10 @@ def judge(records: Sequence[Record], run: str = "") -> list[Judged]:
 
 
 def _judged(record: Record, verdict: Verdict | None, run: str) -> Judged:
-    if record.status == "ok" and record.ratio is not None:
-        if record.backend == record.baseline:
-            return Judged(record, BASELINE, run=run)
-        if verdict is not None:
-            return Judged(record, verdict.word, verdict.p_adjusted, verdict.reason, run, hint=verdict.hint)
-    return Judged(record, run=run)
+    if verdict is not None:
+        return Judged(record, verdict.word, verdict.p_adjusted, verdict.reason, run, hint=verdict.hint)
+    baseline = record.status == "ok" and record.ratio is not None and record.backend == record.baseline
+    return Judged(record, BASELINE if baseline else None, run=run)
 
 
 @dataclass(frozen=True)
@@ -108,9 +97,7 @@ def metric_columns(
     A cell stays empty if the metric raises or returns no finite number; stderr then has one line for that
     metric.
     """
-    names = {record.case for records in runs for record in records}
-    cases = {name: parse_case(name) for name in names}
-    return tuple(MetricColumn(entry, _values(entry, runs, cases)) for entry in entries)
+    return tuple(MetricColumn(entry, _values(entry, runs)) for entry in entries)
 
 
 def judge_all(
@@ -119,16 +106,14 @@ def judge_all(
     """Add verdicts and the columns of plugins to the records of each run."""
     return [
         [
-            replace(one, added=tuple(Added(column.entry, column.values[run][place]) for column in columns))
+            replace(one, added={column.entry: column.values[run][place] for column in columns})
             for place, one in enumerate(judge(records, ids[run]))
         ]
         for run, records in enumerate(runs)
     ]
 
 
-def _values(
-    entry: Entry[Metric], runs: Sequence[Sequence[Record]], cases: dict[str, Case]
-) -> tuple[tuple[float | None, ...], ...]:
+def _values(entry: Entry[Metric], runs: Sequence[Sequence[Record]]) -> tuple[tuple[float | None, ...], ...]:
     what, faults, asked = f"{entry.source}: the metric {entry.record.name!r}", [], 0
 
     def cell(record: Record) -> float | None:
@@ -137,7 +122,7 @@ def _values(
             return None
         asked += 1
         try:
-            return _value(entry.record, record, cases[record.case])
+            return _value(entry.record, record)
         except Raised as failure:
             faults.append(f"{failure} for {record.backend} on {record.case}")
             return None
@@ -150,16 +135,13 @@ def _values(
     return found
 
 
-def _value(metric: Metric, record: Record, case: Case) -> float | None:
+def _value(metric: Metric, record: Record) -> float | None:
     """Compute one cell; raises :class:`Raised` with the problem as a verb and its object."""
     try:
-        value: Any = call(metric.value, record, case)
-    except Raised as failure:
-        raise Raised(f"raised {failure}") from failure
-    try:
+        value: Any = call(metric.value, record, parse_case(record.case))
         number = None if value is None else call(_finite, value)
     except Raised as failure:
-        raise Raised(f"gave a value that raised {failure}") from failure
+        raise Raised(f"raised {failure}") from failure
     if number is None and value is not None:
         shown = clean(repr(value) if isinstance(value, str) else value)
         raise Raised(f"gave {shown}, where a finite number or None is needed,")

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from attnbench.reports.answer import (
     ABSENT,
@@ -37,6 +37,7 @@ from attnbench.types.words import count_of
 if TYPE_CHECKING:
     from rich.console import Console
 
+_What = TypeVar("_What")
 
 FEW_SETS = f"few sets: small leads need {fewest_sets(LEVEL)} sets, see --sets and --budget"
 _MARK_STYLES = {FASTEST: "bold green", TIED: "green", BOTH: "dim", UNSURE: "dim", ABSENT: "dim"}
@@ -97,7 +98,7 @@ def print_blocks(console: Console, blocks: Iterable[Line | Grid]) -> set[str]:
             heads.update(block.heads)
             console.print()
             for each in _fitting(block, console.width):
-                _print_grid(console, each)
+                print_grid(console, each)
         else:
             if block.style == "bold":
                 console.print()
@@ -159,7 +160,8 @@ def _fitting(grid: Grid, width: int) -> Iterator[Grid]:
         yield Grid(heads, tuple(rows), grid.right)
 
 
-def _print_grid(console: Console, grid: Grid) -> None:
+def print_grid(console: Console, grid: Grid) -> None:
+    """Print a table of text."""
     from rich.text import Text
 
     block = bare_table(grid.gap)
@@ -183,7 +185,8 @@ def _absent(records: Sequence[Record], numbers: Mapping[str, int]) -> Iterator[L
     ran = {record.backend for record in records if not MEANING[record.status].declined}
     declined = [record for record in records if MEANING[record.status].declined]
     nowhere = [record for record in declined if record.backend not in ran]
-    sentences = [f"{names} ({why})" for why, names in gathered(zip(_reasons(nowhere), nowhere, strict=True))]
+    pairs = zip(_reasons(nowhere), (record.backend for record in nowhere), strict=True)
+    sentences = [f"{names} ({why})" for why, names in gathered(pairs)]
     if sentences:
         yield Line(f"not run: {'; '.join(sentences)}")
     yield from map(Line, _not_everywhere([one for one in declined if one.backend in ran], numbers))
@@ -198,10 +201,8 @@ def _not_everywhere(records: Sequence[Record], numbers: Mapping[str, int]) -> li
     places: dict[tuple[str, str], list[int]] = {}
     for reason, record in zip(_reasons(records), records, strict=True):
         places.setdefault((reason, record.backend), []).append(numbers[record.case])
-    alike: dict[tuple[str, str], list[str]] = {}
-    for (reason, name), cases in places.items():
-        alike.setdefault((_cases_text(cases), reason), []).append(name)
-    return [f"not in {cases}: {', '.join(names)} ({why})" for (cases, why), names in alike.items()]
+    alike = gathered(((_cases_text(cases), reason), name) for (reason, name), cases in places.items())
+    return [f"not in {cases}: {names} ({why})" for (cases, why), names in alike]
 
 
 def _reasons(records: Sequence[Record]) -> list[str]:
@@ -223,9 +224,9 @@ def _reasons(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def gathered(pairs: Iterable[tuple[str, Record]]) -> list[tuple[str, str]]:
-    """List each text once, with the names of its backends."""
-    names: dict[str, dict[str, None]] = {}
-    for text, record in pairs:
-        names.setdefault(text, {})[record.backend] = None
-    return [(text, ", ".join(those)) for text, those in names.items()]
+def gathered(pairs: Iterable[tuple[_What, str]]) -> list[tuple[_What, str]]:
+    """List each thing once, with the names that belong to it."""
+    names: dict[_What, dict[str, None]] = {}
+    for what, name in pairs:
+        names.setdefault(what, {})[name] = None
+    return [(what, ", ".join(those)) for what, those in names.items()]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from attnbench.plugins.calling import Raised, call, traced
@@ -17,7 +16,6 @@ from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
 from attnbench.types.errors import PluginFailed
 from attnbench.types.extensions import Reporter, Rows, RunFacts
-from attnbench.types.record import Manifest
 from attnbench.types.words import Format, clean, printable
 
 
@@ -40,18 +38,13 @@ def reported(entry: Entry[Reporter], rows: Rows, runs: RunFacts) -> str:
     return text if text.endswith("\n") or not text else f"{text}\n"
 
 
-def run_facts(
-    manifests: Sequence[Manifest], paths: Sequence[Path], unfinished: Collection[Path]
-) -> list[dict[str, Any]]:
-    """The facts of each run for a reporter; see :class:`~attnbench.types.extensions.Reporter`.
-
-    paths: the files of the runs. unfinished: the files with a run that was cut off.
-    """
+def run_facts(run: Run) -> list[dict[str, Any]]:
+    """The facts of each run for a reporter; see :class:`~attnbench.types.extensions.Reporter`."""
     from msgspec import to_builtins
 
     return [
-        to_builtins(manifest) | {"path": str(path), "finished": path not in unfinished}
-        for manifest, path in zip(manifests, paths, strict=True)
+        to_builtins(manifest) | {"path": str(path), "finished": path not in run.unfinished}
+        for manifest, path in zip(run.manifests, run.paths, strict=True)
     ]
 
 
@@ -107,10 +100,10 @@ def _markdown(judged: Sequence[Judged], trace: bool) -> str:
     rows = [
         {"case": one.record.case, KIND: one.device_kind, NAMES: name_text(one.record)}
         | {"status": one.record.status}
-        | {column.head: column.text(one) for column in columns}
+        | {column.head: column.cell(one) for column in columns}
         | {"reason": one.record.reason, "ran": ", ".join(one.record.ran)}
         for one in in_order(judged)
     ]
     heads = ["case", *([KIND] if several_kinds(judged) else []), NAMES, "status"]
     heads += [*(column.head for column in columns), "reason", *(["ran"] if trace else [])]
-    return as_markdown(rows, heads, right=[c.head for c in columns if c.justify == "right"])
+    return as_markdown(rows, heads, right=[c.head for c in columns if c.dtype != "str"])

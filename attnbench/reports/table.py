@@ -204,10 +204,13 @@ def _print_cases(console: Console, judged: Sequence[Judged], *, trace: bool) -> 
         title = f"{case}  on {kind}" if several else case
         console.print(title, style="bold", soft_wrap=True)
         _print_block(console, group, columns, widths)
-        _print_others(console, [one.record for one in group])
-        if trace:
-            _print_ran(console, [one.record for one in group])
-        _print_notes(console, [one.record for one in group])
+        records = [one.record for one in group]
+        _print_others(console, records)
+        ran = [(", ".join(record.ran), record.backend) for record in records if trace and record.ran]
+        notes = [(note, record.backend) for record in records for note in record.notes]
+        for what, pairs in (("ran", ran), ("note", notes)):
+            for text, names in gathered(pairs):
+                print_indented(console, f"{what}: {names}: {text}")
         console.print()
     return {column.head for column in columns}
 
@@ -217,7 +220,7 @@ def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[in
     columns = table_columns(judged)
     while True:
         widths = [max([len(NAMES), *(len(name_text(one.record)) for one in judged)])]
-        widths += [max([len(c.head), *(len(c.text(one) or "") for one in judged)]) for c in columns]
+        widths += [max([len(c.head), *(len(c.cell(one) or "") for one in judged)]) for c in columns]
         excess = sum(widths) + GAP * len(widths) - width
         first = min((column.dropped for column in columns if column.dropped), default=None)
         if excess <= 0 or first is None:
@@ -239,7 +242,8 @@ def _print_block(
     block = bare_table()
     block.add_column(NAMES, width=widths[0], overflow="fold")
     for column, width in zip(columns, widths[1:], strict=True):
-        block.add_column(column.head, width=width, justify=column.justify, no_wrap=True)
+        words = column.dtype == "str"
+        block.add_column(column.head, width=width, justify="left" if words else "right", no_wrap=True)
     for one in in_order(right):
         block.add_row(name_text(one.record), *(_cell(column, one) for column in columns))
     print_indented(console, block)
@@ -248,7 +252,7 @@ def _print_block(
 def _cell(column: Column, judged: Judged) -> Text:
     from rich.text import Text
 
-    text = column.text(judged) or ""
+    text = column.cell(judged) or ""
     return Text(text, style=_STYLES.get(judged.verdict, "") if column.key == "verdict" else "")
 
 
@@ -257,7 +261,8 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
     for status in STATUSES:
         those = [record for record in group if record.status == status != "ok"]
         if MEANING[status].declined:
-            sentences = [f"{names} ({reason})" for reason, names in gathered((r.reason, r) for r in those)]
+            declined = gathered((record.reason, record.backend) for record in those)
+            sentences = [f"{names} ({reason})" for reason, names in declined]
             if sentences:
                 print_indented(console, f"{status}: {'; '.join(sentences)}", MEANING[status].style)
             continue
@@ -268,13 +273,3 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
                 name += f", {times} × {record.baseline}"
             words = f"{status_words(status)}: {name}: {record.reason}"
             print_indented(console, words, MEANING[status].style)
-
-
-def _print_ran(console: Console, group: Sequence[Record]) -> None:
-    for ran, names in gathered((", ".join(record.ran), record) for record in group if record.ran):
-        print_indented(console, f"ran: {names}: {ran}")
-
-
-def _print_notes(console: Console, group: Sequence[Record]) -> None:
-    for note, names in gathered((note, record) for record in group for note in record.notes):
-        print_indented(console, f"note: {names}: {note}")

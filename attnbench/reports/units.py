@@ -33,7 +33,7 @@ def _place(value: float, reach: float | None, most: int) -> int:
         return 0
     first = floor(log10(abs(value)))
     if reach is None:
-        return first - min(DIGITS_UNTOLD, most) + 1
+        return first - DIGITS_UNTOLD + 1
     finest = first - most + 1
     if not isfinite(reach):
         return first
@@ -53,29 +53,29 @@ def interval(value: float, low: float, high: float) -> str:
     return f"[{_low_end(low, place)}, {_high_end(high, place)}]"
 
 
-def ratio(value: float, low: float | None, high: float | None, most: int = MOST_DIGITS) -> tuple[str, str]:
+def ratio(value: float, low: float | None, high: float | None) -> tuple[str, str]:
     """A ratio and its interval; "" without an interval.
 
     If the interval leaves out 1, the printed numbers do too, with a further digit where needed: 1.0 in
     [1.0, 1.7] makes no sense beside "slower".
     """
     if low is None or high is None:
-        return number(value, most=most), ""
-    place = last_place(value, reach(value, low, high), most)
+        return number(value), ""
+    place = last_place(value, reach(value, low, high))
     text, first, last = _at(value, place), _low_end(low, place), _high_end(high, place)
     if low > 1 or high < 1:
-        text = text if float(text) != 1 else _at(value, _place_beside_1(value, most))
+        text = text if float(text) != 1 else _at(value, _place_beside_1(value))
     if low > 1 and float(first) <= 1:
-        first = _low_end(low, _place_beside_1(low, most))
+        first = _low_end(low, _place_beside_1(low))
     if high < 1 and float(last) >= 1:
-        last = _high_end(high, _place_beside_1(high, most))
+        last = _high_end(high, _place_beside_1(high))
     return text, f"[{first}, {last}]"
 
 
-def _place_beside_1(value: float, most: int) -> int:
+def _place_beside_1(value: float) -> int:
     """The place of the first digit in which a number differs from 1: -2 for 1.043, -1 for 1.5."""
     apart = float(f"{abs(value - 1):.6g}")
-    finest = _place(value, 0.0, most)
+    finest = _place(value, 0.0, MOST_DIGITS)
     return max(finest, floor(log10(apart))) if apart else finest
 
 

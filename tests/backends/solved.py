@@ -20,7 +20,7 @@ from attnbench.rules import attnbench_rules
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
-from attnbench.worker.outputs import to_tensor
+from attnbench.worker.outputs import to_tensors
 
 Array = NDArray[Any]
 
@@ -113,11 +113,8 @@ def supported(name: str, forms: Iterable[str]) -> list[Solved]:
 
 
 def _solve(case: Case, rule: Rule, stored: Parameters, activations: tuple[Array, Array, Array]) -> Solved:
-    own, projections = (
-        {name: to_tensor(array, case) for name, array in arrays.items()}
-        for arrays in (stored.rule, stored.projections)
-    )
+    own, projections = (to_tensors(arrays, case) for arrays in (stored.rule, stored.projections))
     setup = Setup(case, rule, rule.bind(case, own), own, projections)
     sources = mapped(lambda x: widen(x, case.dtype), activations)
     expected = solve(case, rule, widened(stored, case), sources)
-    return Solved(case, setup, mapped(lambda x: to_tensor(x, case), activations), expected)
+    return Solved(case, setup, mapped(lambda x: to_tensors({"": x}, case)[""], activations), expected)

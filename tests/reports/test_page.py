@@ -161,22 +161,22 @@ def test_several_runs_stand_in_one_page_with_views_of_their_own() -> None:
 
 def test_charts_show_only_what_was_measured() -> None:
     rows = rows_of(WHOLE)
-    assert [chart.name for chart in charts(rows)] == ["ratios", "time", "memory", "pareto", "roofline"]
+    assert [chart["name"] for chart in charts(rows)] == ["ratios", "time", "memory", "pareto", "roofline"]
     cells = {(row["case"], row["backend"]): row["cell"] for row in rows}
     assert cells[case(128), "wrong"] == "wrong"
     assert "sdpa_cudnn" not in {row["backend"] for row in rows}
     one_length = charts(rows_of(run_of({case(64): {"eager": 1.0, "b": 0.5}})))
-    assert [chart.name for chart in one_length] == ["ratios", "pareto", "roofline"]
+    assert [chart["name"] for chart in one_length] == ["ratios", "pareto", "roofline"]
     # Vega-Lite writes a list that names are sorted by into an expression.
-    assert '"sort"' not in json.dumps([chart.spec for chart in charts(rows)])
+    assert '"sort"' not in json.dumps([chart["spec"] for chart in charts(rows)])
 
 
 @pytest.mark.parametrize("name", ["ratios", "time", "memory", "pareto", "roofline"])
 def test_vega_lite_draws_every_chart(name: str) -> None:
     vl_convert = pytest.importorskip("vl_convert")
     rows = rows_of(WHOLE)
-    (chart,) = (one for one in charts(rows) if one.name == name)
-    shown = [row for row in rows if row.get(f"in_{name}") == chart.views[0]]
+    (chart,) = (one for one in charts(rows) if one["name"] == name)
+    shown = [row for row in rows if row.get(f"in_{name}") == chart["views"][0]]
     values = {"rows": shown, "height": 300, "colours": ["red"] * 9, "shapes": ["circle"] * 9}
 
     def filled(node: Any) -> Any:
@@ -188,7 +188,7 @@ def test_vega_lite_draws_every_chart(name: str) -> None:
             return values.get(node["$"]) or list(dict.fromkeys(row[node["$"]] for row in shown))
         return {key: filled(one) for key, one in node.items()}
 
-    svg = vl_convert.vegalite_to_svg(json.dumps(filled(chart.spec) | {"width": 600}), vl_version="6.1")
+    svg = vl_convert.vegalite_to_svg(json.dumps(filled(chart["spec"]) | {"width": 600}), vl_version="6.1")
     marks = re.findall(r"role-mark.*?</g>", svg, re.DOTALL)
     assert sum(len(re.findall("<path|<line|<text", group)) for group in marks) >= 5
 

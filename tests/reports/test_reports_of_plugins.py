@@ -122,16 +122,16 @@ def test_one_that_fails_leaves_cells_empty_and_is_told_once(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(TOLD)
     assert words in line
-    cells = [one.added for one in found]
-    assert {added[0].value for added in cells} <= {None, 1.0}
-    assert cells[4][0].value is None
-    assert cells[0][1].value == 128.0
+    cells = [list(one.added.values()) for one in found]
+    assert {added[0] for added in cells} <= {None, 1.0}
+    assert cells[4][0] is None
+    assert cells[0][1] == 128.0
     assert render([Part([*found])], "table", View(200, legend=True)).splitlines()[1].split()[-1] == "keys"
 
 
 @pytest.mark.parametrize("value", [np.float32(0.5), np.float64(0.5), Fraction(1, 2), 0.5])
 def test_numbers_of_all_kinds_are_numbers(value: Any) -> None:
-    cell = judged(entry(lambda *_: value))[0].added[0].value
+    (cell,) = judged(entry(lambda *_: value))[0].added.values()
     assert (cell, type(cell)) == (0.5, float)
 
 
@@ -149,8 +149,8 @@ def test_strict_raises_what_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_values_stay_with_their_run() -> None:
     runs = [RUN[:2], RUN[2:3], []]
     columns = metric_columns([entry(price)], runs)
-    assert [[one.added[0].value for one in run] for run in judge_all("abc", runs, columns)] == [
-        [0.5 / 3.6, 48.06 / 3.6], [0.0213 / 3.6], [],
+    assert [[[*one.added.values()] for one in run] for run in judge_all("abc", runs, columns)] == [
+        [[0.5 / 3.6], [48.06 / 3.6]], [[0.0213 / 3.6]], [],
     ]  # fmt: skip
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -40,37 +39,22 @@ COLOURS = (
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A chart: how to read it, its specification, and the labels of its views."""
-
-    name: str
-    title: str
-    lead: str
-    spec: Spec
-    views: tuple[str, ...]
-
-
 def asset(name: str) -> str:
     """Read one of the files that the page is made of."""
     return files("attnbench.reports.html").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def charts(rows: Iterable[Row]) -> list[Chart]:
-    """The charts that have rows to show."""
+def charts(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The charts that have rows to show: name, title and lead, the specification, the labels of the views."""
     views: dict[str, dict[str, None]] = {}
-    has_ratio = False
     for row in rows:
         for field in (field for field in row if field.startswith("in_")):
             views.setdefault(field[3:], {})[row[field]] = None
-        has_ratio |= "ratio" in row
-    if not has_ratio:
+    if not any("ratio" in row for row in rows):
         views.pop("ratios", None)
     found = json.loads(asset("charts.json"))
     return [
-        Chart(
-            one["name"], one["title"], one["lead"], _figure(one, found["shared"]), tuple(views[one["name"]])
-        )
+        one | {"spec": _figure(one, found["shared"]), "views": list(views[one["name"]])}
         for one in found["charts"]
         if one["name"] in views
     ]
@@ -104,7 +88,7 @@ CASES_IN_A_VIEW = 30
 LEAST_BUDGET = 0.01
 """Smaller errors stand here, because the scale is logarithmic."""
 _LETTERS_IN_A_LINE = 24
-_LENGTHS = re.compile(r"Lq(\d+)-Lk(\d+)")
+_LENGTHS = re.compile(r"Lq\d+-Lk\d+")
 
 
 def chart_rows(judged: Sequence[Judged], before: str = "") -> list[Row]:
@@ -199,16 +183,10 @@ def _add_families(rows: Sequence[Row]) -> None:
 
 def _families(case: str) -> Mapping[str, int]:
     """The id of a case with a star for each length that may vary, and that length."""
-    found = _LENGTHS.search(case)
-    if found is None:
-        return {}
-    queries, keys = found.groups()
+    queries, keys = parse_case(case).Lq, parse_case(case).Lk
     if queries == keys:
-        return {_LENGTHS.sub("Lq*-Lk*", case): int(keys)}
-    return {
-        _LENGTHS.sub(f"Lq{queries}-Lk*", case): int(keys),
-        _LENGTHS.sub(f"Lq*-Lk{keys}", case): int(queries),
-    }
+        return {_LENGTHS.sub("Lq*-Lk*", case): keys}
+    return {_LENGTHS.sub(f"Lq{queries}-Lk*", case): keys, _LENGTHS.sub(f"Lq*-Lk{keys}", case): queries}
 
 
 def _add_fronts(rows: Sequence[Row]) -> None:

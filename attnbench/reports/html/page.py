@@ -109,7 +109,7 @@ def page(run: Run) -> str:
             "backends": list(dict.fromkeys(row["backend"] for row in by_time)),
             "colours": COLOURS,
             "shapes": SHAPES,
-            "specs": {chart.name: chart.spec for chart in drawn},
+            "specs": {chart["name"]: chart["spec"] for chart in drawn},
         },
         **_table(parts, labels),
     )

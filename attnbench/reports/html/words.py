@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from attnbench.cases.work import human_bytes
@@ -58,8 +59,7 @@ def kinds_of(part: Part) -> list[str]:
 def suite_of(manifest: Manifest) -> str:
     """The words after ``attnbench run``, up to its first option: suites, files or cases."""
     words = manifest.command[2:] if manifest.command[1:2] == ["run"] else []
-    first_option = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
-    return " ".join(words[:first_option])
+    return " ".join(takewhile(lambda word: not word.startswith("-"), words))
 
 
 def findings(judged: Sequence[Judged], leads: Sequence[Lead], manifest: Manifest) -> list[Finding]:
