@@ -21,6 +21,7 @@ from attnbench.plugins.registry import Entry
 from attnbench.reports.columns import KEYS, frame
 from attnbench.reports.judged import Judged, Part, judge_all, metric_columns
 from attnbench.reports.render import render, reported, run_facts
+from attnbench.reports.run import Run
 from attnbench.reports.table import View
 from attnbench.types.case import Case
 from attnbench.types.errors import PluginFailed
@@ -170,8 +171,8 @@ def test_a_text_of_a_reporter_ends_in_a_newline(given: str, printed: str) -> Non
 
 
 def test_facts_are_plain_values_one_for_each_run() -> None:
-    two = [Path("a.jsonl"), Path("b.jsonl")]
-    first, second = run_facts([MANIFEST, MANIFEST], two, [two[1]])
+    two = (Path("a.jsonl"), Path("b.jsonl"))
+    first, second = run_facts(Run(two, (MANIFEST, MANIFEST), ((), ()), unfinished=two[1:]))
     assert (first["path"], first["finished"], first["run_id"]) == ("a.jsonl", True, "r")
     assert (second["path"], second["finished"]) == ("b.jsonl", False)
     assert first["environment"] == ENVIRONMENT
