@@ -11,7 +11,7 @@ from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.words import unknown_name
 
 LEAST_MEMORY_BYTES = 64 * 1024 * 1024
-CHECKS = (
+CHECK_PARTS = (
     "near", "guards", "canaries", "weights", "deep_change", "one_key", "loud", "quiet", "even", "strided",
     "graded", "dropped", "renewal",
 )  # fmt: skip
@@ -57,7 +57,7 @@ def _asked(value: Any, word: str, kind: Kind, help: str, **more: Any) -> Any:
 class Options:
     """How to check and measure.
 
-    timed: False for checking alone. without: parts of the check to leave out, from ``CHECKS``; the self-test
+    timed: False for checking alone. without: parts of the check to leave out, from ``CHECK_PARTS``; the self-test
     measures with it what each part detects.
 
     Raises:
@@ -118,9 +118,9 @@ class Options:
             raise BadInput(f"a note of {self.note!r}: give a text")
         if self.accuracy and self.accuracy not in ARITHMETICS:
             raise BadInput(unknown_name("arithmetic", self.accuracy, ARITHMETICS))
-        unknown = sorted(set(self.without) - set(CHECKS))
+        unknown = sorted(set(self.without) - set(CHECK_PARTS))
         if unknown:
-            raise BadInput(f"no check {unknown[0]!r} to leave out; there are {', '.join(CHECKS)}")
+            raise BadInput(f"no check {unknown[0]!r} to leave out; there are {', '.join(CHECK_PARTS)}")
 
     @property
     def launches(self) -> int:

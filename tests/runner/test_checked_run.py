@@ -13,7 +13,7 @@ from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed
 from attnbench.reports.run import exit_code
 from attnbench.results.format import StoredRun
-from attnbench.runner.options import CHECKS, Options
+from attnbench.runner.options import CHECK_PARTS, Options
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
 
@@ -236,7 +236,7 @@ def test_checks_that_are_left_out_detect_nothing(less_checked: StoredRun) -> Non
 
 def test_every_family_but_ordinary_inputs_can_be_left_out() -> None:
     families = {family.name for family in FAMILIES} - {"normal"}
-    assert set(CHECKS) == families | {"near", "guards", "canaries", "weights", "renewal"}
+    assert set(CHECK_PARTS) == families | {"near", "guards", "canaries", "weights", "renewal"}
     assert set(LESS_CHECKED) == families | {"near", "weights"}
     with pytest.raises(BadInput, match=r"^no check 'normal' to leave out; there are near, "):
         Options(without=("near", "normal"))

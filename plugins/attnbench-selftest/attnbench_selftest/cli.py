@@ -17,7 +17,7 @@ from attnbench.cli.output import colourful, note, width
 from attnbench.cli.parameters import OneOf, Positive, Whole
 from attnbench.cli.progress import progress
 from attnbench.cli.run import check_device
-from attnbench.runner.options import CHECKS
+from attnbench.runner.options import CHECK_PARTS
 from attnbench.types.case import DEVICES
 from attnbench.types.errors import BadInput
 from attnbench.types.words import unknown_name
@@ -272,9 +272,9 @@ def _duration(seconds: float) -> str:
 @click.option(
     "--without",
     multiple=True,
-    type=OneOf("check", CHECKS),
+    type=OneOf("check", CHECK_PARTS),
     metavar="CHECK",
-    help=f"Leave a check out, to see its worth; repeatable: {', '.join(CHECKS)}.",
+    help=f"Leave a check out, to see its worth; repeatable: {', '.join(CHECK_PARTS)}.",
 )
 @click.option(
     "--only",

@@ -16,7 +16,7 @@ from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 from attnbench.results.format import read_run
 from attnbench.runner.forecast import RunPlan
-from attnbench.runner.options import CHECKS, Options
+from attnbench.runner.options import CHECK_PARTS, Options
 from attnbench.runner.progress import Progress
 from attnbench.runner.run import start_run
 from attnbench.testing.mistakes.scores import PRECISION
@@ -156,7 +156,7 @@ def outcomes_of(
         timed=round_.timed,
         budget_s=0.15,
         baseline=BASELINE,
-        without=tuple(check for check in CHECKS if check in without),
+        without=tuple(check for check in CHECK_PARTS if check in without),
     )
     asked = dict(round_.mutants)
     if round_.timed:
