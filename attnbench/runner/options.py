@@ -57,8 +57,8 @@ def _asked(value: Any, word: str, kind: Kind, help: str, **more: Any) -> Any:
 class Options:
     """How to check and measure.
 
-    timed: False for checking alone. without: parts of the check to leave out, from ``CHECK_PARTS``; the self-test
-    measures with it what each part detects.
+    timed: False for checking alone. without: parts of the check to leave out, from ``CHECK_PARTS``; the
+    self-test measures with it what each part detects.
 
     Raises:
         BadInput: a value is impossible.
