@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- PROGRAM [ARGS]...")
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default="captured.toml", show_default=True,
-    help="The suite to write. Files that capture did not write are never overwritten.",
+    help="The suite to write. Overwrites only files that capture wrote.",
 )  # fmt: skip
 @click.option(
     "--steps", type=Whole(1), metavar="N", help="Record N optimizer steps; write the counts per step."

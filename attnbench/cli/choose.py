@@ -22,7 +22,7 @@ DEFAULT = "sdpa_flash"
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default="choice.toml", show_default=True,
-    help="The table to write. Files that choose did not write are never overwritten.",
+    help="The table to write. Overwrites only files that choose wrote.",
 )  # fmt: skip
 @click.option(
     "--default", "default", metavar="BACKEND", default=DEFAULT, show_default=True,

@@ -11,6 +11,7 @@ import click
 from attnbench.cli.options import (
     RUNNING,
     SELECTION,
+    CommonFirst,
     decorated,
     format_option,
     given_options,
@@ -67,35 +68,41 @@ _OPTIONS = decorated(
     click.option("--details", is_flag=True, help="Show every cell, by case, and not only what changed."),
     click.option("--legend", is_flag=True, help="Explain the columns and words of the table."),
     format_option,
-    click.option("--ref", metavar="COMMIT", help="Live: the commit of the base side, as git names it."),
+    click.option("--ref", metavar="COMMIT", help="Measure now; the commit of the base side."),
     click.option(
         "--head", metavar="COMMIT", show_default="., your working tree",
-        help="Live: the commit of the head side.",
+        help="The commit of the head side.",
     ),
     click.option(
         "--ref-python", metavar="PYTHON",
-        help="Live: the interpreter of the base side, or the folder of its environment.",
+        help="The interpreter of the base side, or the folder of its environment.",
     ),
-    click.option("--head-python", metavar="PYTHON", help="Live: the same for the head side."),
+    click.option("--head-python", metavar="PYTHON", help="The same for the head side."),
     *SELECTION,
     *RUNNING,
     click.option(
         "--all", "everything", is_flag=True,
-        help="Live: also measure backends whose code is the same on both sides.",
+        help="Also measure backends whose code is the same on both sides.",
     ),
     click.option(
         "--budget", "budget_s", type=Positive("seconds"), metavar="SECONDS",
         default=LIVE_BUDGET_S, show_default=True,
-        help="Live: measuring time of each side of each backend on each case.",
+        help="Measuring time of each side of each backend on each case.",
     ),
     click.option(
         "--sets", type=Whole(1), metavar="N", default=LIVE_SETS, show_default=True,
-        help="Live: number of fresh processes for each backend.",
+        help="Number of fresh processes for each backend.",
     ),
 )  # fmt: skip
 
 
-@click.command("compare")
+_FIRST = (
+    "baseline", "force", "fail_on", "delta", "gate_file", "strict", "summary", "plugin", "details", "legend",
+    "format_", "ref",
+)  # fmt: skip
+
+
+@click.command("compare", cls=CommonFirst, first=_FIRST, rest="With --ref or --ref-python")
 @click.argument("words", nargs=-1, metavar="[BASE NEW | RUN | SUITE | CASE]...")
 @_OPTIONS
 @click.pass_context
@@ -130,7 +137,7 @@ def command(
       1  the gate fails
       2  the sides can't be compared: missing, damaged, or measured
          under different conditions
-      3  nothing could be compared
+      3  no cell is timed on both sides
     """
     from attnbench.compare.gate import hold
     from attnbench.reports.compared import render_compared

@@ -51,9 +51,9 @@ def command(
     """Compare rules by their effect on weights: entropy, largest weight, gradient; and by their cost.
 
     Queries and keys have independent standard normal features. An unscaled dot product saturates as D grows;
-    a scaled one does not. The tables show means (of the gradient's norm, the median)
-    over 1024 rows: 8 queries for each of 128 draws of keys. Parameters are drawn 16 times. The entropy leaves
-    out a sink's share.
+    a scaled one does not. The tables show means (medians for gradient norms) over
+    1024 rows: 8 queries for each of 128 draws of keys. Parameters are drawn 16 times. The entropy leaves out
+    a sink's share.
 
     \b
     attnbench compare-rules

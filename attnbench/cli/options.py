@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -198,7 +198,16 @@ def decorated(*options: Option) -> Callable[[Command], Command]:
 
 
 class CommonFirst(click.Command):
-    """A command with many options, whose help has the common ones first. It keeps its words as they were."""
+    """A command with many options, whose help has the common ones first. It keeps its words as they were.
+
+    first: the parameters of the options that come first; rest: the head of the others.
+    """
+
+    def __init__(
+        self, *args: Any, first: Collection[str] = COMMON, rest: str = "More options", **attributes: Any
+    ) -> None:
+        super().__init__(*args, **attributes)
+        self.first, self.rest = (*first, "help"), rest
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words."""
@@ -207,11 +216,10 @@ class CommonFirst(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the common options, and the others under a head of their own."""
-        lines: dict[str, list[tuple[str, str]]] = {"Options": [], "More options": []}
+        lines: dict[str, list[tuple[str, str]]] = {"Options": [], self.rest: []}
         for param in self.get_params(ctx):
             if isinstance(param, click.Option) and (line := param.get_help_record(ctx)) is not None:
-                common = param.name in COMMON or param.name == "help"
-                lines["Options" if common else "More options"].append(line)
+                lines["Options" if param.name in self.first else self.rest].append(line)
         for head, those in lines.items():
             if those:
                 with formatter.section(head):

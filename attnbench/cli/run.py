@@ -204,7 +204,7 @@ def plan_words(foreseen: Forecast, options: Options) -> str:
         words += "; change it by --budget and --sets" if options.timed else ""
     slow = sum(case.cells for case in cases if case.over_budget)
     if slow:
-        words += f"; {count_of(slow, 'cell')} will exceed the budget: their calls are slow"
+        words += f"; {count_of(slow, 'cell')} take longer: their calls are slow"
     return words
 
 

@@ -154,8 +154,10 @@ def outcomes(words: str) -> tuple[Outcome, ...]:
         return ()
     for word in given:
         if word not in FAILING:
-            hint = "Or give 'nothing': then no verdict fails the gate."
-            raise BadInput(f"{unknown_name('verdict', word, FAILING)} {hint}")
+            why = f"{word!r} can't fail the gate; these can: {', '.join(FAILING)}."
+            if word not in OUTCOMES:
+                why = unknown_name("verdict", word, FAILING)
+            raise BadInput(f"{why} Or give 'nothing': then no verdict fails the gate.")
     return tuple(outcome for outcome in FAILING if outcome in given)
 
 

@@ -29,7 +29,7 @@ from attnbench.types.words import count_of, unknown_name
 
 CONVENTIONS = (
     "ratio: time over the baseline's, below 1 is faster, from pairs measured next to each other",
-    "verdict: same, the whole interval lies within the least effect; slower or faster, the ratio is beyond "
+    "verdict: same, the whole interval lies within --delta of 1; slower or faster, the ratio is beyond "
     f"it, with p ≤ {LEVEL:g} by a sign test over sets and ≤ {FALSE_DISCOVERIES:g} after Benjamini-Hochberg "
     "over the cells; unclear, none of these",
 )
@@ -68,11 +68,10 @@ def compare_within(path: Path, baseline: str, delta_of: DeltaOf | None = None) -
     for record in compared:
         base, verdict = bases[record.case], found.get((record.case, record.backend))
         outcome = _without_ratio(record, base) if verdict is None else (verdict.word, verdict.reason)
-        least = None if verdict is None else record.delta
-        cells.append(_cell(run, record.backend, base, record, verdict, outcome, least))
+        cells.append(_cell(run, record.backend, base, record, verdict, outcome))
     return Compared(
         base=baseline,
-        new=str(path),
+        new=f"other backends of {path}",
         cells=tuple(cells),
         warnings=tuple(_warnings(run, baseline, bases)),
         conventions=CONVENTIONS if found else (),
@@ -154,7 +153,6 @@ def _cell(
     new: Record | None,
     verdict: Verdict | None,
     outcome: tuple[Outcome, str],
-    least_told: float | None = None,
 ) -> ComparedCell:
     """Make a cell of two records; new has the ratio if there is a verdict."""
     either = new or base
@@ -177,7 +175,6 @@ def _cell(
         p_value=None if judged is None else judged.p_value,
         p_adjusted=None if verdict is None else verdict.p_adjusted,
         delta=DELTA if new is None or new.delta is None else new.delta,
-        least_told=least_told,
         device_kind=device_kind(run.manifest.environment, either.case),
     )
 

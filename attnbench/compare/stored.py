@@ -42,8 +42,8 @@ DeltaOf = Callable[[str, str], float]
 CONVENTIONS = (
     "ratio: median time in new over median time in base, below 1 is faster; resolution: the least "
     "difference that these runs can show, from the spread of repetitions and the drift of the machine",
-    "verdict: slower or faster, the ratio is beyond the resolution; same, the ratio and its resolution lie "
-    "within the least effect; unclear, neither; "
+    "verdict: slower or faster, the ratio is beyond the resolution; same, the ratio, give or take its "
+    "resolution, is within --delta; unclear, neither; "
     f"with fewer than {FEWEST} repetitions on a side the resolution is a factor of {FEW_FACTOR:g} or more",
 )
 

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Collection, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from attnbench.types.words import Format, printable
 
@@ -154,23 +154,33 @@ def listing(
     return as_csv(rows, list(rows[0]) if rows else columns)
 
 
+_SHORT = 10
+"""Cells of a listing with so many characters are not folded."""
+
+
 def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str], width: int, colour: bool) -> str:
     table = bare_table()
     cells = {name: [plain(row[name]) for row in rows] for name in columns}
-    least = 0
-    for position, name in enumerate(columns):
-        numeric = _numeric(rows, name)
-        # The first column is a name that commands take, so it is never folded. A folded number would be
-        # read as the smaller one in its first line.
-        whole = position == 0 or numeric
-        longest = max(
-            len(word) for cell in (name, *cells[name]) for word in ([cell] if whole else cell.split(" "))
-        )
-        table.add_column(name, no_wrap=whole, min_width=longest, justify="right" if numeric else "left")
-        least += longest + GAP
+    numeric = {name for name in columns if _numeric(rows, name)}
+    widths = {name: max(map(len, (name, *cells[name]))) for name in columns}
+    # The first column is a name that commands take, so it is never folded. A folded number would be read as
+    # the smaller one in its first line, and a time must keep its unit.
+    whole = {*columns[:1], *numeric, *(name for name in columns if widths[name] <= _SHORT)}
+    least = {
+        name: widths[name] if name in whole else max(map(len, " ".join((name, *cells[name])).split(" ")))
+        for name in columns
+    }
+    while sum(widths.values()) + GAP * (len(columns) - 1) > width:
+        wide = [name for name in columns if widths[name] > least[name]]
+        if not wide:
+            break
+        widths[max(wide, key=lambda name: widths[name])] -= 1
+    for name in columns:
+        justify: Literal["left", "right"] = "right" if name in numeric else "left"
+        table.add_column(name, no_wrap=name in whole, width=widths[name], justify=justify)
     for row in zip(*cells.values(), strict=True):
         table.add_row(*row)
     # Lines get longer where the longest words do not fit: half a word cannot be copied.
-    console = string_console(max(width, least), colour=colour)
+    console = string_console(sum(widths.values()) + GAP * len(columns), colour=colour)
     console.print(table)
     return written(console)

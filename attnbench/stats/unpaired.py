@@ -191,7 +191,7 @@ def compare_unpaired(base: Side, new: Side, drift: Drift, delta: float) -> Unpai
     word = word_of(exp(logs), low, high, delta, sure=abs(logs) > far)
     reason = ""
     if word == "unclear" and far <= log1p(delta):
-        reason = f"the ratio is close to the least effect of {percent(delta)}: give another --delta"
+        reason = f"the difference is close to --delta ({percent(delta)}): give another"
     elif word == "unclear":
         causes = _causes(spreads, drift, fewest)
         if unlike:

@@ -132,7 +132,7 @@ def _why_unclear(record: Record, p_adjusted: float, family: int) -> tuple[Hint, 
             f"{count_of(record.sets, 'set')} can show large differences only: give --sets {SIGN_TEST_FROM} "
             "or more; where a call takes long, a larger --budget"
         )
-    effect = f"the least effect of {100 * (record.delta or 0.0):.3g} %"
+    effect = f"--delta ({100 * (record.delta or 0.0):.3g} %)"
     if record.p_value is None or record.p_value > LEVEL:
         # An interval of many repetitions at 95 % may leave out 1 all the same.
         return (

@@ -42,7 +42,7 @@ CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
             Options(sets=20),
             "2 cases, 5 cells: about 51 s: 3 s starting up, 41 s timing (20 sets of 2.5 ms a cell), "
             "3 s starting processes, 4 s checking; change it by --budget and --sets; "
-            "4 cells will exceed the budget: their calls are slow",
+            "4 cells take longer: their calls are slow",
         ),
         ((CaseForecast("a", 0),), Options(), "1 case, 0 cells: about 3 s"),
     ],

@@ -178,13 +178,12 @@ FEW = (
         (
             {"ratio_low": 0.99, "p_value": 20 / 512},
             "",
-            "sets disagree by more than the least effect of 2 %: give a larger --budget, for more and longer "
-            "sets",
+            "sets disagree by more than --delta (2 %): give a larger --budget, for more and longer sets",
         ),
         (
             {"ratio": 1.024, "ratio_low": 1.01, "ratio_high": 1.04, "delta": 0.025},
             "small",
-            "differs, by about the least effect of 2.5 %: give a larger --budget, or another --delta",
+            "differs, by about --delta (2.5 %): give a larger --budget, or another --delta",
         ),
     ],
 )

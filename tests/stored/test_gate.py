@@ -81,9 +81,12 @@ def test_the_last_rule_that_fits_and_says_something_counts() -> None:
 def test_verdicts_are_put_in_order_and_unknown_ones_refused() -> None:
     assert outcomes("unclear, slower") == ("slower", "unclear")
     assert outcomes("nothing") == ()
-    for bad in ("slowr", "same", "none", "", "slower,,missing"):
+    for bad in ("slowr", "", "slower,,missing"):
         with pytest.raises(BadInput, match="no verdict"):
             outcomes(bad)
+    for never in ("same", "none"):
+        with pytest.raises(BadInput, match="can't fail the gate; these can: slower.*Or give 'nothing'"):
+            outcomes(f"slower,{never}")
 
 
 def write(tmp_path: Path, text: str) -> Path:

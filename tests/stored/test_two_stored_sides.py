@@ -40,7 +40,7 @@ def test_alike_within_delta_is_the_same() -> None:
     assert mine(with_mine(), with_mine(1.1), delta=0.2).verdict == "same"
     close = mine(with_mine(), with_mine(1.019))
     assert (close.verdict, close.reason) == (
-        "unclear", "the ratio is close to the least effect of 2 %: give another --delta",
+        "unclear", "the difference is close to --delta (2 %): give another",
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ FILE = Path(attnbench.__file__).parent / "suites" / "data" / "edges.toml"
 HEAD = """\
 # Conditions under which kernels fail; every two of them meet in some case. tests/suites/make_edges.py
 # writes this file.
-summary = "for checking: every two of rules, masks, lengths, features, heads, layers, dtypes met"
+summary = "for checking: all pairs of rule, mask, length, features, heads, layer, dtype"
 check_only = true"""
 
 VALUES: dict[str, tuple[Any, ...]] = {

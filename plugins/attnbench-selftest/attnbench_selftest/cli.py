@@ -86,8 +86,8 @@ def command() -> None:
     """Measure how often attnbench's verdicts are right on this machine.
 
     Contenders with known answers are measured like any run and scored. The rules of other tools are scored on
-    the same samples (attnbench list verdicts). A target is refuted if a build that meets it almost never
-    gives such data.
+    the same samples (attnbench list verdicts). A target is refuted by data that a build which meets it
+    almost never gives.
 
     \b
     attnbench selftest aa                    identical code: never slower
@@ -110,7 +110,7 @@ def aa(ctx: click.Context, /, live: bool, **chosen: Any) -> None:
     """Identical contenders are called slower in at most 0.2 % of cells and proved the same in 95 %.
 
     Several copies of one kernel, each against the first: at L=16 within 0.5 s, at L=512 within 2 s. At L=2048
-    they must only not be called slower, in the nine repetitions that a run has by default.
+    the only target is not to be called slower, in the nine repetitions that a run has by default.
 
     \b
     attnbench selftest aa --length 16 --trials 2
@@ -128,8 +128,8 @@ def aa(ctx: click.Context, /, live: bool, **chosen: Any) -> None:
 @_LIVE
 @click.pass_context
 def power(ctx: click.Context, /, live: bool, **chosen: Any) -> None:
-    """Planted slowdowns are found: 5 % in 99 % of cells and 3 % in 95 %, within small budgets; of slow calls,
-    10 % in 95 %. Only one of 40 cells differs (with slow calls, one of the 8 of a case).
+    """Planted slowdowns are found: 5 % in 99 % of cells and 3 % in 95 %, within small budgets; if calls are
+    slow, 10 % in 95 %. Only one of 40 cells differs (with slow calls, one of the 8 of a case).
 
     They do real extra work. A run before calibrates how much, once for each length (on a GPU each is
     calibrated when it is prepared); the realised slowdown is printed beside.
