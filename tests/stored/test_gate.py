@@ -85,7 +85,7 @@ def test_verdicts_are_put_in_order_and_unknown_ones_refused() -> None:
         with pytest.raises(BadInput, match="no verdict"):
             outcomes(bad)
     for never in ("same", "none"):
-        with pytest.raises(BadInput, match="can't fail the gate; these can: slower.*Or give 'nothing'"):
+        with pytest.raises(BadInput, match=r"can't fail the gate; these can: slower.*Or give 'nothing'"):
             outcomes(f"slower,{never}")
 
 
