@@ -230,10 +230,10 @@ def gradients_of(backend: Backend, case: Solved) -> Gradients:
     return dict(zip(call.names[1:], call(*inputs)[1:], strict=True))
 
 
-def refused(text: str, answer: Callable[[Solved], Gradients]) -> set[str]:
-    """The parts whose errors are above their limits, over as many draws as a check takes."""
+def refused(text: str, answer: Callable[[Solved], Gradients], draws: int | None = None) -> set[str]:
+    """The parts whose errors are above their limits, over draws, or as many as a check takes."""
     case = solved(text).case
-    cases = [solved(text, draw) for draw in range(family_draws(case, "normal"))]
+    cases = [solved(text, draw) for draw in range(draws or family_draws(case, "normal"))]
     answers, found = [answer(each) for each in cases], set()
     for part in answers[0]:
         truth = [expected_of(each)[part].numpy() for each in cases]
