@@ -15,7 +15,7 @@ Exit status:
   0    success
   1    a check or a gate failed, or the doctor found a problem
   2    wrong usage, or a file that cannot be read or compared
-  3    a crash, a hang, too little memory, a failed measurement,
+  3    a backend crashed, hung, ran out of memory or could not be measured,
        or a backend named by --backend did not succeed on any case
   130  interrupted by Ctrl-C
   141  the reader of stdout closed it

@@ -47,7 +47,7 @@ _OPTIONS = decorated(
     ),
     click.option(
         "--fail-on", "fail_on", metavar="VERDICTS",
-        show_default="slower,mismatch,missing; with --baseline not slower",
+        show_default="slower,mismatch,missing; with --baseline mismatch,missing",
         help="Verdicts that fail the gate, separated by commas: slower, mismatch, missing, unclear; or "
         "the word nothing.",
     ),
@@ -68,7 +68,7 @@ _OPTIONS = decorated(
     click.option("--details", is_flag=True, help="Show every cell, by case, and not only what changed."),
     click.option("--legend", is_flag=True, help="Explain the columns and words of the table."),
     format_option,
-    click.option("--ref", metavar="COMMIT", help="Measure now; the commit of the base side."),
+    click.option("--ref", metavar="COMMIT", help="Measure two commits now: this one is the base side."),
     click.option(
         "--head", metavar="COMMIT", show_default="., your working tree",
         help="The commit of the head side.",

@@ -66,8 +66,8 @@ def command(
 ) -> None:
     """Print the results of stored runs: files, or folders of them.
 
-    Several runs follow one another; in JSON and CSV each row has its run in the column run. JSON files of
-    pytest-benchmark hold times and no records, so their times are printed.
+    Several runs follow one another; in JSON and CSV each row has its run in the column run. Of JSON
+    files of pytest-benchmark only the times can be printed.
 
     \b
     attnbench report results --html report.html

@@ -105,7 +105,7 @@ def hold(compared: Compared, gate: Gate) -> GateResult:
     if gate.strict and warnings:
         complaints.append(f"{count_of(len(warnings), 'warning')} under --strict")
     if gate.strict and compared.forced:
-        complaints.append("unlike environments under --strict")
+        complaints.append("different conditions under --strict")
     one_sided = ((cell.base_status is None) != (cell.new_status is None) for cell in compared.cells)
     if compared.cells and all(one_sided):
         failing = ()
@@ -118,7 +118,9 @@ def hold(compared: Compared, gate: Gate) -> GateResult:
         result = (3, f"nothing could be compared: {_why_nothing(compared.cells, counted)}")
     else:
         cells = count_of(len(counted), "cell")
-        result = (0, f"holds: none of {cells} is {' or '.join(gate.fail_on) or 'anything that it fails on'}")
+        words = f"holds: none of {cells} is {' or '.join(gate.fail_on) or 'anything that it fails on'}"
+        slower = sum(cell.verdict == "slower" for cell in counted)
+        result = (0, f"{words}; {slower} slower, which it allows" if slower else words)
     return GateResult(*result, failing, tuple(ignored), warnings)
 
 

@@ -228,7 +228,7 @@ def _name(runs: Sequence[Measured]) -> str:
     """Name a side by its only file, or by the number of its runs and the first."""
     if len(runs) == 1:
         return str(runs[0].path)
-    return f"{len(runs)} runs from {runs[0].path}" if runs else "no runs"
+    return f"{runs[0].path} and {len(runs) - 1} more" if runs else "no runs"
 
 
 def _status(cells: Sequence[Cell]) -> Status | None:
@@ -296,7 +296,7 @@ def _warnings(base: Sequence[Measured], new: Sequence[Measured]) -> Iterator[str
     for before in base:
         for after in new:
             if before.path.resolve() == after.path.resolve():
-                yield f"{before.path} stands on both sides"
+                yield f"{before.path} is on both sides: it is compared with itself"
             elif before.started == after.started and before.cells and before.cells == after.cells:
                 yield f"{before.path} and {after.path} hold the same run"
 

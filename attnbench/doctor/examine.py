@@ -118,7 +118,7 @@ def _cores(at: Readings) -> Iterator[Finding]:
     for cpu in busy:
         share = f"{at.shares[cpu]:.0%} busy" if cpu in at.shares else "busy"
         measured = f"core {cpu}, to be measured on, is {share}"
-        gets = f"a program there gets {_own(at, cpu):.0%} of its time" if cpu in at.steady else ""
+        gets = f"a test program there got {_own(at, cpu):.0%} of the core" if cpu in at.steady else ""
         yields = at.asked_threads == 1 and cpu in at.steady and _own(at, cpu) >= _UNDISTURBED
         of_threads = _thread_effect(at) if at.asked_threads > 1 else ""
         yield from _first(
@@ -127,7 +127,7 @@ def _cores(at: Readings) -> Iterator[Finding]:
                 cpu not in split_cpus(at.cpus, at.asked_threads)[0], "note", f"core {cpu} is {share}",
                 "only attnbench's own process runs there; nothing is measured on it",
             ),
-            (yields, "note", measured, f"{gets}: the other work yielded"),
+            (yields, "note", measured, f"{gets}, since the other work yields"),
             (True, "bad", measured, "; ".join(filter(None, (gets, of_threads))), remedy),
         )  # fmt: skip
 

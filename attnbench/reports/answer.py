@@ -163,7 +163,7 @@ def cases_grid(parts: Sequence[Part], width: int = 1000) -> Grid:
         listed = tuple((str(n), names[case]) for case, n in numbers.items())
         return Grid(("#", "case"), listed, frozenset({"#"}))
     there = {(one.record.case, part.kind) for part in parts for one in part.judged}
-    heads = ("#", "case", *((KIND,) if several else ()), "fastest", "time", "next, × as long")
+    heads = ("#", "case", *((KIND,) if several else ()), "fastest", "time", "next × as long, or ties")
     known: list[tuple[str, ...]] = []
     shown: list[Lead | None] = []
     for case, n in numbers.items():
@@ -310,15 +310,16 @@ def key_lines(answer: Answer, numbers: Mapping[str, int]) -> list[str]:
     if not answer.leads:
         return [f"rms/ref of each backend in each case; {ABSENT} not run"]
     name, mean = answer.baseline, ""
-    ties = TIED if name is None else f"{TIED} or {BOTH}"
-    marks = f"{FASTEST}: fastest; {ties}: may be the fastest; {ABSENT}: not run"
+    marks = f"{FASTEST}: fastest; {TIED}: may be the fastest"
     if name is not None:
-        marks = f"× {name}'s time; {UNSURE} or {BOTH}: verdict unclear; {marks}"
+        unsure = f"{UNSURE}: unclear against {name}; {BOTH}: {TIED} and {UNSURE}"
+        marks = f"× {name}'s time; {marks}; {unsure}"
+    marks += f"; {ABSENT}: not run"
     if common := answer.common:
         few = f"cases {case_list(numbers[case] for case in common)}"
         over = "all cases" if len(common) == len(answer.leads) else few
         mean = f"mean: geometric, of {over}, ± over repetitions. "
-    return [marks, f"{mean}wins: {FASTEST} cases + ({ties}) cases"]
+    return [marks, f"{mean}wins: cases where it is + may be the fastest"]
 
 
 def busy_text(answer: Answer) -> str:

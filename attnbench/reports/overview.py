@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _What = TypeVar("_What")
 
 FEW_SETS = f"few sets: small leads need {fewest_sets(LEVEL)} sets, see --sets and --budget"
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _MARK_STYLES = {FASTEST: "bold green", TIED: "green", BOTH: "dim", UNSURE: "dim", ABSENT: "dim"}
 
 
@@ -206,22 +207,33 @@ def _not_everywhere(records: Sequence[Record], numbers: Mapping[str, int]) -> li
 
 
 def _reasons(records: Sequence[Record]) -> list[str]:
-    """The reasons of records; of those that differ in numbers alone the first, and without names of rules.
+    """The reasons of records, without names of rules where they differ in those.
 
-    A failure is the backend's own, so it is not told with another backend's numbers.
+    Of failures that differ in numbers alone the first is told. A failure is the backend's own, so it is not
+    told with another backend's numbers. Other reasons have the least and the greatest of their numbers.
     """
     masked = [re.sub(rf"\b{re.escape(record.rule)}\b", "this rule", record.reason) for record in records]
     keys = [
-        ("" if MEANING[record.status].declined else record.backend, re.sub(r"\d[\d.]*", "0", mask))
+        ("" if MEANING[record.status].declined else record.backend, _NUMBER.sub("0", mask))
         for record, mask in zip(records, masked, strict=True)
     ]
-    alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for key, record in zip(keys, records, strict=True):
-        alike.setdefault(key, []).append((record.rule, record.reason))
-    return [
-        mask if len({rule for rule, _ in alike[key]}) > 1 else alike[key][0][1]
-        for key, mask in zip(keys, masked, strict=True)
-    ]
+    alike: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+    for key, record, mask in zip(keys, records, masked, strict=True):
+        alike.setdefault(key, []).append((record.rule, record.reason, mask))
+    told = {}
+    for key, those in alike.items():
+        rules, reasons, masks = zip(*those, strict=True)
+        words = masks if len(set(rules)) > 1 else reasons
+        told[key] = words[0] if key[0] else _with_ranges(words)
+    return [told[key] for key in keys]
+
+
+def _with_ranges(texts: Sequence[str]) -> str:
+    """Merge texts that differ in numbers alone: "3.0 to 6.2 GiB"."""
+    numbers = zip(*(_NUMBER.findall(text) for text in texts), strict=True)
+    spans = ((min(those, key=float), max(those, key=float)) for those in numbers)
+    words = (least if float(least) == float(most) else f"{least} to {most}" for least, most in spans)
+    return _NUMBER.sub(lambda _: next(words), texts[0])
 
 
 def gathered(pairs: Iterable[tuple[_What, str]]) -> list[tuple[_What, str]]:

@@ -60,8 +60,8 @@ KERNEL_CONVENTION = "a → b: a runs the kernel of b, by a trace of one call (se
 SAMPLED = "large cases were checked on a sample of rows: see rows and rows_of in --format json"
 CONVENTIONS = {
     "×best": "×best: time over that of the fastest backend of the case, from pairs",
-    "limit": "limit: the least time that this machine, as measured in this run, needs for the operations or "
-    "the bytes of the case, over the time",
+    "limit": "limit: the least possible time divided by the measured one; least: for the operations or the "
+    "bytes of the case, at the speed that this machine reached in this run",
     "rms/ref": "rms/ref, max/ref: error against the float64 oracle over that of the plain computation in the "
     "same dtype",
     "TFLOP/s": FLOP_CONVENTION,
@@ -136,8 +136,8 @@ def _verdict_convention(judged: Sequence[Judged]) -> str:
         family = "the ratios of each run"
     return (
         f"verdict: same if the whole interval of the ratio lies within {delta} of 1; faster or slower if the "
-        f"ratio is outside, with p (of a ratio of 1) ≤ {LEVEL:g} over sets and ≤ {FALSE_DISCOVERIES:g} after "
-        f"Benjamini-Hochberg over {family}; unclear otherwise"
+        f"ratio is outside and hardly chance: p (of a ratio of 1) ≤ {LEVEL:g} over sets, and ≤ "
+        f"{FALSE_DISCOVERIES:g} after Benjamini-Hochberg over {family}; unclear otherwise"
     )
 
 

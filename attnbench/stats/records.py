@@ -225,8 +225,8 @@ def _notes(
         yield slow
     elif timing.contended or (against is not None and against.contended):
         yield (
-            f"{CONTENDED}: more than half of its samples were preempted, so all were kept; measure when the "
-            "machine is quieter"
+            f"{CONTENDED}: more than half of its samples were preempted, too many to leave out; measure when "
+            "the machine is quieter"
         )
     yield from mode_notes(sets, name)
     if waiting := waiting_note(sets, name, case.threads):

@@ -47,10 +47,10 @@ FINDINGS: list[tuple[dict[str, object], str, str, str]] = [
     ({"group_quota": 0.5, "quota": 1}, "threads", "bad", "raise the quota"),
     ({"group_quota": 1.5, "quota": 1}, "threads", "note", "none is left for attnbench's own process"),
     ({"cpus": (1,), "quota": 1}, "threads", "note", "allow a second core"),
-    ({"steady": HALF}, "busy core", "bad", "a program there gets 50% of its time"),
+    ({"steady": HALF}, "busy core", "bad", "a test program there got 50% of the core"),
     (BUSY, "busy core", "bad", "leave the core out: taskset -c 0 "),
     ({"shares": {0: 0.9, 1: 0.0}}, "busy core", "note", "core 0 is 90% busy"),
-    ({"shares": {0: 0.0, 1: 0.6}}, "busy core", "note", "gets 99% of its time: the other work yielded"),
+    ({"shares": {0: 0.0, 1: 0.6}}, "busy core", "note", "got 99% of the core, since the other work yields"),
     (
         {"asked_threads": 2, "shares": {0: 0.9, 1: 0.0}, "steady": BOTH, "threads": threads(2, 85)},
         "busy core", "bad", "attention with L=128: 2 threads take ×85 as long as one",

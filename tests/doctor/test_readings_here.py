@@ -34,7 +34,7 @@ def test_a_core_that_is_kept_busy_is_named(disturbed: Readings) -> None:
     core = allowed_cpus()[-1]
     named = [f for f in examine(disturbed) if f.name == "busy core" and f.what.startswith(f"core {core},")]
     assert [finding.level for finding in named] == ["bad"]
-    assert "a program there gets" in named[0].effect
+    assert "a test program there got" in named[0].effect
 
 
 def test_threads_over_the_quota_are_named_with_their_effect(disturbed: Readings) -> None:

@@ -46,6 +46,11 @@ def test_failures_are_told_once_with_the_numbers_of_their_cases() -> None:
     assert "disturbed" not in text
 
 
+def test_reasons_that_differ_in_numbers_are_told_once_with_their_range() -> None:
+    text = shown(load(RESULTS / "reference-gpt2.jsonl"))
+    assert "weighted values, 3.0 to 6.2 GiB here; it stops at 1 GiB)" in " ".join(text.split())
+
+
 def test_a_failure_is_not_told_with_the_numbers_of_another_backend() -> None:
     leaks = [
         failed(case(64), name, "mismatch", f"memory grows by {mib} MiB with every call")

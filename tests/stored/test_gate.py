@@ -30,6 +30,11 @@ def test_exactly_what_is_named_fails(verdict: Outcome, fail_on: tuple[Outcome, .
 def test_the_sentence_counts_what_fails() -> None:
     found = hold(compared(cell("slower"), cell("slower", "b"), cell("missing", "c")), Gate())
     assert found.sentence == "fails: 2 slower, 1 missing"
+    found = hold(compared(cell("slower"), cell("same", "b")), Gate(fail_on=("mismatch",)))
+    assert (found.exit_code, found.sentence) == (
+        0,
+        "holds: none of 2 cells is mismatch; 1 slower, which it allows",
+    )
 
 
 FLAKY = CellRule(backend="mine", ignore="flaky")
