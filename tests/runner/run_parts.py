@@ -14,14 +14,14 @@ from attnbench.plugins.registry import Entry, Registry, load_registry
 from attnbench.results.format import StoredRun, read_run
 from attnbench.runner import plan as plan_module
 from attnbench.runner.forecast import RunPlan
-from attnbench.runner.options import CHECKS, Options
+from attnbench.runner.options import CHECK_PARTS, Options
 from attnbench.runner.progress import Moment
 from attnbench.runner.run import start_run
 from attnbench.types.record import Record
 
 PLAIN = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 CAUSAL = "attention/dot/B1-H2-Lq16-Lk16-D8/causal/float32/cpu/forward"
-LESS_CHECKED = tuple(word for word in CHECKS if word not in ("guards", "canaries", "renewal"))
+LESS_CHECKED = tuple(word for word in CHECK_PARTS if word not in ("guards", "canaries", "renewal"))
 """Checks that take most of a small run's time, left out in tests of something else."""
 
 Asked = Mapping[str, tuple[str, ...]]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.runner.options import CHECKS, Options, keyword_options, make_options, options_of
+from attnbench.runner.options import CHECK_PARTS, Options, keyword_options, make_options, options_of
 from attnbench.stats.protocol import PROTOCOL
 from attnbench.types.errors import BadFile, BadInput
 
@@ -43,7 +43,7 @@ def test_impossible_dials_are_refused(dials: dict[str, Any], sentence: str) -> N
         baseline=st.text(max_size=9),
         timeout_s=st.floats(1e-3, 1e5),
         memory_limit_bytes=st.none() | st.integers(2**26, 2**50),
-        without=st.sets(st.sampled_from(CHECKS)).map(tuple),
+        without=st.sets(st.sampled_from(CHECK_PARTS)).map(tuple),
         timed=st.booleans(),
         allocator_pinned=st.booleans(),
         note=st.text(max_size=9),
