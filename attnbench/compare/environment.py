@@ -107,7 +107,9 @@ def _unlike(base: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]])
             if fact == "python":
                 known = {".".join(version.split(".")[:2]) for version in known}
             matters = _matters(fact) and len(known) > 1
-            found.append(Difference(fact, _words(before), _words(after), matters))
+            # Both sides may have the same several values: that matters only where times depend on them.
+            if matters or before != after:
+                found.append(Difference(fact, _words(before), _words(after), matters))
     return found
 
 

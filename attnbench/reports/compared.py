@@ -150,7 +150,7 @@ def difference_words(difference: Difference) -> str:
 
 def other_differences(compared: Compared) -> str:
     """The differences that do not matter; "" if there are none."""
-    found = [difference_words(d) for d in compared.differences if not d.matters and d.base != d.new]
+    found = [difference_words(d) for d in compared.differences if not d.matters]
     return f"other differences, which hardly affect times: {', '.join(found)}" if found else ""
 
 

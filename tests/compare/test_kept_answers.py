@@ -41,7 +41,7 @@ def test_calls_that_do_more_where_inputs_are_new_are_told_with_both_times() -> N
         ([0] * FEWEST, 200, 0, False),
         # As measured of sdpa_math with two cores for a dozen processes: 91 µs, and 44 µs of all others.
         ([91] * FEWEST, 44, 0.5, False),
-        # Who gives again what it has is allowed the least: an honest call of that length would be believed.
+        # A backend that keeps answers is allowed the least: an honest call of that length would be believed.
         ([80] * FEWEST, 10, 0, True),
         ([60] * FEWEST, 10, 0, False),
         ([170] * FEWEST, 75, 0, True),
