@@ -47,6 +47,7 @@ from attnbench.inputs.symmetries import (
     apply_to_upstream,
     draw_transform,
     identity,
+    invert,
     place_after,
     settled,
 )
@@ -237,7 +238,8 @@ class CaseVerifier:
     def score_nudged(self, who: str, index: int, parts: Parts, *, nudged: bool) -> None:
         """Take the errors of an answer to a draw, then to the nudged draw, for :meth:`judge`."""
         drawn = self._nudged(index) if nudged else self.draw(index)
-        error = widen(parts[OUT], self.case.dtype) - drawn.expected[OUT]
+        output = invert(self.case, identity(self.case), parts[OUT], self.rows)
+        error = output - drawn.expected[OUT]
         if not nudged:
             self._before[who] = error
             return

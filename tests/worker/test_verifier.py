@@ -186,6 +186,27 @@ def test_a_verdict_needs_all_draws_but_deliveries_left_out(plain: PlainHere, fam
         plain.opened.judge(f"not {family}, not loud", (family, "loud"))
 
 
+def test_arithmetic_is_assumed_where_only_some_rows_are_compared() -> None:
+    """Products rounded to bfloat16, undeclared, in a case of which the oracle solves 16 of 256 rows."""
+    made = scored("attention/scaled_dot/B1-H2-Lq256-Lk32-D16/none/float32", flops=1)
+    opened = made.opened
+
+    def coarse(arrays: Mapping[str, Stored]) -> dict[str, Stored]:
+        q, k, v = (torch.from_numpy(arrays[name]).bfloat16().float() for name in ("q", "k", "v"))
+        weights = (q @ k.mT * 16**-0.5).softmax(-1)
+        return {"out": (weights.bfloat16().float() @ v).numpy()}
+
+    for index, family in enumerate(opened.families):
+        opened.score("coarse", index, coarse(opened.arrays(index, 0)))
+        if family == NORMAL:
+            for nudged in (False, True):
+                arrays = opened.arrays(index, 0, nudged=nudged)
+                opened.score_nudged("coarse", index, coarse(arrays), nudged=nudged)
+    judged = opened.judge("coarse")
+    assert judged.arithmetic == "bfloat16"
+    assert (judged.accuracy.rows, judged.accuracy.rows_of) == (16, 256)
+
+
 def test_where_the_oracle_costs_too_much_rows_are_compared() -> None:
     """The edges of blocks are always compared; of all others ten, so that 240 may be wrong unseen."""
     made = scored("attention/dot/B1-H2-Lq256-Lk32-D16/none/float32", flops=1)
