@@ -393,5 +393,5 @@ def _place(case: Case, index: tuple[int, ...]) -> str:
     """Write an index of :func:`attnbench.oracle.moments.in_groups` by the axes of the output."""
     b, g, r, f = index
     if case.layer is None:
-        return element(index)
-    return element((b, r, f) if case.layer.out else (b, r, g * case.Dv + f))
+        return element(index, "bhie")
+    return element((b, r, f) if case.layer.out else (b, r, g * case.Dv + f), "bie")

@@ -57,7 +57,7 @@ def compare(output: Stored, expected: Array, dtype: Dtype) -> Errors:
 def compare_wide(got: Array, expected: Array, axes: Sequence[str] = ()) -> Errors:
     """Compare an output with the oracle's, of the same shape. NaN equals nothing, not even NaN.
 
-    axes: the names of the axes, where they are not those of an output.
+    axes: the names of the axes, where they are known.
 
     Raises:
         ValueError: the shapes differ.
@@ -126,11 +126,9 @@ def _not_finite(got: Array, expected: Array, finite: NDArray[Any], axes: Sequenc
 
 
 def element(index: tuple[int, ...], axes: Sequence[str] = ()) -> str:
-    """Write an index with the names of its axes: (b=0, h=1, i=5, d=3), or (b=0, i=5, e=3) for a layer."""
-    names = axes or {4: ("b", "h", "i", "d"), 3: ("b", "i", "e")}.get(len(index))
-    if names is None:
-        return "(" + ", ".join(map(str, index)) + ")"
-    return "(" + ", ".join(f"{name}={i}" for name, i in zip(names, index, strict=True)) + ")"
+    """Write an index, with the names of its axes where these are known: (b=0, h=1, i=5, e=3)."""
+    words = map(str, index) if not axes else (f"{name}={i}" for name, i in zip(axes, index, strict=True))
+    return f"({', '.join(words)})"
 
 
 RMS_FACTOR, MAX_FACTOR = 2.0, 4.0
@@ -240,7 +238,7 @@ def verdict(
 
     errors, reference: of the backend and of the plain reference, pooled over the same draws. output, values:
     the scale of the exact output, and of v or the source of values. rows: query rows that were compared, of
-    ``rows_of``. draws: the number of outputs. axes: names of axes, where these are not outputs. few: a factor
+    ``rows_of``. draws: the number of outputs. axes: their names, where they are known. few: a factor
     on the reference's RMS error, where it is judged by few numbers. unit: :func:`rounding_unit`. arithmetic:
     coarser than the dtype, to whose rounding the backend is held instead; "" for none. The reference is then
     the exact answer to rounded inputs.

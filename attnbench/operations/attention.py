@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
-    """Return q, k and v. With a rule that pairs keys with queries k has the length Lq."""
-    keys = case.Lq if rule.pairs_keys else case.Lk
+    """Return q, k and v. With a rule that pairs keys with queries k has the length Lq, an axis of its own."""
+    keys, letter = (case.Lq, "p") if rule.pairs_keys else (case.Lk, "j")
     return (
-        TensorSpec("q", (case.B, case.H, case.Lq, case.D)),
-        TensorSpec("k", (case.B, case.Hkv, keys, case.D)),
-        TensorSpec("v", (case.B, case.Hkv, case.Lk, case.Dv)),
+        TensorSpec("q", (case.B, case.H, case.Lq, case.D), axes="bhid"),
+        TensorSpec("k", (case.B, case.Hkv, keys, case.D), axes=f"bg{letter}d"),
+        TensorSpec("v", (case.B, case.Hkv, case.Lk, case.Dv), axes="bgje"),
     )
 
 
 def _outputs(case: Case) -> tuple[TensorSpec, ...]:
-    return (TensorSpec("out", (case.B, case.H, case.Lq, case.Dv), axes="bhid"),)
+    return (TensorSpec("out", (case.B, case.H, case.Lq, case.Dv), axes="bhie"),)
 
 
 def _draw(case: Case, rule: Rule, stream: Callable[[str], Generator]) -> dict[str, Any]:

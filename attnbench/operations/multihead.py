@@ -28,12 +28,12 @@ def _layer(case: Case) -> Layer:
 def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
     """Return the sources of queries, keys and values. Keys and values share a context of equal shape."""
     E = _layer(case).E
-    keys = case.Lq if rule.pairs_keys else case.Lk
+    keys, letter = (case.Lq, "p") if rule.pairs_keys and not case.is_self_attention else (case.Lk, "j")
     context = "x" if case.is_self_attention else "context" if keys == case.Lk else ""
     return (
-        TensorSpec("queries", (case.B, case.Lq, E), memory=context and "x"),
-        TensorSpec("keys", (case.B, keys, E), memory=context),
-        TensorSpec("values", (case.B, case.Lk, E), memory=context),
+        TensorSpec("queries", (case.B, case.Lq, E), memory=context and "x", axes="bie"),
+        TensorSpec("keys", (case.B, keys, E), memory=context, axes=f"b{letter}e"),
+        TensorSpec("values", (case.B, case.Lk, E), memory=context, axes="bje"),
     )
 
 

@@ -31,7 +31,8 @@ class TensorSpec:
     name: in messages, and the key in what ``draw`` and ``solve`` return. kind: ``float`` stands for the dtype
     of the case; the others are the same in every case. memory: inputs with the same word here are one
     tensor; "" for a tensor of its own. scale: of a parameter, whose entries are drawn as standard normal
-    numbers times this. axes: of an output, a letter for each axis, to name an element by.
+    numbers times this. axes: a letter for each axis, to name an element by: b batch elements, h query heads,
+    g key/value heads, i queries, j keys, d features of q and k, e those of v and the output.
     """
 
     name: str

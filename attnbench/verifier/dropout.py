@@ -10,7 +10,6 @@ import msgspec
 
 from attnbench.check.dropout import Tally, dropout_calls, judge_tally, telling_rows
 from attnbench.inputs.draw import Stored, widen
-from attnbench.inputs.symmetries import invert
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import OUT, PLAIN
 from attnbench.oracle.moments import Moments, solve_moments
@@ -108,8 +107,8 @@ class DropoutVerifier(CaseVerifier):
         return Tally(self.case, self._moments_of(index))
 
     def _add(self, tally: Tally, index: int, change: int, parts: Parts) -> None:
-        output = widen(parts[OUT], self.case.dtype)
-        tally.add(invert(self.case, self._change(index, change), output, self.rows))
+        _, made = self._after(index, change)
+        tally.add(self._undone(self._part(OUT), parts[OUT], made))
 
     def _moments_of(self, index: int) -> Moments:
         """Return the moments of a draw, solved once."""

@@ -157,7 +157,7 @@ ON_OUTPUTS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
     "of the output": (lambda w, v: dropout(w @ v, P), "the variance of"),
     "of the values": (lambda w, v: w @ dropout(v, P), "the variance of"),
     "noise instead": (lambda w, v: w @ v * (1 + 0.1 * torch.randn(())), ""),
-    "one element wrong": (one_wrong, "(b=1, h=2, i=63, d=5)"),
+    "one element wrong": (one_wrong, "(b=1, h=2, i=63, e=5)"),
     "NaN": (lambda w, v: dropout(w, P) @ v / torch.zeros(()), "is not finite"),
 }
 

@@ -13,10 +13,11 @@ from maths_tools import RULES, setup_of, small_case, small_cases, stored_bits, t
 
 from attnbench.check.reference import PLAIN
 from attnbench.inputs.draw import draw_activations, widen
-from attnbench.inputs.symmetries import apply, draw_transform, identity, invert, place_after, settled
+from attnbench.inputs.symmetries import Change, draw_change
 from attnbench.oracle.solve import solve
 from attnbench.types.case import DTYPES, Case, Dtype, Layer
 from attnbench.types.mask import Mask
+from attnbench.types.operation import operation_of
 from attnbench.types.rule import Law
 
 EVERY = sorted(RULES)
@@ -30,6 +31,30 @@ def drawn(case: Case):
 def solved(case: Case, inputs) -> np.ndarray:
     a, b, c = (widen(array, case.dtype) for array in inputs)
     return solve(case, RULES[case.rule], wide_parameters(case), (a, b, c))
+
+
+def specs(case: Case):
+    return operation_of(case).inputs(case, RULES[case.rule])
+
+
+def drawn_change(case: Case, rng: np.random.Generator, inputs=None) -> Change:
+    """A change; settled for inputs where some are given."""
+    change = draw_change(case, RULES[case.rule], rng)
+    if inputs is None:
+        return change
+    named = {spec.name: array for spec, array in zip(specs(case), inputs, strict=True)}
+    return change.settled(named, case.dtype, {spec.name: spec.axes for spec in specs(case)})
+
+
+def changed(case: Case, change: Change, inputs):
+    return tuple(
+        change.do(spec.name, spec.axes, array, case.dtype)
+        for spec, array in zip(specs(case), inputs, strict=True)
+    )
+
+
+def undone(case: Case, change: Change, output: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+    return change.undo("out", operation_of(case).outputs(case)[0].axes, output, case.dtype, rows=rows)
 
 
 def close(one: np.ndarray, other: np.ndarray) -> bool:
@@ -46,25 +71,26 @@ def test_what_is_undone_is_the_answer_to_what_was_there_before(
     if RULES[rule].supports(case) is not None:
         return
     inputs = drawn(case)
-    change = settled(case, draw_transform(case, RULES[rule], np.random.default_rng(seed)), inputs)
-    after = solved(case, apply(case, change, inputs))
-    assert close(invert(case, change, after), solved(case, inputs))
+    change = drawn_change(case, np.random.default_rng(seed), inputs)
+    after = solved(case, changed(case, change, inputs))
+    assert close(undone(case, change, after), solved(case, inputs))
 
 
 @pytest.mark.parametrize("rule", EVERY)
 def test_a_rule_declares_every_law_that_holds_and_none_that_does_not(rule: str) -> None:
     case = small_case(rule, Lq=7, Lk=7)
     inputs = drawn(case)
+    signs, moved = np.array([-1.0, 1, -1, -1, 1, 1]), np.array([2.0, 1, 0.5, 2, 0.5, 1])
     some = {
-        "flip_features": {"signs": np.array([-1.0, 1, -1, -1, 1, 1])},
-        "scale_features": {"moved": np.array([2.0, 1, 0.5, 2, 0.5, 1])},
-        "permute_queries": {"queries": np.array([3, 1, 0, 2, 6, 4, 5])},
+        "flip_features": Change(factors={"q": ("d", signs), "k": ("d", signs)}),
+        "scale_features": Change(factors={"q": ("d", moved), "k": ("d", 1 / moved)}),
+        "permute_queries": Change(orders={"i": np.array([3, 1, 0, 2, 6, 4, 5])}),
     }
     holding = []
     for law in LAWS:
-        change = replace(identity(case), **some[law])
-        after = apply(case, change, inputs)
-        if close(invert(case, change, solved(case, after)), solved(case, inputs)):
+        change = some[law]
+        after = changed(case, change, inputs)
+        if close(undone(case, change, solved(case, after)), solved(case, inputs)):
             holding.append(law)
     # Rules that pair keys with queries would need their keys permuted as well.
     assert tuple(holding) == RULES[rule].laws
@@ -77,17 +103,15 @@ def test_no_bit_of_a_plain_kernel_s_output_changes(rule: str, dtype: Dtype) -> N
     case = small_case(rule, Lq=7, Lk=7, D=16, Dv=8, dtype=dtype)
     kernel, inputs = PLAIN.prepare(setup_of(case)), drawn(case)
     for seed in range(5):
-        any_change = draw_transform(case, RULES[rule], np.random.default_rng(seed))
-        change = replace(
-            identity(case), signs=any_change.signs, moved=any_change.moved, values=any_change.values
-        )
+        change = replace(drawn_change(case, np.random.default_rng(seed), inputs), orders={})
 
         def output(arrays) -> np.ndarray:
             bits = kernel(*(tensor(array, dtype) for array in arrays))
             return widen(stored_bits(bits), dtype)
 
         before = output(inputs)
-        np.testing.assert_array_equal(invert(case, change, output(apply(case, change, inputs))), before)
+        after = output(changed(case, change, inputs))
+        np.testing.assert_array_equal(undone(case, change, after), before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -97,8 +121,11 @@ def test_features_with_the_smallest_numbers_stay_exact(dtype: Dtype) -> None:
     q = q.copy()
     # The smallest number of every dtype has the bits of 1.
     q.view(f"u{q.itemsize}")[..., 0] = 1
-    change = replace(identity(case), moved=np.array([0.5, 0.5, 2, 2, 1, 1]))
-    after_q, after_k, _ = apply(case, settled(case, change, (q, k, v)), (q, k, v))
+    moved = np.array([0.5, 0.5, 2, 2, 1, 1])
+    change = Change(factors={"q": ("d", moved), "k": ("d", 1 / moved)})
+    axes = {spec.name: spec.axes for spec in specs(case)}
+    settled = change.settled({"q": q, "k": k, "v": v}, dtype, axes)
+    after_q, after_k, _ = changed(case, settled, (q, k, v))
     np.testing.assert_array_equal(after_q[..., 0], q[..., 0])
     np.testing.assert_array_equal(after_k[..., 0], k[..., 0])
     np.testing.assert_array_equal(widen(after_q, dtype)[..., 1], widen(q, dtype)[..., 1] / 2)
@@ -108,25 +135,23 @@ def test_features_with_the_smallest_numbers_stay_exact(dtype: Dtype) -> None:
 @pytest.mark.parametrize(
     ("mask", "free"),
     [
-        (Mask(), {"batches", "heads", "queries"}),
-        (Mask(causal="upper_left"), {"batches", "heads"}),
-        (Mask(window=2), {"batches", "heads"}),
-        (Mask(padding="seeded"), {"heads", "queries"}),
-        (Mask(explicit="bool"), {"heads"}),
-        (Mask(explicit="float"), {"heads"}),
+        (Mask(), "bghij"),
+        (Mask(causal="upper_left"), "bgh"),
+        (Mask(window=2), "bgh"),
+        (Mask(padding="seeded"), "ghi"),
+        (Mask(explicit="bool"), "gh"),
+        (Mask(explicit="float"), "gh"),
     ],
 )
-def test_nothing_changes_places_where_the_mask_tells_places_apart(mask: Mask, free: set[str]) -> None:
+def test_nothing_changes_places_where_the_mask_tells_places_apart(mask: Mask, free: str) -> None:
     case = small_case(B=4, H=8, Hkv=4, Lq=9, mask=mask)
     rng = np.random.default_rng(1)
     moved: set[str] = set()
     for _ in range(20):
-        change = draw_transform(case, RULES["scaled_dot"], rng)
-        for name in ("batches", "heads", "queries"):
-            order = getattr(change, name)
+        for letter, order in drawn_change(case, rng).orders.items():
             if not np.array_equal(order, np.arange(len(order))):
-                moved.add(name)
-    assert moved == free
+                moved.add(letter)
+    assert moved == set(free)
 
 
 @pytest.mark.parametrize(
@@ -135,33 +160,31 @@ def test_nothing_changes_places_where_the_mask_tells_places_apart(mask: Mask, fr
 )
 def test_a_layer_without_biases_turns_its_sign_with_its_input(layer: Layer, mirrored: bool) -> None:
     case = small_case(B=8, Lq=5, Lk=5, layer=layer)
-    changes = [draw_transform(case, RULES["scaled_dot"], np.random.default_rng(seed)) for seed in range(9)]
+    changes = [drawn_change(case, np.random.default_rng(seed)) for seed in range(9)]
     change = changes[-1]
-    assert any((each.mirrored < 0).any() for each in changes) == mirrored
-    assert np.array_equal(change.queries, change.keys) == (not layer.cross)
-    before = drawn(case)
-    after = apply(case, change, before)
-    assert len({id(array) for array in after}) == len({id(array) for array in before})
+    assert any((each.factors["out"][1] < 0).any() for each in changes) == mirrored
+    assert np.array_equal(change.orders["i"], change.orders["j"]) == (not layer.cross)
 
 
 def test_an_element_is_found_again_where_it_went() -> None:
     for case in (small_case(B=3, Lq=5), small_case(B=3, Lq=5, Lk=5, layer=Layer(E=4))):
-        change = draw_transform(case, RULES["scaled_dot"], np.random.default_rng(1))
+        change = drawn_change(case, np.random.default_rng(1))
+        axes = operation_of(case).outputs(case)[0].axes
         width = (case.H, case.Lq, case.Dv) if case.layer is None else (case.Lq, 4)
         output = np.random.default_rng(2).standard_normal((case.B, *width))
-        before = np.abs(invert(case, change, output))
+        before = np.abs(undone(case, change, output))
         for index in np.ndindex(before.shape):
-            there = abs(output[place_after(case, change, index)])
+            there = abs(output[change.place(axes, index)])
             assert there / before[index] in (1, 2, 4)
 
 
 def test_rows_are_undone_alone_as_with_all_others() -> None:
     case = small_case(B=3, Lq=9)
-    change = draw_transform(case, RULES["scaled_dot"], np.random.default_rng(1))
+    change = drawn_change(case, np.random.default_rng(1))
     output = np.random.default_rng(2).standard_normal((case.B, case.H, case.Lq, case.Dv))
     rows = np.array([0, 3, 8])
-    whole = invert(case, change, output)
-    np.testing.assert_array_equal(invert(case, change, output, rows), whole[:, :, rows])
+    whole = undone(case, change, output)
+    np.testing.assert_array_equal(undone(case, change, output, rows), whole[:, :, rows])
 
 
 @pytest.mark.parametrize("rule", EVERY)
@@ -171,7 +194,7 @@ def test_inputs_come_out_that_nobody_has_seen(rule: str) -> None:
     rng, inputs = np.random.default_rng(0), drawn(case)
     seen = set()
     for _ in range(50):
-        after = apply(case, draw_transform(case, RULES[rule], rng), inputs)
+        after = changed(case, drawn_change(case, rng), inputs)
         seen.add(b"".join(array.tobytes() for array in after))
         assert not np.array_equal(after[2], inputs[2])
     assert len(seen) == 50

@@ -24,7 +24,9 @@ def errors(rms: float, largest: float, not_finite: str = "") -> Errors:
 
 
 def judged(mine: Errors, reference: Errors, dtype: str = "float32", rows: int = 8):
-    return verdict(mine, reference, output=OUTPUT, values=VALUES, dtype=dtype, rows=rows, rows_of=8, draws=2)
+    return verdict(
+        mine, reference, output=OUTPUT, values=VALUES, dtype=dtype, rows=rows, rows_of=8, draws=2, axes="bhie"
+    )
 
 
 def test_the_limits_are_those_of_the_design() -> None:
@@ -42,12 +44,12 @@ def test_a_reason_names_both_limits_and_the_worst_element() -> None:
     _, problem = judged(errors(0.1, 0.5), errors(0.0, 0.0))
     assert problem == (
         "RMS error 0.1 is above 1.19e-07, largest error 0.5 is above 9.54e-07; "
-        "worst at (b=0, h=1, i=2, d=3): got 1.5, expected 1"
+        "worst at (b=0, h=1, i=2, e=3): got 1.5, expected 1"
     )
     _, problem = judged(errors(1e-8, 0.5), errors(0.0, 0.0), rows=3)
     assert problem == (
         "largest error 0.5 is above 9.54e-07; "
-        "worst at (b=0, h=1, i=2, d=3) (i counts the 3 rows compared): got 1.5, expected 1"
+        "worst at (b=0, h=1, i=2, e=3) (i counts the 3 rows compared): got 1.5, expected 1"
     )
 
 

@@ -12,10 +12,11 @@ from asked import BUILT_IN_RULES, RULES, Stored
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL
-from attnbench.inputs.symmetries import apply, apply_to_upstream, draw_transform, invert_gradient, settled
+from attnbench.inputs.symmetries import draw_change
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
-from attnbench.ipc.names import HELD, PLAIN, UPSTREAM, parameter_names
+from attnbench.ipc.names import HELD, PLAIN, parameter_names
+from attnbench.types.operation import operation_of
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
 from attnbench.worker.answers import stored_answer
 from attnbench.worker.calls import exact_gradients
@@ -140,7 +141,7 @@ def test_one_wrong_element_fails_its_family(plain: PlainHere, family: str) -> No
     assert judged.failed == (family,)
     words = "" if family == NORMAL else f"on inputs of the family {family}: "
     assert judged.problem.startswith(words + "RMS error")
-    assert "(b=0, h=1, i=3, d=5)" in judged.problem
+    assert "(b=0, h=1, i=3, e=5)" in judged.problem
     # The numbers are those of ordinary inputs, whichever family was failed.
     normal = plain.opened.families.count(NORMAL)
     assert judged.accuracy.draws == normal
@@ -227,19 +228,27 @@ def both() -> PlainHere:
     return scored("attention/scaled_dot/B1-H2-L8-D4/causal/float32/cpu/both")
 
 
-@pytest.mark.parametrize("part", ["out", "q", "k", "v"])
-def test_a_part_that_is_wrong_or_not_finite_is_named(both: PlainHere, part: str) -> None:
+@pytest.mark.parametrize(
+    ("part", "place"),
+    [
+        ("out", "(b=0, h=1, i=5, e=2)"),
+        ("q", "(b=0, h=1, i=5, d=2)"),
+        ("k", "(b=0, g=1, j=5, d=2)"),
+        ("v", "(b=0, g=1, j=5, e=2)"),
+    ],
+)
+def test_a_part_that_is_wrong_or_not_finite_is_named(both: PlainHere, part: str, place: str) -> None:
     both.score("mine")
     words = "" if part == "out" else f"the gradient of {part}: "
     answer = both.answer(0)
     answer[part][0, 1, 5, 2] = np.nan
-    assert both.opened.score("mine", 0, answer).startswith(f"{words}element (b=0, h=1, i=5, d=2) is not")
+    assert both.opened.score("mine", 0, answer).startswith(f"{words}element {place} is not")
     answer = both.answer(0)
     answer[part][0, 1, 5, 2] += 0.01
     assert both.opened.score("mine", 0, answer) == ""
     judged = both.opened.judge("mine")
     assert judged.problem.startswith(words + "RMS error")
-    assert "(b=0, h=1, i=5, d=2)" in judged.problem
+    assert place in judged.problem
     assert judged.failed == (NORMAL,)
     wrong = {name for name, a in judged.parts.items() if a.max_error > a.max_limit}
     assert wrong == {part}
@@ -260,19 +269,25 @@ def test_each_symmetry_maps_gradients_exactly(case: str) -> None:
     plain = plain_of(case)
     opened = plain.opened
     before = gradients(plain, opened.arrays(0, 0))
-    drawn = opened.draw(0)
-    inputs = tuple(drawn.inputs.values())
+    specs = operation_of(opened.case).inputs(opened.case, opened.rule)
+    axes = {spec.name: spec.axes for spec in specs} | {spec.tensor: spec.axes for spec in reversed(specs)}
     for seed in (1, 2, 3):
-        change = draw_transform(opened.case, opened.rule, np.random.default_rng(seed))
-        change = settled(opened.case, change, inputs)
-        arrays = dict(zip(drawn.inputs, apply(opened.case, change, inputs), strict=True))
-        arrays[UPSTREAM] = apply_to_upstream(opened.case, change, drawn.upstream)
-        after = gradients(plain, arrays)
+        drawn = draw_change(opened.case, opened.rule, np.random.default_rng(seed))
+        change = drawn.settled(opened.draw(0).inputs, opened.case.dtype, axes)
+        after = gradients(plain, opened.arrays(0, seed))
         assert after.keys() == before.keys()
         for name, gradient in after.items():
             limit = 1e-12 * max(np.abs(before[name]).max(), 0.01)
-            back = invert_gradient(opened.case, change, name, gradient)
+            back = change.undo(name, axes.get(name, ""), gradient, "float64", power=-1)
             np.testing.assert_allclose(back, before[name], rtol=0, atol=limit)
+
+
+def test_a_source_that_serves_twice_stays_one_tensor() -> None:
+    opened = open_here("multihead/scaled_dot/B3-H2-L5-D4-E6/none/float32")
+    for change in (0, 1):
+        queries, keys, values = opened.arrays(0, change).values()
+        assert queries is keys
+        assert keys is values
 
 
 def gradients(plain: PlainHere, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

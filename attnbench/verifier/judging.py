@@ -1,0 +1,182 @@
+"""What the verifier does for one operation and not for another; the rest of a check is one for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnbench.cases.ids import rule_word
+from attnbench.check.trivial import trivial_answers, wrong_constants
+from attnbench.inputs.draw import Parameters, Stored, draw_parameters, store, widen, widened
+from attnbench.inputs.kinds import NORMAL, families_of, family_draws
+from attnbench.inputs.symmetries import Change, draw_change
+from attnbench.ipc.names import OUT
+from attnbench.oracle.solve import FEWEST_ROWS, choose_rows, solve, solve_outputs
+from attnbench.types.case import Case, output_shape
+from attnbench.types.operation import operation_of
+from attnbench.types.rule import Rule
+from attnbench.verifier.parts import Part, WeightedMean, gradient_parts, output_parts
+
+if TYPE_CHECKING:
+    from attnbench.types.rule import Array
+    from attnbench.verifier.parts import Drawn
+
+Rows = NDArray[np.intp]
+
+MOST_TIMED_ELEMENTS = 1 << 16
+"""About so many elements of the output of a timed call are compared."""
+
+
+class Judging:
+    """The judging of an operation that solves its problem by itself, and of which no more is known."""
+
+    rows: Rows | None = None
+    """The places of the axis ``i`` that are compared; None for all."""
+
+    def __init__(self, case: Case, rule: Rule, parameters: Parameters) -> None:
+        self.case, self.rule, self.parameters = case, rule, parameters
+        self.parts = {part.name: part for part in self.list_parts()}
+
+    def list_parts(self) -> Sequence[Part]:
+        """Return the parts of an answer, the most telling first."""
+        return output_parts(self.case, operation_of(self.case))
+
+    def check_draws(self, without: Sequence[str]) -> tuple[tuple[str, int], ...]:
+        """Return kinds and numbers of the draws of the check, in the order in which they are computed."""
+        return tuple((NORMAL, number) for number in range(family_draws(self.case, NORMAL)))
+
+    def solve(self, wide: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the exact outputs for inputs in float64, of the rows that are compared."""
+        return solve_outputs(self.case, self.rule, self.parameters, wide)
+
+    def change(self, rng: np.random.Generator) -> Change | None:
+        """Draw a change whose effect on answers is known; None where none is."""
+        return None
+
+    def may_assume_arithmetic(self) -> bool:
+        """Return whether errors like those of a coarser arithmetic may be taken for it."""
+        return False
+
+    def trivial_answers(self, drawn: Drawn) -> dict[str, dict[str, Stored]]:
+        """Return parts of answers that need no computation, by name; those of wrong constants come apart."""
+        return {"zeros": {name: np.zeros(x.shape, np.float32) for name, x in drawn.expected.items()}}
+
+    def wrong_constants(self) -> Iterator[WrongConstant]:
+        """Yield what a case is that has another constant than it says."""
+        return iter(())
+
+    def some_rows(self, rng: np.random.Generator) -> Rows:
+        """Return places among the rows that are compared: all, or random ones of a large output.
+
+        An output that is left over from another call is wrong in every row.
+        """
+        count = self.case.Lq if self.rows is None else len(self.rows)
+        by_row = prod(output_shape(self.case)) // self.case.Lq
+        wanted = max(FEWEST_ROWS, MOST_TIMED_ELEMENTS // by_row)
+        if count <= wanted:
+            return np.arange(count)
+        return np.sort(rng.choice(count, wanted, replace=False))
+
+
+class WrongConstant:
+    """A case with a constant at another value, and the answers of a kernel that takes it for right."""
+
+    def __init__(self, case: Case, rule: Rule, rows: Rows | None) -> None:
+        self.case, self.rule, self.rows = case, rule, rows
+        self.parameters = widened(draw_parameters(case, rule), case)
+
+    def answer(self, drawn: Drawn) -> dict[str, Stored]:
+        """Return its parts for a draw."""
+        a, b, c = (widen(array, self.case.dtype) for array in drawn.inputs.values())
+        exact = solve(self.case, self.rule, self.parameters, (a, b, c), self.rows)
+        return {OUT: store(exact.astype(np.float64), self.case.dtype)}
+
+    def __str__(self) -> str:
+        return rule_word(self.case.rule, dict(self.case.constants))
+
+
+class AttentionJudging(Judging):
+    """The judging of attention between two maps: of operations with ``heads``.
+
+    Its output ``out`` is a weighted mean of the values, or of what the layer makes of them.
+    """
+
+    def __init__(
+        self, case: Case, rule: Rule, parameters: Parameters, flops: float, rng: np.random.Generator
+    ) -> None:
+        super().__init__(case, rule, parameters)
+        self.rows = choose_rows(case, rule, flops, rng)
+
+    def list_parts(self) -> Sequence[Part]:
+        """Return the output, unless only gradients are asked for, and the gradients if they are."""
+        case, operation = self.case, operation_of(self.case)
+        spec = operation.outputs(case)[0]
+        values = operation.inputs(case, self.rule)[2].name
+        limits = WeightedMean(spec.name, values, case)
+        out = Part(spec.name, spec.axes, "", limits, sampled=True, rounded=True, leads=True)
+        match case.pass_:
+            case "forward":
+                return (out,)
+            case "both":
+                return (out, *gradient_parts(case, self.rule, operation))
+            case _:
+                return gradient_parts(case, self.rule, operation)
+
+    def check_draws(self, without: Sequence[str]) -> tuple[tuple[str, int], ...]:
+        """Return kinds and numbers of the draws.
+
+        A near-duplicate follows its original, so that a cache may take it for the same.
+        """
+        case = self.case
+        if case.dropout:
+            # Other kinds show mistakes by value. The second draw is there for what is kept of the first.
+            return (NORMAL, 0), (NORMAL, 1)
+        named = [name for name in families_of(case, self.rule) if name not in without]
+        if case.pass_ == "backward":
+            named = [NORMAL]
+        draws = {
+            family: [(family, number) for number in range(family_draws(case, family))] for family in named
+        }
+        normal, changed = draws.pop(NORMAL), draws.pop("deep_change", [])
+        paired = [
+            draw for number, first in enumerate(normal) for draw in (first, *changed[number : number + 1])
+        ]
+        return (*paired, *(draw for family in draws.values() for draw in family))
+
+    def solve(self, wide: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the exact output, without gradients, which a worker computes in float64."""
+        if self.case.pass_ == "backward":
+            return {}
+        a, b, c = wide.values()
+        return {OUT: solve(self.case, self.rule, self.parameters, (a, b, c), self.rows)}
+
+    def change(self, rng: np.random.Generator) -> Change | None:
+        """Draw a composition of all symmetries."""
+        return draw_change(self.case, self.rule, rng)
+
+    def may_assume_arithmetic(self) -> bool:
+        """Return True without parameters, which round alike for all inputs, in a forward pass."""
+        parameters = self.parameters.rule or self.parameters.projections
+        return self.case.pass_ == "forward" and not parameters
+
+    def trivial_answers(self, drawn: Drawn) -> dict[str, dict[str, Stored]]:
+        """Return the answers that need no attention; none where no output is compared by value."""
+        if not self._compares_values:
+            return {}
+        a, b, c = drawn.inputs.values()
+        answers = trivial_answers(self.case, self.rule, self.parameters, (a, b, c), self.rows)
+        return {name: {OUT: answer} for name, answer in answers.items()}
+
+    def wrong_constants(self) -> Iterator[WrongConstant]:
+        """Yield the case with one of its constants at its default, or at an end of its range."""
+        if self._compares_values:
+            for wrong in wrong_constants(self.case, self.rule):
+                yield WrongConstant(wrong, self.rule, self.rows)
+
+    @property
+    def _compares_values(self) -> bool:
+        return self.case.pass_ != "backward" and not self.case.dropout

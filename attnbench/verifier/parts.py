@@ -1,0 +1,178 @@
+"""The parts of an answer, each output and each gradient: what is compared, and how large errors may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from attnbench.check.errors import Errors, Scale, longest_sum, rounding_unit, scale_of, together
+from attnbench.check.gradients import few, gradient_scale, summed
+from attnbench.inputs.draw import Stored, widen
+from attnbench.types.case import Case, Dtype
+from attnbench.types.rule import Rule
+from attnbench.types.status import Check
+
+if TYPE_CHECKING:
+    from attnbench.types.operation import Operation
+    from attnbench.types.rule import Array
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One draw, with its exact answer."""
+
+    inputs: Mapping[str, Stored]
+    expected: dict[str, Array]
+    """The exact answer by parts, on the rows that are compared."""
+    upstream: Stored | None = None
+    """The gradient of the output; None in a forward pass."""
+    held: dict[str, Array] = field(default_factory=dict)
+    """For each gradient its terms before they are subtracted."""
+    plain_errors: dict[str, Errors] = field(default_factory=dict)
+    """For each gradient the errors of the plain reference."""
+    _scales: dict[str, Scale] = field(default_factory=dict, repr=False)
+
+    def scale(self, name: str, dtype: Dtype) -> Scale:
+        """Return the scale of an input, or of an exact output, by its name."""
+        if name not in self._scales:
+            array = widen(self.inputs[name], dtype) if name in self.inputs else self.expected[name]
+            self._scales[name] = scale_of([array])
+        return self._scales[name]
+
+
+class Limits(Protocol):
+    """The rounding that a right part may have beside that of the plain reference."""
+
+    def scales(self, draws: Sequence[Drawn], arithmetic: str) -> tuple[Scale, Scale]:
+        """Return the scale of the exact part over draws, and of the numbers that it is made of."""
+
+    def unit(self, largest_score: float, arithmetic: str) -> float:
+        """Return the RMS error in gaps of the scale that is always allowed."""
+
+    def few(self, count: int) -> float:
+        """Return the factor on the reference's RMS error where it is judged by so many numbers."""
+
+
+@dataclass(frozen=True)
+class OwnScale:
+    """The limits of an output of which nothing is known but its size: one gap, and the reference's error."""
+
+    name: str
+    dtype: Dtype
+
+    def scales(self, draws: Sequence[Drawn], arithmetic: str) -> tuple[Scale, Scale]:
+        """Return the scale of the exact output twice."""
+        own = together([drawn.scale(self.name, self.dtype) for drawn in draws])
+        return own, own
+
+    def unit(self, largest_score: float, arithmetic: str) -> float:
+        """Return one gap."""
+        return 1.0
+
+    def few(self, count: int) -> float:
+        """Return 1: outputs have numbers enough."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class WeightedMean:
+    """The limits of an output that is a weighted mean of values: see ``rounding_unit``.
+
+    values: the name of the input that brings the values, or their source.
+    """
+
+    name: str
+    values: str
+    case: Case
+
+    def scales(self, draws: Sequence[Drawn], arithmetic: str) -> tuple[Scale, Scale]:
+        """Return the scales of the exact output and of the values."""
+        dtype = self.case.dtype
+        own, values = ([drawn.scale(name, dtype) for drawn in draws] for name in (self.name, self.values))
+        return together(own), together(values)
+
+    def unit(self, largest_score: float, arithmetic: str) -> float:
+        """Return the roundings in which right kernels differ."""
+        return rounding_unit(self.case.dtype, longest_sum(self.case), largest_score, arithmetic)
+
+    def few(self, count: int) -> float:
+        """Return 1: outputs have numbers enough."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Subtracted:
+    """The limits of a gradient, whose terms are subtracted and may cancel: see ``gradient_scale``."""
+
+    name: str
+    case: Case
+
+    def scales(self, draws: Sequence[Drawn], arithmetic: str) -> tuple[Scale, Scale]:
+        """Return the scale of the gradient, or of its terms where these are larger, twice."""
+        exact, held = ([getattr(drawn, kind)[self.name] for drawn in draws] for kind in ("expected", "held"))
+        factor = summed(self.case, self.name, arithmetic)
+        own = gradient_scale(exact, held, self.case.dtype, summed=factor)
+        return own, own
+
+    def unit(self, largest_score: float, arithmetic: str) -> float:
+        """Return 1: the sums of a gradient are in its scale."""
+        return 1.0
+
+    def few(self, count: int) -> float:
+        """Return by how much the reference's errors may be too small by chance."""
+        return few(count)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One output or one gradient of a case, and how it is judged. Parts differ in nothing else."""
+
+    name: str
+    """In answers, files and words."""
+    axes: str
+    """A letter for each axis, to name an element by and to undo a change of order; "" for unnamed axes."""
+    words: str
+    """Go before a fault."""
+    limits: Limits
+    check: Check = "values"
+    """The check that a wrong value fails."""
+    stressed: bool = True
+    """Whether it is compared on stress inputs; on ordinary ones it always is."""
+    sampled: bool = False
+    """Whether only some places of the axis ``i`` are compared in large cases."""
+    rounded: bool = False
+    """Whether its limits in a coarser arithmetic follow from the exact answer to rounded inputs."""
+    power: int = 1
+    """1 if it grows with the factors of its tensor, -1 for a gradient."""
+    leads: bool = False
+    """Whether its numbers stand for the whole answer."""
+
+
+def output_parts(case: Case, operation: Operation) -> tuple[Part, ...]:
+    """Return the outputs of an operation of which nothing is known but what it declares."""
+    outputs = operation.outputs(case)
+    several = len(outputs) > 1
+    return tuple(
+        Part(
+            name=spec.name,
+            axes=spec.axes,
+            words=f"the output {spec.name!r}: " if several else "",
+            limits=OwnScale(spec.name, case.dtype),
+            leads=place == 0,
+        )
+        for place, spec in enumerate(outputs)
+    )
+
+
+def gradient_parts(case: Case, rule: Rule, operation: Operation) -> tuple[Part, ...]:
+    """Return the gradients of a case: of its input tensors, each once, and of all parameters."""
+    axes = {spec.tensor: spec.axes for spec in reversed(operation.inputs(case, rule))}
+    own = dict.fromkeys((f"rule.{parameter.name}" for parameter in rule.parameters(case)), "")
+    projections = dict.fromkeys((spec.name for spec in operation.parameters(case, rule)), "")
+    made = partial(Part, check="gradients", stressed=False, power=-1)
+    return tuple(
+        made(name, letters, f"the gradient of {name}: ", Subtracted(name, case))
+        for name, letters in (axes | own | projections).items()
+    )
