@@ -23,7 +23,7 @@ _ALIGN_BYTES = 64
 
 def anonymous_file() -> int:
     """Return a descriptor of memory without a name."""
-    return os.memfd_create("attnbench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    return os.memfd_create("attnbench", os.MFD_CLOEXEC)
 
 
 def write(fd: int, at: int, array: Stored) -> int:
@@ -36,7 +36,7 @@ def write(fd: int, at: int, array: Stored) -> int:
 
 
 def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec, ...]]:
-    """Copy storage arrays into anonymous memory; return its descriptor and the layout.
+    """Copy storage arrays into anonymous memory; return a descriptor to read it by, and the layout.
 
     dtype: that of the case, which all arrays have except integers and booleans. One array under several names
     is stored once, and read as one array.
@@ -50,12 +50,11 @@ def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec
             end = write(fd, end, array)
         kind = dtype if array.dtype == _STORAGE[dtype] else array.dtype.name
         specs.append(ArraySpec(name, kind, tuple(array.shape), placed[id(array)]))
-    import fcntl
-
-    # Read-only: one worker must not change the inputs of another.
-    read_only = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, read_only)
-    return fd, tuple(specs)
+    # One worker must not change the inputs of another. A seal against writing does as much, but the kernel
+    # refuses it now and then, while pages are in use.
+    read_only = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    os.close(fd)
+    return read_only, tuple(specs)
 
 
 def unpack(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
@@ -70,7 +69,7 @@ def unpack(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
 
 
 def mapped(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
-    """Return the arrays as :func:`unpack`, without a copy, from memory that :func:`pack` has sealed.
+    """Return the arrays as :func:`unpack`, without a copy, from memory that :func:`pack` has filled.
 
     Writes to the arrays stay in this process. The memory is freed with the last array.
     """
