@@ -16,4 +16,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        # ``python -m`` puts the working folder first, where a ``select.py`` would hide Python's own.
+        sys.path.append(sys.path.pop(0))
     main()

@@ -163,7 +163,8 @@ def _has_cuda() -> bool:
     import sys
 
     question = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 1)"
-    return subprocess.run([sys.executable, "-c", question], capture_output=True, check=False).returncode == 0
+    command = [sys.executable, "-P", "-c", question]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def print_plan(foreseen: Forecast, options: Options, format_: Format) -> None:

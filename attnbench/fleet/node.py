@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
-from attnbench.ipc.process import PARENT
+from attnbench.ipc.process import PARENT, command_of
 from attnbench.types.fleet import Ended, Pieces, Task
 
 _EVERY_S = 0.2
@@ -30,7 +29,7 @@ def run_here(task: Task, stop: Event | None = None) -> Pieces:
             (folder / path).write_bytes(content)
         with (folder / "stdout").open("w+b") as out, (folder / "stderr").open("w+b") as err:
             process = subprocess.Popen(
-                [sys.executable, "-m", *task.words],
+                command_of(*task.words),
                 cwd=folder,
                 env=_environment(task),
                 stdin=subprocess.DEVNULL,

@@ -133,6 +133,27 @@ def kill_group(leader_pid: int) -> None:
         os.killpg(leader_pid, signal.SIGKILL)
 
 
+def command_of(module: str, *words: str, python: str = sys.executable) -> list[str]:
+    """Return the command of a module, which imports nothing from the folder that it is started in.
+
+    There may be another attnbench, a ``select.py``, or a package that is named like an installed one.
+    """
+    return [python, "-P", "-m", module, *words]
+
+
+ALSO_FROM = "ATTNBENCH_ALSO_FROM"
+"""The variable that names the folders that the process that starts another one imports from."""
+
+
+def also_from_here() -> dict[str, str]:
+    """Return the variable by which another process of this interpreter finds what this one can import.
+
+    This process may have further folders, from ``python -m``, a script, pytest or a program that adds them.
+    """
+    folders = [str(Path(folder).absolute()) for folder in sys.path if isinstance(folder, str)]
+    return {ALSO_FROM: os.pathsep.join(folders)}
+
+
 def answer_of(
     python: str, module: str, variables: Mapping[str, str], question: bytes, limit_s: float
 ) -> tuple[int | None, bytes, bytes]:
@@ -147,9 +168,9 @@ def answer_of(
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
-            [python, "-m", module],
-            env=os.environ | dict(variables), stdin=subprocess.PIPE, stdout=out, stderr=errors,
-            start_new_session=True,
+            command_of(module, python=python),
+            env=os.environ | also_from_here() | dict(variables),
+            stdin=subprocess.PIPE, stdout=out, stderr=errors, start_new_session=True,
         )  # fmt: skip
         status: int | None = None
         try:
@@ -185,12 +206,20 @@ def forbidden() -> Path | None:
     return Path(named) if named else None
 
 
-def keep_off_other_code() -> None:
-    """Take the folders of that tree off the import path of this process.
+def set_import_path() -> None:
+    """Let this process import from the folders of the one that started it, and not from the user's tree.
 
-    An editable install puts them there. A module that a commit does not have would then be imported from the
-    user's tree instead of missing.
+    Those come last, so that they hide neither a library nor an installed plugin. An editable install puts the
+    user's tree on the path. A module that a commit does not have would then be imported from there instead of
+    missing.
     """
+    also = os.environ.get(ALSO_FROM, "").split(os.pathsep)
+    sys.path += [folder for folder in also if folder and folder not in sys.path]
+    keep_off_other_code()
+
+
+def keep_off_other_code() -> None:
+    """Take the folders of the user's tree off the import path of this process, where it is forbidden."""
     tree = forbidden()
     if tree is not None:
         sys.path[:] = [entry for entry in sys.path if not is_code_of(entry or ".", tree)]

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 import attnbench
 from attnbench.ipc.messages import protocol_fingerprint
-from attnbench.ipc.process import forbidden, is_code_of, keep_off_other_code
+from attnbench.ipc.process import forbidden, is_code_of, set_import_path
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 from attnbench.types.extensions import Source
@@ -59,7 +59,7 @@ class Facts(Struct, frozen=True):
 
 def facts(question: Question) -> Facts:
     """Load the plugins of a question and describe them. Changes the import path of this process."""
-    keep_off_other_code()
+    set_import_path()
     sources = tuple(installed()) if question.sources is None else question.sources
     elsewhere = {
         source.module: place

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from attnbench.ipc.messages import ImportFrom, protocol_fingerprint
-from attnbench.ipc.process import NOT_FROM, answer_of, is_code_of
+from attnbench.ipc.process import ALSO_FROM, NOT_FROM, answer_of, is_code_of
 from attnbench.live.facts import Facts, Question
 from attnbench.live.imported import INTERPRETERS, Imported, measured_modules
 from attnbench.live.repository import Checkouts, Repository, checkouts, commit_of, repository_of
@@ -58,10 +58,9 @@ class Side:
     def environment(self) -> dict[str, str]:
         """Return the environment variables that make its processes those of this side.
 
-        Without the safe path ``python -m`` would import from the working folder first, which is the user's
-        tree on both sides.
+        A side has no folders of this process, among which may be the user's tree.
         """
-        variables = {"PYTHONSAFEPATH": "1", NOT_FROM: self.not_from}
+        variables = {ALSO_FROM: "", NOT_FROM: self.not_from}
         if self.tree:
             variables["PYTHONPATH"] = os.pathsep.join(self.paths)
         return variables
@@ -74,7 +73,7 @@ class Side:
         """
         if self.tree and "attnbench" not in self.own:
             paths = ImportFrom(self.paths, self.not_from)
-            return Interpreter(self.python, {"PYTHONSAFEPATH": "1"}, paths)
+            return Interpreter(self.python, {ALSO_FROM: ""}, paths)
         return Interpreter(self.python, self.environment())
 
 

@@ -22,7 +22,16 @@ from attnbench.cases.memory import numbers
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.channel import Channel, close_all, socket_pair
-from attnbench.ipc.process import descendants, has_ended, kill_all, kill_group, session_of, state_of
+from attnbench.ipc.process import (
+    also_from_here,
+    command_of,
+    descendants,
+    has_ended,
+    kill_all,
+    kill_group,
+    session_of,
+    state_of,
+)
 from attnbench.runner.machine import SLEEPING_SOON, thread_environment
 from attnbench.types.errors import MeasuringFailed
 from attnbench.types.record import Accuracy, DropoutNumbers
@@ -159,12 +168,12 @@ def start_process(
     ours, theirs = socket_pair()
     stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
     with theirs:
-        command = [interpreter.python, "-m", module, str(theirs.fileno()), *words, str(os.getpid())]
+        words = [str(theirs.fileno()), *words, str(os.getpid())]
         try:
             process = subprocess.Popen(
-                command,
+                command_of(module, *words, python=interpreter.python),
                 pass_fds=(theirs.fileno(),),
-                env=os.environ | dict(interpreter.variables) | environment,
+                env=os.environ | also_from_here() | dict(interpreter.variables) | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,

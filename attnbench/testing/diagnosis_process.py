@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from attnbench.ipc.process import answer_of
+from attnbench.ipc.process import answer_of, set_import_path
 from attnbench.types.extensions import Source
 from attnbench.types.words import one_line
 
@@ -76,6 +76,7 @@ def look(asked: Asked) -> list[Reply]:
 def main() -> None:
     """Read what is asked from stdin and write the replies. What plugins print is discarded."""
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
+    set_import_path()
     out = os.dup(1)
     os.dup2(2, 1)
     _answer(asked, lambda reply: os.write(out, msgspec.json.encode(reply) + b"\n"))

@@ -16,7 +16,7 @@ from attnbench.cases.work import bytes_moved, flops
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.channel import Channel, close_all
 from attnbench.ipc.names import WEIGHTS, parameter_names
-from attnbench.ipc.process import die_with_parent, leave_terminal, silence
+from attnbench.ipc.process import die_with_parent, leave_terminal, set_import_path, silence
 from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.masks import kept_pairs, kept_rows
 from attnbench.plugins.load import load
@@ -36,6 +36,7 @@ def main(argv: list[str]) -> None:
     descriptor, parent = (int(word) for word in argv)
     die_with_parent(parent)
     leave_terminal()
+    set_import_path()
     silence()
     line: Line = Channel(socket.socket(fileno=descriptor), rm.VerifierRequest)  # type: ignore[arg-type]
     opened: CaseVerifier | None = None

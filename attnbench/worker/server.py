@@ -13,7 +13,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from attnbench import __version__, kit
-from attnbench.ipc.process import die_with_parent, keep_off_other_code, leave_terminal, live_by_line, silence
+from attnbench.ipc.process import die_with_parent, leave_terminal, live_by_line, set_import_path, silence
 from attnbench.types.extensions import Source
 from attnbench.worker.prepared import loaded_here
 from attnbench.worker.serve import serve
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> None:
     descriptor, threads, parent = (int(word) for word in argv)
     die_with_parent(parent)
     leave_terminal()
-    keep_off_other_code()
+    set_import_path()
     import torch
 
     load_what_backends_share()

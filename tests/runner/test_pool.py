@@ -70,7 +70,7 @@ def test_each_worker_imports_the_plugin_itself_elsewhere_and_only_as_it_was(tmp_
 
 def test_sides_share_servers_unless_their_environments_differ(tmp_path: Path) -> None:
     sides = {}
-    for name, variables in (("base", {}), ("head", {}), ("other", {"PYTHONSAFEPATH": "1"})):
+    for name, variables in (("base", {}), ("head", {}), ("other", {"PYTHONHASHSEED": "1"})):
         (tmp_path / name).mkdir()
         (tmp_path / name / "of_a_side.py").write_text(PLUGIN.replace("lies at", f"is of {name}"))
         paths = m.ImportFrom((str(tmp_path / name),), "")

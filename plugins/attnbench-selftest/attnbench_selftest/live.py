@@ -152,7 +152,7 @@ class Repository:
         """
         begun = time.perf_counter()
         done = subprocess.run(
-            [sys.executable, "-m", "attnbench", *args],
+            [sys.executable, "-P", "-m", "attnbench", *args],
             cwd=self._folder, env=self._environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode not in (0, 1):
