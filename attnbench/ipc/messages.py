@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from attnbench.ipc import channel
+from attnbench.plugins.code import Stamp
 from attnbench.timing.warmup import IN_CHECKS, Limits
 from attnbench.types.case import Dtype
 from attnbench.types.extensions import Source
@@ -164,9 +165,15 @@ class MeasureScale(Struct, frozen=True, tag=True):
     working_set_bytes: int
 
 
+class ReportCode(Struct, frozen=True, tag=True):
+    """Report the code that is loaded of these plugins. Answer: :class:`Code`."""
+
+    sources: tuple[Source, ...]
+
+
 Request = (
-    Fork | Reap | Wait | ImportFrom | Facts | Prepare | Activations | Compute | WarmUp | TakeSlots
-    | TimedOutputs | MeasureMemory | TraceCall | MeasureScale
+    Fork | Reap | Wait | ImportFrom | Facts | Prepare | ReportCode | Activations | Compute | WarmUp
+    | TakeSlots | TimedOutputs | MeasureMemory | TraceCall | MeasureScale
 )  # fmt: skip
 
 
@@ -201,9 +208,10 @@ class Failed(Struct, frozen=True, tag=True):
 
 
 class Forked(Struct, frozen=True, tag=True):
-    """The process was forked."""
+    """The process was forked. attnbench: the code of attnbench that it runs."""
 
     pid: int
+    attnbench: Stamp
 
 
 class Ended(Struct, frozen=True, tag=True):
@@ -229,13 +237,17 @@ class TorchFacts(Struct, frozen=True, tag=True):
 class Prepared(Struct, frozen=True, tag=True):
     """The backend is prepared.
 
-    ns: the time of importing and preparing. notes: changes that were put back. files: those of the plugins'
-    packages that were imported for it, each with digits that change when someone writes to it.
+    ns: the time of importing and preparing. notes: changes that were put back.
     """
 
     ns: int
     notes: tuple[str, ...] = ()
-    files: dict[str, str] = {}
+
+
+class Code(Struct, frozen=True, tag=True):
+    """The modules that came with the plugins, as :func:`attnbench.plugins.code.stamps` returns them."""
+
+    modules: dict[str, Stamp]
 
 
 class Outputs(Struct, frozen=True, tag=True):
@@ -312,7 +324,7 @@ class ScaleMeasured(Struct, frozen=True, tag=True):
 
 
 Reply = (
-    Done | Failed | Forked | Ended | TorchFacts | Prepared | Outputs | Kept | Warmed | SlotsTaken
+    Done | Failed | Forked | Ended | TorchFacts | Prepared | Code | Outputs | Kept | Warmed | SlotsTaken
     | PeakMemory | Traced | ScaleMeasured
 )  # fmt: skip
 

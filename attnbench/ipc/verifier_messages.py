@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from attnbench.ipc.messages import ArraySpec
+from attnbench.plugins.code import Stamp
 from attnbench.types.extensions import Source
 from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.types.status import Check
@@ -101,7 +102,8 @@ class CaseOpened(Struct, frozen=True, tag=True):
     """The case is ready.
 
     families: the family of each draw of the check. pairs: kept (query, key) pairs over all batch elements and
-    heads. calls: with dropout, the number of outputs on one draw that the verdict needs; else 0.
+    heads. calls: with dropout, the number of outputs on one draw that the verdict needs; else 0. attnbench,
+    modules: the code that the verifier runs, its own and of the plugins of the rule and the operation.
     """
 
     parameters: tuple[ArraySpec, ...]
@@ -109,6 +111,8 @@ class CaseOpened(Struct, frozen=True, tag=True):
     pairs: int
     flops: float
     bytes_moved: float
+    attnbench: Stamp
+    modules: dict[str, Stamp]
     calls: int = 0
 
 

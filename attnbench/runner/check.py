@@ -18,7 +18,15 @@ from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, WEIGHTS
 from attnbench.plugins.registry import Entry
-from attnbench.runner.context import CaseContext, give_draw, open_context, prepare_worker, score
+from attnbench.runner.context import (
+    CaseContext,
+    check_verifier,
+    give_draw,
+    open_context,
+    prepare_worker,
+    reported_code,
+    score,
+)
 from attnbench.runner.outputs import check_draw, check_draws, give_checked
 from attnbench.runner.pool import WorkerPool
 from attnbench.runner.processes import ServerLost, VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
@@ -83,8 +91,10 @@ def check_reference(pool: WorkerPool, context: CaseContext, *, weights: bool = F
     weights: its attention weights too.
 
     Raises:
-        WorkerFailed: it could not be computed, so nothing can be judged on this case.
+        WorkerFailed: it could not be computed, so nothing can be judged on this case; or the verifier runs
+            other code than this process.
     """
+    check_verifier(pool, context)
     case = parse_case(context.case)
     if operation_of(case).reference is None:
         return
@@ -231,6 +241,8 @@ def _check_rest(
         warmup_ns = link.ask(m.WarmUp(), m.Warmed)[0].trace_ns
     # Afterwards its allocator returns large arrays at once.
     peak_bytes = link.ask(m.MeasureMemory(peak=timed), m.PeakMemory)[0].bytes
+    # Calls may have imported more.
+    code = reported_code(pool, context, link, entry)
     # Last, because a traced worker is timed no more, and may end.
     try:
         traced, _ = link.ask(m.TraceCall(), m.Traced)
@@ -246,6 +258,7 @@ def _check_rest(
         dropout=judged.dropout,
         arithmetic=inexact.arithmetic,
         inexact=inexact.problem,
+        code={module: digest for module, digest in code.items() if module.partition(".")[0] != "attnbench"},
     )
     return found, peak_bytes
 

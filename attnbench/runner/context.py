@@ -11,6 +11,7 @@ from attnbench.inputs.kinds import NORMAL
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN
+from attnbench.plugins.code import stamps
 from attnbench.plugins.registry import Entry
 from attnbench.runner.pool import WorkerPool
 from attnbench.runner.processes import VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
@@ -135,11 +136,41 @@ def prepare_worker(
     )
     try:
         prepared, _ = worker.ask(request, m.Prepared, fds=(context.parameters.fd,))
-        pool.refuse_changed(side, prepared.files)
-    except WorkerFailed:
+        reported_code(pool, context, worker, entry)
+    except BaseException:
         worker.kill()
         raise
     return worker, prepared
+
+
+def reported_code(
+    pool: WorkerPool, context: CaseContext, worker: WorkerLink, entry: Entry[Backend] | None
+) -> dict[str, str]:
+    """Return the digests of the modules that a worker has by now of a backend's plugin, and of the case's.
+
+    Raises:
+        WorkerFailed: they are not those that other processes of the run had.
+    """
+    opening, side = context.opening, ""
+    sources = [source for source in (opening.operation_source, opening.rule_source) if source is not None]
+    if entry is not None:
+        side = entry.side
+        sources.append(entry.source)
+    whose = f"{side} {sources[-1].module}"
+    if not side:
+        pool.same_code(whose, stamps(sources, beside=False))
+    code, _ = worker.ask(m.ReportCode(tuple(sources)), m.Code)
+    return pool.same_code(whose, code.modules)
+
+
+def check_verifier(pool: WorkerPool, context: CaseContext) -> None:
+    """Raise :class:`WorkerFailed` if the verifier has other code of the case's plugins than workers have.
+
+    Raises:
+        MeasuringFailed: it runs another attnbench than this process.
+    """
+    pool.same_attnbench(context.opened.attnbench)
+    pool.same_code(f" {context.opening.rule_source.module}", context.opened.modules)
 
 
 def give_draw(

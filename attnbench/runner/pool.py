@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from attnbench.ipc import messages as m
+from attnbench.plugins.code import Stamp, attnbench_code, digest_of
 from attnbench.runner.machine import allowed_cpus, split_cpus
 from attnbench.runner.options import Options
 from attnbench.runner.processes import (
@@ -22,7 +23,7 @@ from attnbench.runner.processes import (
     start_server,
 )
 from attnbench.types.case import Case
-from attnbench.types.errors import MeasuringFailed
+from attnbench.types.errors import BadInput, MeasuringFailed
 from attnbench.types.record import MachineScale
 
 
@@ -56,7 +57,9 @@ class WorkerPool:
         self._origin = {side: self._first_like(side) for side in self._sides}
         self.all_cpus = allowed_cpus()
         self._servers: dict[ServerKey, WorkerLink] = {}
-        self._code: dict[tuple[str, str], str] = {}
+        self._attnbench = {"": attnbench_code()}
+        self._code: dict[tuple[str, str], tuple[str, str]] = {}
+        self._begun: dict[tuple[str, str], str] = {}
         self.executor = ThreadPoolExecutor(max_workers=len(self.all_cpus))
         self._verifiers = [self._new_verifier()]
         self.torch = self._torch_facts()
@@ -148,20 +151,60 @@ class WorkerPool:
         place = ServerKey(self._origin[side], threads, launch % self._launches(side))
         worker = self._servers[place].fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
         paths = self._sides[side].side
-        if paths is not None:
-            worker.ask(paths, m.Done, START_TIMEOUT_S)
+        try:
+            if worker.attnbench is not None:
+                self.same_attnbench(worker.attnbench, place.side)
+            if paths is not None:
+                worker.ask(paths, m.Done, START_TIMEOUT_S)
+        except BaseException:
+            worker.kill()
+            raise
         return worker
 
-    def refuse_changed(self, side: str, files: Mapping[str, str]) -> None:
-        """Raise :class:`WorkerFailed` if a file of a plugin changed since the first worker imported it.
+    def same_code(self, whose: str, modules: Mapping[str, Stamp]) -> dict[str, str]:
+        """Return the digests of a plugin's modules, as a process reports them.
 
-        files: their stamps, as :class:`~attnbench.ipc.messages.Prepared` has them.
+        whose: the side and the plugin.
+
+        Raises:
+            WorkerFailed: another process has loaded another file, or the file has changed since.
+            BadInput: it has changed since the run was begun, which is resumed here.
         """
-        changed = [
-            file for file, stamp in files.items() if self._code.setdefault((side, file), stamp) != stamp
-        ]
-        if changed:
-            raise WorkerFailed("error", f"{changed[0]} changed during the run: start again")
+        digests = {module: digest_of(stamp) for module, stamp in modules.items()}
+        for module, digest in digests.items():
+            file = modules[module].file
+            begun = self._begun.get((whose, module), digest)
+            if begun != digest:
+                raise BadInput(
+                    f"the run was begun with other code of {module} ({file!r}): its times would mix two "
+                    "versions of the code; begin anew"
+                )
+            known_file, known = self._code.setdefault((whose, module), (file, digest))
+            if known_file != file:
+                raise WorkerFailed(
+                    "error", f"one process has {module} from {known_file!r}, another from {file!r}"
+                )
+            if not digest or known != digest:
+                raise WorkerFailed("error", f"{file} changed during the run: start again")
+        return digests
+
+    def go_on_with(self, whose: str, digests: Mapping[str, str]) -> None:
+        """Expect these digests of a plugin's modules, by which a run was begun."""
+        self._begun |= {(whose, module): digest for module, digest in digests.items()}
+
+    def same_attnbench(self, code: Stamp, side: str = "") -> None:
+        """Raise :class:`MeasuringFailed` if a process of a side runs another attnbench than the others.
+
+        Those of no side must run the same as this process.
+        """
+        known = self._attnbench.setdefault(side, code)
+        if known.file != code.file:
+            raise MeasuringFailed(
+                f"this process has attnbench from {known.file!r}, and the processes that it starts from "
+                f"{code.file!r}: start the command attnbench, or python -P -m attnbench, or install the first"
+            )
+        if known != code:
+            raise MeasuringFailed(f"{code.file} has changed since it was loaded: start again")
 
     def measured_cpus(self, threads: int) -> tuple[int, ...]:
         """Return the cores where workers with so many threads are timed."""
@@ -185,6 +228,9 @@ class WorkerPool:
         except (WorkerFailed, ServerLost) as failure:
             self.close()
             raise MeasuringFailed(f"the server that loads torch does not work: {failure}") from failure
+        except BaseException:
+            self.close()
+            raise
         return facts
 
     def close(self) -> None:

@@ -32,6 +32,7 @@ from attnbench.ipc.process import (
     session_of,
     state_of,
 )
+from attnbench.plugins.code import Stamp
 from attnbench.runner.machine import SLEEPING_SOON, thread_environment
 from attnbench.types.errors import MeasuringFailed
 from attnbench.types.record import Accuracy, DropoutNumbers
@@ -189,14 +190,20 @@ class WorkerLink:
 
     origin: the process that the parent started, for a server; for a worker the link to the process that it
     was forked from, which alone can wait for its end. timeout_s: for requests that have no other, here and in
-    forks.
+    forks. attnbench: the code that it runs; None where it was not asked.
     """
 
     def __init__(
-        self, sock: socket.socket, pid: int, origin: WorkerLink | Process, timeout_s: float = START_TIMEOUT_S
+        self,
+        sock: socket.socket,
+        pid: int,
+        origin: WorkerLink | Process,
+        timeout_s: float = START_TIMEOUT_S,
+        attnbench: Stamp | None = None,
     ) -> None:
         self._line: Channel[m.Request, m.Reply] = Channel(sock, m.Reply)  # type: ignore[arg-type]
         self.pid = pid
+        self.attnbench = attnbench
         self._origin = origin
         self._timeout_s = timeout_s
         self._answered = False
@@ -285,7 +292,7 @@ class WorkerLink:
             except BaseException:
                 ours.close()
                 raise
-        return WorkerLink(ours, forked.pid, self, self._timeout_s)
+        return WorkerLink(ours, forked.pid, self, self._timeout_s, forked.attnbench)
 
     @property
     def patience_s(self) -> float:

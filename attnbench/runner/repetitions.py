@@ -15,7 +15,15 @@ from statistics import median
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.runner.check import Candidate
-from attnbench.runner.context import ArrayBlock, CaseContext, Place, compared, give_draw, prepare_worker
+from attnbench.runner.context import (
+    ArrayBlock,
+    CaseContext,
+    Place,
+    compared,
+    give_draw,
+    prepare_worker,
+    reported_code,
+)
 from attnbench.runner.handoff import take_segment
 from attnbench.runner.plan import order_of_slots
 from attnbench.runner.pool import WorkerPool
@@ -286,6 +294,8 @@ class RepetitionUnderWay:
         try:
             if name in self._failed:
                 return None
+            # Calls may have imported more than preparation.
+            reported_code(self._pool, self._context, link, self._candidates[name].entry)
             kept, fd = link.ask(m.TimedOutputs(), m.Kept)
             failed = False
         finally:

@@ -15,6 +15,7 @@ from typing import Any
 from attnbench import __version__
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.calling import Raised, call, tell, traced
+from attnbench.plugins.code import code_of
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.results.format import RunWriter, StoredRun, check_new, new_run_path
 from attnbench.runner.case import CaseRun
@@ -75,24 +76,31 @@ def check_same_plugins(
 
     Then a backend or rule is needed whose plugin is not loaded, or has another version.
     """
-    begun = {(line.name, line.distribution): line.version for line in manifest.plugins}
+    begun = {(line.name, line.distribution): line for line in manifest.plugins}
     gone = begun.keys() - {(source.name, source.distribution) for source in registry.plugins}
     entries: list[Entry[Backend] | Entry[Rule] | None] = [
         *(registry.backends.get(name) for name in backends),
         *(registry.rules.get(case.rule) for case in cases),
     ]
     if None in entries and gone:
-        names = sorted(f"{name} of {by} {begun[name, by]}" for name, by in gone)
+        names = sorted(f"{name} of {by} {begun[name, by].version}" for name, by in gone)
         raise BadInput(
             f"the run was begun with plugins that are not loaded here: {', '.join(names)}; "
             "install them, or give --plugin as then"
         )
     for source in (entry.source for entry in entries if entry is not None):
-        was = begun.get((source.name, source.distribution), source.version)
-        if was != source.version:
+        was = begun.get((source.name, source.distribution))
+        if was is None:
+            continue
+        if was.version != source.version:
             raise BadInput(
-                f"the run was begun with {source.distribution} {was}, and here it is {source.version}: "
-                "its times would mix two versions of the code; begin anew"
+                f"the run was begun with {source.distribution} {was.version}, and here it is "
+                f"{source.version}: its times would mix two versions of the code; begin anew"
+            )
+        if was.code and was.code != code_of(source):
+            raise BadInput(
+                f"the run was begun with other code of {source.distribution} {source.version}, which was "
+                "changed since: its times would mix two versions of the code; begin anew"
             )
 
 
@@ -186,6 +194,9 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None = None)
         allow_descriptors()
         with closing(WorkerPool(plan.options)) as pool:
             check_same_device(cases, manifest, pool.torch.cuda_devices)
+            for line in stored.cases:
+                for name, found in line.contenders.items():
+                    pool.go_on_with(f" {registry.backends[name].source.module}", found.code)
             _run_cases(plan, pool, writer, progress)
         return writer.run
 
@@ -258,7 +269,7 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, RunSide]) -> 
         counts=dict(plan.counts),
         shard=plan.shard,
         protocol=plan.options.protocol(),
-        plugins=[PluginLine(s.name, s.distribution, s.version) for s in plan.registry.plugins],
+        plugins=[PluginLine(s.name, s.distribution, s.version, code_of(s)) for s in plan.registry.plugins],
         environment=environment()
         | ({"plugin_facts": facts} if facts else {})
         | {

@@ -124,7 +124,8 @@ class CandidatePlan(Struct, frozen=True):
     replaced every few repetitions. anew: whether that process prepares the backend anew; otherwise it is a
     fork of one that has. accuracy, ran, kernel_of, parts, dropout, arithmetic: as in a record.
     inexact: why its outputs are not as exact as the dtype allows; "" if they are, or if the backend declares
-    its arithmetic.
+    its arithmetic. code: of each module that came with the plugins, digits of the SHA-256 of its file;
+    attnbench's own are in the manifest.
     """
 
     calls: int
@@ -145,6 +146,7 @@ class CandidatePlan(Struct, frozen=True):
     stretches: int = 2
     arithmetic: str = ""
     inexact: str = ""
+    code: dict[str, str] = field(default_factory=dict)
 
 
 class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
@@ -292,11 +294,16 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
 
 
 class PluginLine(Struct, frozen=True):
-    """A loaded plugin: its name, distribution and version."""
+    """A loaded plugin: its name, distribution and version.
+
+    code: digits of a digest of the Python files of its package; "" for a plugin that is a file, whose version
+    has them.
+    """
 
     name: str
     distribution: str
     version: str
+    code: str = ""
 
 
 class Shard(Struct, frozen=True):

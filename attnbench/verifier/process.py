@@ -19,6 +19,7 @@ from attnbench.ipc.names import WEIGHTS, parameter_names
 from attnbench.ipc.process import die_with_parent, leave_terminal, set_import_path, silence
 from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.masks import kept_pairs, kept_rows
+from attnbench.plugins.code import attnbench_code, stamps
 from attnbench.plugins.load import load
 from attnbench.types.extensions import Source
 from attnbench.types.operation import Operation, make_known
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> None:
             if isinstance(request, rm.OpenCase):
                 opened = None
                 opened = _open(request)
-                reply, out = _opened(opened)
+                reply, out = _opened(opened, request)
             else:
                 assert opened is not None
                 reply, out = _answer(opened, request, fds)
@@ -70,8 +71,9 @@ def _open(request: rm.OpenCase) -> CaseVerifier:
     return kind(request, rule)
 
 
-def _opened(opened: CaseVerifier) -> tuple[rm.VerifierReply, tuple[int, ...]]:
+def _opened(opened: CaseVerifier, request: rm.OpenCase) -> tuple[rm.VerifierReply, tuple[int, ...]]:
     case, rule = opened.case, opened.rule
+    sources = [source for source in (request.operation_source, request.rule_source) if source is not None]
     fd, specs = pack(parameter_names(opened.parameters.rule, opened.parameters.projections), case.dtype)
     pairs = kept_pairs(case)
     reply = rm.CaseOpened(
@@ -80,6 +82,8 @@ def _opened(opened: CaseVerifier) -> tuple[rm.VerifierReply, tuple[int, ...]]:
         pairs=pairs,
         flops=float(flops(case, rule, pairs)),
         bytes_moved=float(bytes_moved(case, rule, kept_rows(case))),
+        attnbench=attnbench_code(),
+        modules=stamps(sources, beside=True),
         calls=opened.calls if isinstance(opened, DropoutVerifier) else 0,
     )
     return reply, (fd,)

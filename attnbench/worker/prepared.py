@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from attnbench.cases.ids import parse_case
@@ -210,15 +207,13 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
     Raises:
         NotPrepared: with the status that the record will have.
     """
-    start, known = time.perf_counter_ns(), set(sys.modules)
+    start = time.perf_counter_ns()
     case = case_of(request)
     rule = _brought(request.rule_source, Rule, case.rule)
     if request.backend_source is None:
         backend = _plain(case)
     else:
         backend = _brought(request.backend_source, Backend, request.backend)
-    sources = (request.operation_source, request.rule_source, request.backend_source)
-    files = _stamps(sys.modules.keys() - known, [source for source in sources if source is not None])
     _refuse(backend, case, rule)
     tensors = to_tensors(parameters, case)
     names = projection_shapes(case, rule)
@@ -232,23 +227,7 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
     except BaseException as failure:
         raise _not_prepared(failure) from failure
     prepared = PreparedBackend(setup, backend, call)
-    return prepared, Prepared(time.perf_counter_ns() - start, files=files)
-
-
-def _stamps(modules: Iterable[str], sources: Iterable[Source]) -> dict[str, str]:
-    """Return what changes when someone writes to a file of the plugins' packages, by file.
-
-    Modules of other packages do not count: some are generated when they are imported.
-    """
-    packages = {source.module.partition(".")[0] for source in sources}
-    stamps: dict[str, str] = {}
-    for name in modules:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if name.partition(".")[0] in packages and file is not None:
-            with contextlib.suppress(OSError):
-                found = Path(file).stat()
-                stamps[file] = f"{found.st_mtime_ns} {found.st_size}"
-    return stamps
+    return prepared, Prepared(time.perf_counter_ns() - start)
 
 
 def _plain(case: Case) -> Backend:

@@ -31,6 +31,7 @@ from attnbench.ipc.process import (
     limit_memory,
 )
 from attnbench.ipc.shared_memory import mapped
+from attnbench.plugins.code import attnbench_code, stamps
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.cards import card_details
 from attnbench.timing.memory import cuda_peak_extra_bytes, peak_extra_bytes
@@ -125,7 +126,7 @@ def serve(sock: socket.socket) -> None:
                             seed_from_system()
                 else:
                     forked.add(pid)
-                    line.send(m.Forked(pid))
+                    line.send(m.Forked(pid, attnbench_code()))
             elif isinstance(request, m.Reap):
                 line.send(m.Ended(_reap(request.pid)))
                 forked.discard(request.pid)
@@ -205,6 +206,8 @@ def _answer_in_mode(
             return prepared, m.Done(), ()
         case m.Wait():
             return prepared, m.Done(), ()
+        case m.ReportCode():
+            return prepared, m.Code(stamps(request.sources, beside=True)), ()
         case m.Prepare():
             be_first_to_go()
             if request.memory_limit_bytes is not None:

@@ -14,6 +14,7 @@ from pkgutil import iter_modules
 
 from attnbench import __version__, kit
 from attnbench.ipc.process import die_with_parent, leave_terminal, live_by_line, set_import_path, silence
+from attnbench.plugins.code import attnbench_code
 from attnbench.types.extensions import Source
 from attnbench.worker.prepared import loaded_here
 from attnbench.worker.serve import serve
@@ -62,6 +63,8 @@ def main(argv: list[str]) -> None:
     import torch
 
     load_what_backends_share()
+    # Once for all forks, which state it.
+    attnbench_code()
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(threads)
     # No worker builds a graph in a forward pass. The mode is entered once, so that no call pays for it, and

@@ -8,13 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from run_parts import PLAIN, parent_of, run_of
+from run_parts import PLAIN, parent_of
 
 from attnbench.cases.ids import parse_case
 from attnbench.ipc import messages as m
 from attnbench.ipc.shared_memory import pack
-from attnbench.plugins.registry import load_registry
-from attnbench.plugins.sources import installed, named
+from attnbench.plugins.sources import named
 from attnbench.runner.options import Options
 from attnbench.runner.pool import MOST_FAILURES, Scale, WorkerPool
 from attnbench.runner.processes import Interpreter, WorkerFailed, WorkerLink, wait_until_ended
@@ -82,32 +81,6 @@ def test_sides_share_servers_unless_their_environments_differ(tmp_path: Path) ->
             servers[name] = parent_of(worker.pid)
             assert f"is of {name}" in failure_of(worker, source)
     assert servers["base"] == servers["head"] != servers["other"]
-
-
-def test_a_module_that_changes_during_a_run_ends_its_backend(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An editor that saves a file while it is measured would mix the times of two codes."""
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (tmp_path / "saved_often.py").write_text(SAVED_OFTEN)
-    registry = load_registry([*installed(), named("saved_often")])
-    run = run_of(tmp_path / "out", (PLAIN,), ("saved_often",), registry=registry)
-    (record,) = run.records
-    assert record.status == "error"
-    assert "changed during the run: start again" in record.reason
-
-
-SAVED_OFTEN = """
-import os
-import attnbench
-def prepare(setup):
-    os.utime(__file__)
-    return lambda q, k, v: (q @ k.mT).softmax(-1) @ v
-@attnbench.hookimpl
-def attnbench_backends():
-    yield attnbench.Backend(name="saved_often", summary="is saved", prepare=prepare)
-"""
 
 
 def test_templates_come_from_the_server_asked_for_and_a_dead_one_is_replaced() -> None:

@@ -65,17 +65,14 @@ def test_a_folder_with_another_attnbench_and_another_kernel_measures_what_is_ins
     assert list(traps.rglob("*.executed")) == []
 
 
-def test_the_module_runs_beside_names_of_the_standard_library_and_finds_a_plugin_there(traps: Path) -> None:
+def test_the_module_runs_beside_names_of_the_standard_library_and_finds_plugins_there(traps: Path) -> None:
+    """A module by its name, and a file; each with a module beside it."""
     (traps / "of_the_folder.py").write_text("import beside\n" + KERNEL.format(name="near"))
-    (traps / "beside.py").write_text("")
-    run = run_in(traps, MODULE, "--plugin", "of_the_folder", "--backend", "near")
-    assert [(one.backend, one.status, one.reason) for one in run.records] == [("near", "ok", "")]
-    assert list(traps.rglob("*.executed")) == []
-
-
-def test_a_file_beside_such_names_is_a_plugin(traps: Path) -> None:
     (traps / "mine.py").write_text("import beside\n" + KERNEL.format(name="mine"))
     (traps / "beside.py").write_text("")
-    run = run_in(traps, SCRIPT, "--plugin", "mine.py", "--backend", "mine")
-    assert [(one.backend, one.status, one.reason) for one in run.records] == [("mine", "ok", "")]
+    words = ("--plugin", "of_the_folder", "--plugin", "mine.py", "--backend", "near", "--backend", "mine")
+    run = run_in(traps, MODULE, *words)
+    assert {one.backend: (one.status, one.reason) for one in run.records} == {
+        "near": ("ok", ""), "mine": ("ok", ""),
+    }  # fmt: skip
     assert list(traps.rglob("*.executed")) == []

@@ -1,0 +1,156 @@
+"""The code that is measured is the code that the run file names: files of plugins, and attnbench itself."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from run_parts import PLAIN, run_of
+
+import attnbench
+from attnbench.plugins.registry import Registry, load_registry
+from attnbench.plugins.sources import installed, named
+from attnbench.runner.run import resume_run
+from attnbench.types.errors import BadInput
+
+KERNEL = """
+import attnbench
+def prepare(setup):
+    {prepare}
+    def call(q, k, v):
+        {call}
+        return (q @ k.mT).softmax(-1) @ v
+    return call
+@attnbench.hookimpl
+def attnbench_backends():
+    yield attnbench.Backend(name={name!r}, summary="a test", prepare=prepare, rules=("dot",))
+"""
+SAVED = "\n    with open({file!r}, 'a') as out: out.write('# saved\\n')"
+WHEN_MEASURED = (b'{"kind":"record"', b'{"kind":"end"')
+"""The lines that follow the repetitions."""
+WRITTEN_AGAIN = "\n    text = open({file!r}).read()\n    open({file!r}, 'w').write(text)"
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that this process and its workers import from."""
+    folder = tmp_path / "path"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return folder
+
+
+def kernel(name: str, prepare: str = "pass", call: str = "pass") -> str:
+    return KERNEL.format(name=name, prepare=prepare, call=call)
+
+
+def registry_with(*words: str) -> Registry:
+    return load_registry([*installed(), *map(named, words)])
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+
+
+def test_code_that_changes_during_a_run_ends_its_backend(path: Path, tmp_path: Path) -> None:
+    """An editor that saves while it is measured would mix the times of two codes."""
+    package = path / "saved_package"
+    package.mkdir()
+    files = {
+        "of_package": package / "late.py",
+        "in_prepare": tmp_path / "beside_prepare.py",
+        "in_call": tmp_path / "beside_call.py",
+        "written_again": tmp_path / "beside_again.py",
+    }
+    for file in files.values():
+        file.write_text("NUMBER = 1\n")
+    saved = {name: SAVED.format(file=str(file)) for name, file in files.items()}
+    again = WRITTEN_AGAIN.format(file=str(files["written_again"]))
+    (package / "__init__.py").write_text(
+        kernel("of_package", "import saved_package.late" + saved["of_package"])
+    )
+    kernels = {
+        "in_prepare": kernel("in_prepare", "import beside_prepare" + saved["in_prepare"]),
+        "in_call": kernel("in_call", "pass" + saved["in_call"], "import beside_call"),
+        "written_again": kernel("written_again", "import beside_again" + again),
+    }
+    for name, text in kernels.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    words = ["saved_package", *(str(tmp_path / f"{name}.py") for name in kernels)]
+    run = run_of(tmp_path / "out", (PLAIN,), tuple(files), registry=registry_with(*words), sets=2)
+    found = {record.backend: (record.status, record.reason) for record in run.records}
+    assert found.pop("written_again") == ("ok", "")
+    assert found == {name: ("error", f"{files[name]} changed during the run: start again") for name in found}
+    assert len(found) == 3
+
+
+def test_a_run_file_has_digests_of_the_code_and_a_run_does_not_go_on_with_other_code(
+    path: Path, tmp_path: Path
+) -> None:
+    """Also under the same version, and where only preparation or a call imports it.
+
+    Libraries do not count, and attnbench itself counts once.
+    """
+    package = path / "in_use"
+    package.mkdir()
+    files = {
+        "in_use": package / "__init__.py",
+        "in_use.late": package / "late.py",
+        "beside_it": path / "beside_it.py",
+        "in_calls": path / "in_calls.py",
+    }
+    for file in files.values():
+        file.write_text("NUMBER = 1\n")
+    files["in_use"].write_text(kernel("mine", "import in_use.late, beside_it, msgspec", "import in_calls"))
+    run = run_of(tmp_path / "run.jsonl", (PLAIN,), ("mine",), registry=registry_with("in_use"), sets=2)
+    assert run.cases[0].contenders["mine"].code == {name: digest(file) for name, file in files.items()}
+    codes = {plugin.name: plugin.code for plugin in run.manifest.plugins}
+    assert codes["in_use"] != codes["backends"] == codes["rules"] != ""
+
+    lines = run.path.read_bytes().splitlines(keepends=True)
+    run.path.write_bytes(b"".join(line for line in lines if not line.startswith(WHEN_MEASURED)))
+    before = run.path.read_bytes()
+    for name in ("in_use", "in_use.late", "in_calls"):
+        file = files[name]
+        text = file.read_text()
+        file.write_text(text + "# another kernel\n")
+        of_package = f"code of {'in_use uninstalled' if file.parent == package else name}"
+        with pytest.raises(BadInput, match=f"the run was begun with other {of_package}"):
+            resume_run(run.path, registry_with("in_use"))
+        file.write_text(text)
+    assert run.path.read_bytes() == before
+    assert [one.status for one in resume_run(run.path, registry_with("in_use")).records] == ["ok"]
+
+
+def test_a_worker_that_imports_another_file_than_the_parent_is_refused(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for folder in (path, other):
+        (folder / "of_two_places.py").write_text(kernel("mine"))
+    registry = registry_with("of_two_places")
+    os.environ["PYTHONPATH"] = str(other)
+    (record,) = run_of(tmp_path / "out.jsonl", (PLAIN,), ("mine",), registry=registry).records
+    assert record.status == "error"
+    here, there = path / "of_two_places.py", other / "of_two_places.py"
+    assert record.reason == f"one process has of_two_places from {str(here)!r}, another from {str(there)!r}"
+
+
+def test_a_command_of_another_attnbench_than_is_installed_is_refused(tmp_path: Path) -> None:
+    """``python -m`` takes the one in the working folder, its workers the one that is installed."""
+    ours = Path(attnbench.__file__).parent
+    shutil.copytree(ours, tmp_path / "attnbench", ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run(
+        [sys.executable, "-m", "attnbench", "check", "attention/dot/H1-L16-D8", "--backend", "eager"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert (
+        f"this process has attnbench from {str(tmp_path / 'attnbench')!r}, and the processes that it starts "
+        f"from {str(ours)!r}: start the command attnbench"
+    ) in done.stderr
