@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
@@ -14,14 +14,17 @@ def write_distribution(
     *,
     version: str = "1.0",
     summary: str = "A test",
+    requires: Sequence[str] = (),
 ) -> Path:
     """Write files and metadata into a folder; return the folder of the metadata.
 
-    points: by group the places of entry points, by their names.
+    points: by group the places of entry points, by their names. requires: other distributions, as in its
+    metadata.
     """
     info = site / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
     head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: {summary}\n"
+    head += "".join(f"Requires-Dist: {line}\n" for line in requires)
     (info / "METADATA").write_text(f"{head}\nName: not this\n")
     lines = []
     for group, places in points.items():

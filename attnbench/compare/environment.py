@@ -14,7 +14,8 @@ _MATTER = frozenset({
     "cpu", "gpu", "cuda_devices", "cuda_details", "cpu_quota", "governor", "python", "torch", "numpy",
     "scipy", "triton", "cuda", "cudnn", "jax", "flash_attn", "xformers", "machine",
 })  # fmt: skip
-"""Facts that times depend on. Times also depend on torch's flags (``torch.NAME``)."""
+"""Facts that times depend on. Times also depend on torch's flags (``torch.NAME``), and on libraries that
+plugins need (``library NAME``)."""
 
 _DIALS_LISTED = frozenset({
     "budget_s", "sets", "baseline", "delta", "timeout_s", "memory_limit_bytes", "oracle_flops", "timed_draws",
@@ -32,7 +33,7 @@ _LONGEST = 60
 def _matters(fact: str) -> bool:
     if fact.startswith(_PROTOCOL):
         return fact.removeprefix(_PROTOCOL) not in _DIALS_LISTED
-    return fact in _MATTER or fact.startswith("torch.")
+    return fact in _MATTER or fact.startswith(("torch.", "library "))
 
 
 def differences(base: Sequence[Measured], new: Sequence[Measured]) -> tuple[Difference, ...]:

@@ -18,6 +18,7 @@ from msgspec import Struct
 import attnbench
 from attnbench.ipc.messages import protocol_fingerprint
 from attnbench.ipc.process import forbidden, is_code_of, set_import_path
+from attnbench.plugins.libraries import libraries
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 from attnbench.types.extensions import Source
@@ -41,10 +42,10 @@ class Facts(Struct, frozen=True):
     """The answer of a side.
 
     protocol: the fingerprint of its workers' messages. attnbench: the file of the package. versions: of
-    python, libraries and plugins' distributions, by name, if present. files: by module of a plugin, its file.
-    backends: by name, the module of the plugin. elsewhere: by module of a plugin that does not come
-    from its tree and was not loaded, the place that it would come from, "" for none. strays: files that were
-    imported from the user's tree. faults: of plugins.
+    python, libraries (those that plugins need too) and plugins' distributions, by name, if present. files: by
+    module of a plugin, its file. backends: by name, the module of the plugin. elsewhere: by module of a
+    plugin that does not come from its tree and was not loaded, the place that it would come from, "" for
+    none. strays: files that were imported from the user's tree. faults: of plugins.
     """
 
     protocol: str
@@ -108,7 +109,11 @@ def _versions(registry: Registry) -> dict[str, str]:
             found.setdefault(name, version(name))
         except PackageNotFoundError:
             continue
-    return found
+    needed = libraries(
+        [source.distribution for source in registry.plugins if source.distribution != "attnbench"],
+        [module for entry in registry.backends.values() for module in entry.record.requires],
+    )
+    return needed | found
 
 
 def _file(module: str) -> str:

@@ -61,13 +61,14 @@ def _read(path: Path) -> list[Measured]:
 def facts_of(manifest: Manifest) -> dict[str, Any]:
     """Flatten the environment of a run: libraries by their names, flags of torch as ``torch.NAME``.
 
-    ``plugin NAME`` is a plugin with its version, ``plugin DISTRIBUTION: NAME`` a fact that a plugin states.
+    ``plugin NAME`` is a plugin with its version, ``plugin DISTRIBUTION: NAME`` a fact that a plugin states,
+    ``library NAME`` a library that plugins need.
     Unknown facts are left out.
     """
     environment = dict(manifest.environment)
     flat: dict[str, Any] = {"attnbench": manifest.attnbench}
     flat |= {f"plugin {one.name}": f"{one.distribution} {one.version}" for one in manifest.plugins}
-    for inside, prefix in (("libraries", ""), ("torch_flags", "torch.")):
+    for inside, prefix in (("libraries", ""), ("torch_flags", "torch."), ("plugin_libraries", "library ")):
         facts = environment.pop(inside, None)
         if isinstance(facts, dict):
             flat |= {f"{prefix}{name}": value for name, value in facts.items()}

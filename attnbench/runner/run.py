@@ -16,6 +16,7 @@ from attnbench import __version__
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.code import code_of
+from attnbench.plugins.libraries import libraries
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.results.format import RunWriter, StoredRun, check_new, new_run_path
 from attnbench.runner.case import CaseRun
@@ -256,6 +257,8 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, RunSide]) -> 
     started = _now()
     stamp = started.replace("-", "").replace(":", "")[:15]
     facts = plugin_facts(plan.registry.environment_facts.values())
+    machine = environment()
+    needed = {name: found for name, found in _libraries(plan).items() if name not in machine["libraries"]}
     return Manifest(
         format=FORMAT_VERSION,
         run_id=f"{stamp}-{secrets.token_hex(4)}",
@@ -270,8 +273,9 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, RunSide]) -> 
         shard=plan.shard,
         protocol=plan.options.protocol(),
         plugins=[PluginLine(s.name, s.distribution, s.version, code_of(s)) for s in plan.registry.plugins],
-        environment=environment()
+        environment=machine
         | ({"plugin_facts": facts} if facts else {})
+        | ({"plugin_libraries": needed} if needed else {})
         | {
             "torch": pool.torch.torch,
             "torch_flags": pool.torch.flags,
@@ -279,6 +283,21 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, RunSide]) -> 
         }
         | ({"cuda_details": list(pool.torch.cuda_details)} if pool.torch.cuda_details else {}),
         sides={name: side.facts for name, side in sides.items()},
+    )
+
+
+def _libraries(plan: RunPlan) -> dict[str, str]:
+    """Return the libraries that the plugins of a plan's backends, rules and operations need, by name."""
+    registry = plan.registry
+    backends = [registry.backends[name] for name in plan.backends]
+    sources = [
+        *(entry.source for entry in backends),
+        *(registry.rules[case.rule].source for case in plan.cases),
+        *(registry.operations[case.operation].source for case in plan.cases),
+    ]
+    return libraries(
+        {source.distribution for source in sources} - {"attnbench"},
+        {module for entry in backends for module in entry.record.requires},
     )
 
 

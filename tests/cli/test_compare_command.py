@@ -178,3 +178,25 @@ def test_history_leaves_out_what_was_never_timed(
     assert "wrong" in shown
     assert "checked" not in shown
     assert "elsewhere" not in shown
+
+
+def test_another_version_of_a_library_is_refused_and_one_of_one_side_is_a_warning(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    def side_with(name: str, **libraries: str) -> Path:
+        facts = {"plugin_libraries": libraries}
+        return write_run(tmp_path / f"{name}.jsonl", cells=cells(), environment=facts, started=f"{name}-01")
+
+    older, newer, bare = (
+        side_with("2026", numba="0.67.0"),
+        side_with("2027", numba="0.68.0"),
+        side_with("2028"),
+    )
+    result = compare(invoke, older, newer)
+    assert result.exit_code == 2
+    assert "library numba (0.67.0 in base, 0.68.0 in new)" in result.stderr
+    assert compare(invoke, older, newer, "--force").exit_code == 0
+    assert compare(invoke, older, newer, "--force", "--strict").exit_code == 1
+    result = compare(invoke, older, bare, "--strict")
+    assert result.exit_code == 1
+    assert "only one side states library numba (0.67.0 in base, not stated in new)" in result.output

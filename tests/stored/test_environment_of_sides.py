@@ -25,6 +25,7 @@ def run(**facts: Any) -> Measured:
         ("governor", "performance", "powersave", True),
         ("torch", "2.6", "2.7", True),
         ("numpy", "2.0", "2.1", True),
+        ("library numba", "0.67.0", "0.68.0", True),
         ("torch.threads", "1", "2", True),
         ("python", "3.11.7", "3.12.0", True),
         ("python", "3.11.7", "3.11.8", False),
