@@ -52,6 +52,8 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None) -
     registry = load_and_tell()
     registry.backend(default)
     run = loaded([str(path) for path in runs], registry)
+    for flaw in run.flaws:
+        say(flaw, err=True)
     run = run if kind is None else on_kind(run, kind)
     decisions = decide(run, registry, default)
     table = table_of(run, decisions, default)

@@ -29,12 +29,14 @@ def command(files: tuple[Path, ...], out: Path) -> None:
     from attnbench.compare.shards import shard_notes
     from attnbench.results.format import expand
     from attnbench.results.merge import merge
+    from attnbench.results.read import lacks_digests
     from attnbench.types.errors import BadInput
 
     if out.suffix != ".jsonl":
         raise BadInput(f"--out {str(out)!r}: give the new file a name that ends in .jsonl")
     merged = merge(expand(files), out)
-    for said in dict.fromkeys((*merged.notes, *shard_notes(merged.runs))):
+    undigested = (words for run in merged.runs for words in lacks_digests(run))
+    for said in dict.fromkeys((*merged.notes, *undigested, *shard_notes(merged.runs))):
         say(said, err=True)
     for run in merged.runs:
         records = count_of(len(run.records), "record")

@@ -135,12 +135,16 @@ def _resumed(ctx: click.Context, path: Path, registry: Registry) -> Callable[[Pr
     """
     from attnbench.api import go_on
     from attnbench.results.format import read_run
+    from attnbench.results.read import lacks_digests
 
     kept = ("resume", "benchmark_json", *SHOWING)
     if given := given_options(ctx, [name for name in ctx.params if name not in kept]):
         leave_out = ", ".join(given)
         raise click.UsageError(f"--resume uses the options of the stored run: leave out {leave_out}", ctx)
-    if read_run(path).torn:
+    stored = read_run(path)
+    for flaw in lacks_digests(stored):
+        say(flaw, err=True)
+    if stored.torn:
         say(f"{path}: its last line was cut off and is dropped", err=True)
     return lambda tell: go_on(path, registry, tell)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnbench.types.errors import BadFile, BadInput
-from attnbench.types.files import check_regular
+from attnbench.types.files import check_regular, parse_json
 from attnbench.types.mask import EVERYTHING, Mask
 from attnbench.types.words import clean, count_of, printable, unknown_name
 
@@ -236,7 +235,7 @@ def _read(path: Path) -> dict[str, Any]:
             with path.open(newline="", encoding="utf-8-sig") as file:
                 return _csv(csv.reader(file))
         if ending == ".json":
-            content = json.loads(path.read_text(encoding="utf-8-sig"))
+            content = parse_json(path.read_text(encoding="utf-8-sig"))
             return content if isinstance(content, dict) else {"tokens": content}
         return _numpy(path)
     except OSError as failure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import ChainMap, Counter
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from attnbench.models.families import FAMILIES, Family
 from attnbench.models.layers import LayerKind, Model
 from attnbench.types.case import DTYPES
 from attnbench.types.errors import BadFile
-from attnbench.types.files import read_text
+from attnbench.types.files import parse_json, read_text
 from attnbench.types.words import clean
 
 Fields = MutableMapping[str, Any]
@@ -50,11 +49,11 @@ def read_model(path: Path) -> Model:
     """
     name = f"the config {str(path)!r}"
     try:
-        config = json.loads(read_text(path))
+        config = parse_json(read_text(path))
     except OSError as failure:
         raise BadFile(f"can't read {name}: {failure.strerror}") from failure
-    except (ValueError, RecursionError) as failure:
-        raise BadFile(f"{name} is not JSON: {clean(str(failure))}") from failure
+    except ValueError as failure:
+        raise BadFile(f"{name} can't be read as JSON: {clean(str(failure))}") from failure
     try:
         return describe(config)
     except BadFile as failure:

@@ -7,10 +7,14 @@ its digests too.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
 _FIELD = re.compile(rb',"digest":"([0-9a-f]{16})"\}')
 _FIELD_BYTES = len(b',"digest":""}') + 16
+_KEY = b'"digest"'
+"""Inside a text of JSON these bytes cannot stand: its quotes are escaped."""
+CHANGED = "changed or written anew by another program, or a line before it is missing; measure again"
 
 
 def with_digest(line: bytes, before: str) -> tuple[bytes, str]:
@@ -22,8 +26,21 @@ def with_digest(line: bytes, before: str) -> tuple[bytes, str]:
     return line[:-1] + f',"digest":"{digest}"}}'.encode(), digest
 
 
+def digested(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines of run files with digests made anew, each with a newline at its end."""
+    digest = ""
+    for line in lines:
+        plain = _FIELD.sub(b"}", line.rstrip())
+        # Each manifest begins a run.
+        before = "" if plain.startswith(b'{"kind":"manifest"') else digest
+        written, digest = with_digest(plain, before)
+        yield written + b"\n"
+
+
 def next_digest(line: bytes, before: str | None) -> str | None:
     """Return the digest of a line that was read; None where its run has no digests, as in older files.
+
+    A line with the key ``digest`` anywhere has one: a program that writes JSON anew moves it or adds blanks.
 
     before: of the line before; "" for a manifest.
 
@@ -32,9 +49,9 @@ def next_digest(line: bytes, before: str | None) -> str | None:
     """
     line = line.rstrip()
     found = _FIELD.fullmatch(line[-_FIELD_BYTES:])
-    if found is None and not before:
+    if found is None and not before and _KEY not in line:
         return None
     digest = "" if found is None else found[1].decode()
     if before is None or with_digest(line[:-_FIELD_BYTES] + b"}", before)[1] != digest:
-        raise ValueError("changed since it was written, or a line before it is missing; measure again")
+        raise ValueError(CHANGED)
     return digest

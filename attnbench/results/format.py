@@ -17,6 +17,7 @@ import msgspec
 from attnbench.results.digest import next_digest, with_digest
 from attnbench.types.compared import FAR_COPY
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed, go_on_words
+from attnbench.types.files import parse_json
 from attnbench.types.record import (
     FORMAT_VERSION,
     Block,
@@ -99,7 +100,7 @@ class StoredRun:
     finished: EndLine | None
     torn: bool
     complete_bytes: int
-    digest: str | None = None
+    digest: str | None = ""
     first_byte: int = 0
     times: tuple[SetTimes, ...] = ()
 
@@ -232,7 +233,8 @@ def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
         file take gigabytes.
 
     Raises:
-        BadFile: as :func:`read_run`, but for several runs; or one run stands in the file twice.
+        BadFile: as :func:`read_run`, but for several runs; or one run stands in the file twice, or has no
+            digests and a record that does not follow from its repetitions.
     """
     decode = _DECODE if samples else _DECODE_SHORT
     runs: list[_Lines] = []
@@ -259,6 +261,8 @@ def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
                     raise BadFile(f"{where}: {problem}")
                 try:
                     runs[-1].digest = next_digest(data, runs[-1].digest)
+                    if runs[-1].digest is None:
+                        parse_json(data)  # which refuses doubled keys
                 except ValueError as changed:
                     raise BadFile(f"{where}: {changed}") from changed
                 runs[-1].add(line)
@@ -267,7 +271,23 @@ def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
         raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
     if not runs:
         raise BadFile(f"{str(path)!r} is not a run of attnbench: it has no complete line")
-    return [run.run(torn=torn and run is runs[-1]) for run in runs]
+    found = [run.run(torn=torn and run is runs[-1]) for run in runs]
+    if not samples and any(run.digest is None for run in found):
+        read_runs(path)
+    if samples:
+        for run in found:
+            _check_derived(run)
+    return found
+
+
+def _check_derived(run: StoredRun) -> None:
+    """Raise :class:`BadFile` if a run without digests has a record that its repetitions do not give."""
+    if run.digest is not None:
+        return
+    from attnbench.stats.records import not_derived
+
+    for problem in not_derived(run.manifest.protocol, run.cases, run.sets, run.records):
+        raise BadFile(f"{str(run.path)!r}: {problem}; it has no digests and was changed: measure again")
 
 
 def _manifest_of(path: Path, line: bytes) -> Manifest:

@@ -22,6 +22,7 @@ import msgspec
 from attnbench.results.merge import check_place, whole_file
 from attnbench.types.compared import Cell, Measured, Time
 from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.files import parse_json
 from attnbench.types.status import MEANING, STATUSES
 from attnbench.types.words import printable_json
 
@@ -115,7 +116,7 @@ def _loaded(path: Path) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():
             raise BadFile(f"{str(path)!r} is not a regular file")
-        data: Any = printable_json(json.loads(path.read_bytes()))
+        data: Any = printable_json(parse_json(path.read_bytes()))
     except OSError as failure:
         raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
     except (ValueError, RecursionError) as failure:

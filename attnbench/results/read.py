@@ -79,7 +79,7 @@ def facts_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def flaws_of(run: StoredRun, *, alone: bool = True) -> Iterator[str]:
-    """Yield what a reader of a run must know: it was cut off. Missing lines are refused by their digests.
+    """Yield what a reader of a run must know: it was cut off, or nothing shows changed samples.
 
     alone: the file has no other run.
     """
@@ -91,8 +91,18 @@ def flaws_of(run: StoredRun, *, alone: bool = True) -> Iterator[str]:
         if alone:
             which, go_on = "the run", go_on_words(path, live=bool(manifest.sides), command="attnbench run")
         yield f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}"
+    yield from lacks_digests(run)
     if run.torn:
         yield f"{path}: its last line was cut off and is left out"
+
+
+def lacks_digests(run: StoredRun) -> Iterator[str]:
+    """Yield a sentence if a run has no digests."""
+    if run.digest is None:
+        yield (
+            f"{run.path}: the run {run.manifest.run_id} has no digests (an early attnbench or another "
+            "program wrote it): its numbers follow from its samples, but changed samples can't be seen"
+        )
 
 
 def not_timed(run: StoredRun) -> Iterator[str]:

@@ -6,9 +6,12 @@ a run: :mod:`attnbench.stats.verdict` adds them when records are printed.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isclose
 from statistics import median
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -119,6 +122,50 @@ def timed_records(
             record = replace(record, delta=delta, best=best, peak_extra_bytes=peak)
             own = baseline_of(name, baseline)
             yield _with_times(record, planned, case, sets, measured[name], limit, own, measured.get(own))
+
+
+TIMED = (
+    "median_ms", "low_ms", "high_ms", "confidence", "ratio", "ratio_low", "ratio_high", "ratio_confidence",
+    "p_value", "delta", "pairs", "pairs_left_out", "ratio_to_best", "tflops", "gbps", "limit_share",
+    "faults_per_call", "prepare_ms", "first_call_ms", "sets", "timed_calls", "verified_calls",
+)  # fmt: skip
+"""The numbers of a record that follow from the lines of its case."""
+
+
+def not_derived(
+    protocol: Mapping[str, Any], cases: Iterable[CaseLine], sets: Iterable[SetLine], records: Iterable[Record]
+) -> Iterator[str]:
+    """Yield a sentence for each record of a stored run whose numbers do not follow from its repetitions."""
+    planned = {line.case: line for line in cases}
+    of_case: dict[str, list[SetLine]] = defaultdict(list)
+    for line in sets:
+        of_case[line.case].append(line)
+    stored: dict[str, dict[str, Record]] = defaultdict(dict)
+    for record in records:
+        stored[record.case][record.backend] = record
+    for case, by_backend in stored.items():
+        timed = {name: one.peak_extra_bytes for name, one in by_backend.items() if one.median_ms is not None}
+        again = {name: Record(case, one.rule, name, one.status) for name, one in by_backend.items()}
+        try:
+            if timed:
+                settings = protocol["baseline"], protocol["delta"], protocol.get("accuracy", "")
+                found = timed_records(planned[case], of_case[case], timed, *settings)
+                again |= {record.backend: record for record in found}
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            yield f"the numbers of {case!r} can't be derived again from its repetitions"
+            continue
+        for name, record in by_backend.items():
+            for field in TIMED:
+                value, derived = getattr(record, field), getattr(again[name], field)
+                if not _same(value, derived):
+                    gives = f"{field} is {value}, and its repetitions give {derived}"
+                    yield f"the record of {name} in {case!r} does not follow from its samples: {gives}"
+
+
+def _same(value: float | None, derived: float | None) -> bool:
+    if value is None or derived is None:
+        return value is derived
+    return isclose(value, derived, rel_tol=1e-9)
 
 
 def _fastest(measured: Mapping[str, _Measured], failed: Mapping[str, Failure]) -> str | None:

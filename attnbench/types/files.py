@@ -1,13 +1,15 @@
-"""Files of users: read if they are regular ones, as TOML with values that can be shown."""
+"""Files of users: read if they are regular ones, as TOML with values that can be shown, or as JSON."""
 
 from __future__ import annotations
 
 import errno
+import json
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from attnbench.types.words import printable_json
+from attnbench.types.words import clean, printable_json
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:
@@ -31,3 +33,20 @@ def parse_toml(text: str) -> dict[str, Any]:
     except RecursionError as failure:
         raise ValueError("nested too deeply") from failure
     return content
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON; raises ValueError, also where an object has a key twice or all is nested too deeply."""
+    try:
+        return json.loads(text, object_pairs_hook=_each_once)
+    except RecursionError as failure:
+        raise ValueError("nested too deeply") from failure
+
+
+def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"an object has the key {clean(key)!r} twice: leave one")
+        found[key] = value
+    return found

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parents[1] / "stored"))
 from made_sides import BESIDE, CASES, LONG, SHORT, ok, side, times, write_benchmarks, write_run
 
-from attnbench.results.digest import with_digest
 from attnbench.results.pytest_benchmark import write_pytest_benchmark
 from attnbench.types.compared import Cell
 
@@ -98,15 +97,6 @@ def test_the_summary_goes_where_github_says(
     assert compare(invoke, base, slower, "--format", "markdown").stdout == text.removeprefix("# before\n")
 
 
-def with_digests(whole: bytes) -> bytes:
-    """The lines of a run as its writer writes them."""
-    lines, digest = [], ""
-    for line in whole.splitlines():
-        written, digest = with_digest(line, digest)
-        lines.append(written + b"\n")
-    return b"".join(lines)
-
-
 def spoiled(data: st.DrawFn, whole: bytes, kind: str) -> bytes:
     """A file that is no whole run any more."""
     lines = whole.splitlines(keepends=True)
@@ -135,7 +125,7 @@ KINDS = ["cut", "line gone", "line twice", "rubbish", "rubbish inside", "empty"]
 def test_nothing_malformed_mixed_or_empty_exits_0_in_strict(
     invoke: Invoke, tmp_path: Path, data: st.DataObject
 ) -> None:
-    whole = with_digests(write_run(tmp_path / "whole.jsonl", cells=cells()).read_bytes())
+    whole = write_run(tmp_path / "whole.jsonl", cells=cells()).read_bytes()
     kind = data.draw(st.sampled_from(KINDS))
     name = data.draw(st.sampled_from(["bad.jsonl", "bad.json"]))
     (tmp_path / name).write_bytes(spoiled(data.draw, whole, kind))

@@ -76,7 +76,7 @@ BAD: list[tuple[str, str | bytes | object, str]] = [
     ("t.csv", "l.5,2\n3,4\n", "row 1 is ['l.5', '2']: give a list of numbers"),
     ("t.csv", "1,2\n3,1e308\n", "have 1e+308 in row 2, column 2: give finite numbers within ±1e+100"),
     ("t.csv", "1,2".encode("utf-16"), "is not text in UTF-8: save it in that encoding"),
-    ("t.json", "[" * 100_000, "can't be read as json: maximum recursion depth exceeded"),
+    ("t.json", "[" * 100_000, "can't be read as json: nested too deeply"),
     ("t.json", 3, "has 3: give tokens, or q, k and v"),
     ("t.json", {}, "has nothing: give tokens, or q, k and v"),
     ("t.json", {"tokens": [[1]], "labels": "a"}, "its labels are a: give a list of words"),

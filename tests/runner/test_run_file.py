@@ -199,9 +199,11 @@ def test_a_resumed_run_whose_file_is_taken_away_loses_nothing(path: Path) -> Non
     assert (stored.sets, stored.records) == ((line,), (RECORD, OTHER))
 
 
+UNTIMED = Record(MANIFEST.cases[0], "dot", "eager", "unsupported", "why")
+
 # --- digests -----------------------------------------------------------------------------------------
 
-CHANGED = "changed since it was written, or a line before it is missing; measure again"
+CHANGED = "changed or written anew by another program, or a line before it is missing; measure again"
 
 
 def test_the_digest_of_a_line_follows_from_it_and_from_the_line_before(path: Path) -> None:
@@ -239,11 +241,44 @@ def undigested(data: bytes) -> bytes:
     return re.sub(rb',"digest":"\w{16}"}', b"}", data)
 
 
+REWRITERS: list[Callable[[Any], str]] = [
+    json.dumps,
+    lambda line: json.dumps(line, sort_keys=True, separators=(",", ":")),
+    lambda line: json.dumps(line, separators=(", ", ":")),
+    lambda line: json.dumps({"digest": line.pop("digest"), **line}, separators=(",", ":")),
+]
+
+
+@pytest.mark.parametrize("rewriter", REWRITERS, ids=["plain", "sorted", "blanks", "first"])
+def test_a_file_that_another_program_wrote_anew_is_refused(
+    path: Path, rewriter: Callable[[Any], str]
+) -> None:
+    """Else changed numbers would pass for those of an old file, which has no digests."""
+    lines = written(path, RECORD, OTHER, END).splitlines()
+    path.write_text("".join(f"{rewriter(json.loads(line))}\n" for line in lines))
+    with pytest.raises(BadFile, match=f"line 1: {CHANGED}$"):
+        read_run(path)
+
+
 def test_files_without_digests_are_read_and_continued_as_ever(path: Path) -> None:
-    path.write_bytes(undigested(written(path, RECORD)))
-    go_on(path, OTHER)
+    path.write_bytes(undigested(written(path, UNTIMED)))
+    go_on(path, replace(UNTIMED, backend="bmm"))
     assert b"digest" not in path.read_bytes()
-    assert read_run(path).records == (RECORD, OTHER)
+    assert read_run(path).records == (UNTIMED, replace(UNTIMED, backend="bmm"))
+
+
+@pytest.mark.parametrize("record", [RECORD, replace(UNTIMED, ratio=0.5)], ids=["no samples", "not timed"])
+def test_without_digests_a_time_needs_its_samples(path: Path, record: Record) -> None:
+    path.write_bytes(undigested(written(path, record)))
+    with pytest.raises(BadFile, match=r"(?s)it has no digests and was changed: measure again"):
+        read_runs(path, samples=False)
+
+
+def test_without_digests_a_key_that_stands_twice_is_refused(path: Path) -> None:
+    data = undigested(written(path, UNTIMED))
+    path.write_bytes(data.replace(b'"rule":"dot"', b'"rule":"dot","rule":"general"'))
+    with pytest.raises(BadFile, match="line 2: an object has the key 'rule' twice"):
+        read_run(path)
 
 
 def test_lines_that_end_as_in_other_systems_are_read(path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from attnbench.results.digest import digested
 from attnbench.runner.options import Options
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.record import (
@@ -134,7 +135,7 @@ def _block(ns: float) -> Block:
 def write_run(path: Path, lines: Sequence[Any] | None = None, **said: Any) -> Path:
     """A run file of these lines, or of :func:`run_lines`."""
     lines = run_lines(**said) if lines is None else lines
-    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    path.write_bytes(b"".join(digested(map(msgspec.json.encode, lines))))
     return path
 
 

@@ -98,3 +98,20 @@ def test_a_missing_line_is_seen(lines: list[bytes], tmp_path: Path) -> None:
         path.write_bytes(b"\n".join(lines[:place] + lines[place + 1 :]) + b"\n")
         assert printed(path, registry) is None, lines[place][:60]
     assert CliRunner().invoke(command, ["report", str(path)]).stderr, "report says it too"
+
+
+@pytest.mark.parametrize("field", ["median_ms", "ratio", "tflops", "gbps"])
+def test_without_digests_a_changed_number_of_a_record_is_refused(
+    lines: list[bytes], tmp_path: Path, field: str
+) -> None:
+    path, contents = tmp_path / "run.jsonl", [msgspec.json.decode(line) for line in lines]
+    for content in contents:
+        del content["digest"]
+    path.write_bytes(b"".join(msgspec.json.encode(content) + b"\n" for content in contents))
+    with pytest.warns(UserWarning, match="has no digests .* changed samples can't be seen"):
+        attnbench.load(path)
+    record = next(one for one in contents if one["kind"] == "record" and one.get(field) not in (None, 1.0))
+    record[field] *= 2
+    path.write_bytes(b"".join(msgspec.json.encode(content) + b"\n" for content in contents))
+    with pytest.raises(BadFile, match=f"does not follow from its samples: {field} is .*measure again"):
+        attnbench.load(path)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from run_files import manifest_of
 
 from attnbench.compare.paired import compare_within, compared_live
+from attnbench.results.digest import digested
 from attnbench.results.format import StoredRun
 from attnbench.types.compared import ComparedCell, Difference
 from attnbench.types.errors import BadFile
@@ -161,6 +162,7 @@ def test_what_is_suspect_has_samples_and_no_ratio(tmp_path: Path) -> None:
 def test_cases_without_the_baseline_are_counted(tmp_path: Path) -> None:
     cells = {SHORT: {"a": times(1e5), "b": times(1e5)}, LONG: {"b": times(1e5)}}
     path = write_run(tmp_path / "a.jsonl", cells=cells)
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(x for x in lines if not ('"backend":"a"' in x and f'"case":"{LONG}"' in x)))
+    lines = path.read_bytes().splitlines()
+    a, long = b'"backend":"a"', f'"case":"{LONG}"'.encode()
+    path.write_bytes(b"".join(digested(line for line in lines if not (a in line and long in line))))
     assert "no record of a on 1 case" in compare_within(path, "a").warnings

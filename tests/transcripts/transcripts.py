@@ -277,8 +277,15 @@ def fleet(lines: list[str], *, moved: bool = False) -> list[str]:
             text = (
                 text.replace('"bmm"', '"?"').replace('"sdpa_flash"', '"bmm"').replace('"?"', '"sdpa_flash"')
             )
-        made.append(text)
+        made += text.splitlines()
     return made
+
+
+def anew(*lines: str) -> list[str]:
+    """The lines of a file that was written like this."""
+    from attnbench.results.digest import digested
+
+    return [line.decode() for line in digested(line.encode() for line in lines)]
 
 
 def fill(folder: Path) -> None:
@@ -293,17 +300,19 @@ def fill(folder: Path) -> None:
         "torn": [*lines[:20], lines[20][:100]],
         "damaged": [*lines[:20], "{]\n", *lines[20:]],
         "no-record": lines[:1],
-        "newer": [lines[0].replace('"format":1,', '"format":99,'), *lines[1:]],
-        "unknown-kind": [*lines[:20], '{"kind":"other"}\n'],
+        "newer": anew(lines[0].replace('"format":1,', '"format":99,'), *lines[1:]),
+        "unknown-kind": anew(*lines[:20], '{"kind":"other"}'),
         "no-manifest": lines[1:],
         "twice": [*lines, lines[0]],
         "changed": [lines[0], *lines[2:]],
         "empty": [],
         "prose": ["no JSON\n"],
-        "other-cpu": [lines[0].replace('"cpu":"', '"cpu":"Other '), *lines[1:]],
-        "other-torch": [lines[0].replace('"torch":"', '"torch":"9.'), *lines[1:]],
-        "fleet": fleet(lines),
-        "moved": fleet(lines, moved=True),
+        "other-cpu": anew(lines[0].replace('"cpu":"', '"cpu":"Other '), *lines[1:]),
+        "other-torch": anew(lines[0].replace('"torch":"', '"torch":"9.'), *lines[1:]),
+        "fleet": anew(*fleet(lines)),
+        "moved": anew(*fleet(lines, moved=True)),
+        "undigested": [re.sub(r',"digest":"\w+"}', "}", line) for line in lines],
+        "rewritten": [json.dumps(json.loads(line)) + "\n" for line in lines],
     }  # fmt: skip
     for name, made_lines in made.items():
         (folder / f"{name}.jsonl").write_text("".join(made_lines), encoding="utf-8")
