@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Event
 
@@ -13,6 +15,7 @@ import msgspec
 
 from attnbench.fleet.facts import Facts
 from attnbench.fleet.node import run_here
+from attnbench.results.disk import lock, open_lock
 from attnbench.types.errors import BadInput, MeasuringFailed
 from attnbench.types.fleet import Ended, Executor, Fleet, Pieces, Place, Task
 
@@ -50,14 +53,42 @@ def _lease(card: str | None) -> Iterator[None]:
 
     Cards of one machine may work at the same time. Cases on the processor have the machine for themselves.
     """
-    import fcntl
-
-    locks = {"cpu": fcntl.LOCK_EX} if card is None else {"cpu": fcntl.LOCK_SH, f"gpu{card}": fcntl.LOCK_EX}
+    locks = {"cpu": False} if card is None else {"cpu": True, f"gpu{card}": False}
+    folder = _private_folder()
     with ExitStack() as held:
-        for name, kind in locks.items():
-            path = Path(tempfile.gettempdir()) / f"attnbench-{os.getuid()}-{name.replace('/', '-')}.lock"
-            fcntl.flock(held.enter_context(path.open("w")), kind)
+        for name, shared in locks.items():
+            path = folder / f"{name.replace('/', '-')}.lock"
+            try:
+                fd = held.enter_context(open_lock(path)).fileno()
+            except OSError as failure:
+                raise BadInput(f"can't lock {str(path)!r}: {failure.strerror}; remove it") from failure
+            if not lock(fd, path, shared=shared):
+                busy = "the processor" if name == "cpu" else f"the card {card}"
+                print(  # noqa: T201
+                    f"attnbench: {busy} is measured by another run with --on local: this one waits until "
+                    f"{str(path)!r} is free",
+                    file=sys.stderr,
+                )
+                lock(fd, path, shared=shared, wait=True)
         yield
+
+
+def _private_folder() -> Path:
+    """Make the folder of this user's locks.
+
+    Raises:
+        BadInput: somebody else made it, or others can write there.
+    """
+    folder = Path(tempfile.gettempdir()) / f"attnbench-locks-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise BadInput(
+            f"{str(folder)!r} must be a folder of yours in which nobody else can write, since runs on this "
+            "machine wait for each other there: remove it"
+        )
+    return folder
 
 
 LOCAL = Executor("local", "The devices of this machine, one task at a time on each.", connect)

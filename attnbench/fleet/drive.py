@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -14,6 +13,7 @@ from threading import Condition, Lock, Thread
 from attnbench.fleet.facts import check_given
 from attnbench.fleet.sites import Site, last_line, pieces_of, site_of
 from attnbench.fleet.units import Unit, Words, complete_cases, keep_complete
+from attnbench.results.disk import force_to_disk
 from attnbench.results.format import StoredRun, read_run
 from attnbench.types.errors import AttnbenchError, BadInput
 from attnbench.types.fleet import Ended, Fleet, PlaceLost
@@ -128,7 +128,7 @@ class Driver:
                         break
                     file.write(piece)
                     file.flush()
-                    os.fsync(file.fileno())
+                    force_to_disk(file.fileno(), path)
                     if not checked and (checked := path.read_bytes().count(b"\n") > 0):
                         check_given(site.facts, read_run(path).manifest, site.place.name)
         except PlaceLost as failure:

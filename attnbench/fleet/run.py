@@ -15,6 +15,7 @@ from attnbench.fleet.facts import Facts, check_given, check_versions
 from attnbench.fleet.node import run_here
 from attnbench.fleet.sites import Site, last_line, sites_of
 from attnbench.fleet.units import Words, divided
+from attnbench.results.disk import lock, open_lock
 from attnbench.results.format import StoredRun, check_new
 from attnbench.results.merge import merge
 from attnbench.runner.forecast import RunPlan
@@ -111,13 +112,14 @@ def _sites_for(plan: RunPlan, device: Device, sites: Sequence[Site], each: bool)
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
     """Hold the folder of a run, which two drivers must not fill at once."""
-    import fcntl
-
-    with (folder / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as busy:
-            raise BadInput(f"{str(folder)!r} is being written by another run") from busy
+    path = folder / LOCK
+    try:
+        file = open_lock(path)
+    except OSError as failure:
+        raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
+    with file:
+        if not lock(file.fileno(), path):
+            raise BadInput(f"{str(folder)!r} is being written by another run")
         yield
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -15,6 +16,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from attnbench.results.digest import next_digest, with_digest
+from attnbench.results.disk import force_to_disk, lock
 from attnbench.types.compared import FAR_COPY
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed, go_on_words
 from attnbench.types.files import parse_json
@@ -37,9 +39,12 @@ _NOT_DECODED = (ValueError, RecursionError)
 _ENCODE = msgspec.json.Encoder().encode
 _APPENDED = os.O_APPEND | getattr(os, "O_BINARY", 0)
 """With the same line ends on Windows."""
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+_NEW = os.O_RDWR | os.O_CREAT | _NO_LINKS
 
 
+_MANIFEST = b'{"kind":"manifest"'
+"""The beginning of each file."""
 _Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
@@ -345,6 +350,8 @@ class RunWriter:
         self._fd = fd
         self._lines = _Lines(path, manifest)
         self._writing_bytes = 0
+        self._written = sha256()
+        self._mtime_ns = 0
 
     @property
     def path(self) -> Path:
@@ -358,8 +365,21 @@ class RunWriter:
         # A command may hold file names that are not UTF-8, which can't be encoded.
         manifest = _printable(manifest)
         writer = cls(path, _open(path, _NEW), manifest)
-        writer._lock()
-        writer.append(manifest)
+        try:
+            writer._lock()
+            check_new(path)  # again under the lock: another run may have begun it meanwhile
+            os.ftruncate(writer._fd, 0)
+        except BaseException:
+            writer.close()
+            raise
+        writer._mtime_ns = os.fstat(writer._fd).st_mtime_ns
+        try:
+            writer.append(manifest)
+        except BaseException:
+            # An empty file would be in the way of a new run, or of a report of its folder.
+            path.unlink(missing_ok=True)
+            writer.close()
+            raise
         return writer
 
     @classmethod
@@ -371,14 +391,16 @@ class RunWriter:
         """
         manifest = read_run(path).manifest
         writer = cls(path, _open(path, os.O_RDWR), manifest)
-        writer._lock()
-        # Read again under the lock: another run may have gone on with it meanwhile.
         try:
+            writer._lock()
+            # Read again under the lock: another run may have gone on with it meanwhile.
             stored = read_run(path)
-        except BadFile:
+        except BaseException:
             writer.close()
             raise
         os.ftruncate(writer._fd, stored.complete_bytes)
+        writer._written.update(path.read_bytes())
+        writer._mtime_ns = os.fstat(writer._fd).st_mtime_ns
         lines: list[Line] = [*stored.cases, *stored.sets, *stored.records]
         for line in lines:
             writer._lines.add(line)
@@ -410,38 +432,58 @@ class RunWriter:
         Raises:
             MeasuringFailed: it can't be written.
         """
-        held = os.fstat(self._fd)
-        with contextlib.suppress(OSError):
-            # Ctrl-C may come after a line is written and before it is counted.
-            sizes = (self._lines.end_byte, self._lines.end_byte + self._writing_bytes)
-            if os.path.samestat(held, self.path.stat()) and held.st_size in sizes:
-                return
-        with self._told():
-            old, names = self._lines, (self.path.with_stem(f"{self.path.stem}-{n}") for n in count(2))
-            path = next(name for name in names if not name.exists())
+        if self._is_as_written():
+            return
+        held, old = self._fd, self._lines
+        changed = f"{str(old.path)!r} was replaced or changed by another process"
+        names = (self.path.with_stem(f"{self.path.stem}-{n}") for n in count(2))
+        path = next(name for name in names if not name.exists())
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(path, _NEW | _APPENDED, 0o644)
-            os.close(self._fd)
-            self._fd, self._lines = fd, _Lines(path, old.manifest)
+            self._fd = os.open(path, _NEW | os.O_EXCL | _APPENDED, 0o644)
+            self._lines, self._written = _Lines(path, old.manifest), sha256()
             self._lock()
             for line in old.written():
                 self._write(_ENCODE(line))
                 self._lines.add(line)
+        except OSError as failure:
+            if self._fd != held:
+                os.close(self._fd)
+                path.unlink(missing_ok=True)
+            self._fd, self._lines = held, old
+            why = f"can't write {str(path)!r}: {failure.strerror}"
+            raise MeasuringFailed(f"{changed}, and {why}: the lines of this run are not kept") from failure
+        os.close(held)
         print(  # noqa: T201
-            f"attnbench: {str(old.path)!r} was replaced or changed by another process: the run goes on in "
-            f"{str(path)!r}, which has all its lines",
+            f"attnbench: {changed}: the run goes on in {str(path)!r}, which has all its lines",
             file=sys.stderr,
         )
+
+    def _is_as_written(self) -> bool:
+        """Return whether the file is still the one that this process writes, with its content."""
+        held, end = os.fstat(self._fd), self._lines.end_byte
+        try:
+            # Ctrl-C may come after a line is written and before it is counted.
+            same_file = os.path.samestat(held, self.path.stat())
+            if not same_file or held.st_size not in (end, end + self._writing_bytes):
+                return False
+            # Reading it all takes long, so only if somebody has written since this process did.
+            if held.st_mtime_ns == self._mtime_ns:
+                return True
+            return sha256(self.path.read_bytes()[:end]).digest() == self._written.digest()
+        except OSError:
+            return False
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         try:
             yield
         except OSError as failure:
-            raise MeasuringFailed(
-                f"can't write {str(self.path)!r}: {failure.strerror}; what was measured before is kept, "
-                f"{go_on_words(self.path, live=bool(self._lines.manifest.sides))}"
-            ) from failure
+            kept = "nothing is stored: begin the run again"
+            if self._lines.end_byte:
+                go_on = go_on_words(self.path, live=bool(self._lines.manifest.sides))
+                kept = f"what was measured before is kept, {go_on}"
+            raise MeasuringFailed(f"can't write {str(self.path)!r}: {failure.strerror}; {kept}") from failure
 
     def _write(self, data: bytes) -> None:
         digest = self._lines.digest
@@ -451,20 +493,15 @@ class RunWriter:
         self._writing_bytes = len(data)
         if os.write(self._fd, data) != len(data):
             raise OSError(28, "No space left on device")
-        os.fsync(self._fd)
+        force_to_disk(self._fd, self.path)
+        self._written.update(data)
+        self._mtime_ns = os.fstat(self._fd).st_mtime_ns
         self._lines.end_byte += len(data)
         self._lines.digest, self._writing_bytes = digest, 0
 
     def _lock(self) -> None:
-        try:
-            import fcntl
-        except ImportError:
-            return  # Windows, where files are merged but no run writes
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as busy:
-            os.close(self._fd)
-            raise BadInput(f"{str(self.path)!r} is being written by another run") from busy
+        if not lock(self._fd, self.path):
+            raise BadInput(f"{str(self.path)!r} is being written by another run")
 
     def close(self) -> None:
         """Close the file."""
@@ -489,7 +526,7 @@ def check_new(path: Path) -> None:
     folder = path.parent
     if path.is_dir():
         raise BadInput(f"{str(path)!r} is a folder, but a name with .jsonl must be a file: name another")
-    if path.exists() or path.is_symlink():
+    if path.is_symlink() or (path.exists() and not _holds_nothing(path)):
         raise BadInput(f"{str(path)!r} exists; continue it with --resume, or name another file")
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{str(folder)!r} is not a folder; give a folder, or a file whose name ends in .jsonl")
@@ -498,6 +535,22 @@ def check_new(path: Path) -> None:
     except OSError as failure:
         raise BadInput(f"can't make the folder {str(folder)!r}: {failure.strerror}") from failure
     check_writable(folder)
+
+
+def _holds_nothing(path: Path) -> bool:
+    """Return whether a file is empty, or has only the torn manifest of a run that was killed at its start.
+
+    ``--resume`` can't go on with it, so a new run may replace it.
+    """
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+    except OSError:
+        return False
+    torn = not first.endswith(b"\n")
+    return torn and (first.startswith(_MANIFEST) or _MANIFEST.startswith(first))
 
 
 def check_writable(folder: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from attnbench.results.disk import force_to_disk
 from attnbench.results.format import StoredRun, check_new, check_writable, read_runs
 from attnbench.types.errors import BadFile, BadInput
 
@@ -40,7 +41,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         with unfinished.open("xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            force_to_disk(file.fileno(), path)
         unfinished.replace(real)
     except OSError as failure:
         raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
 import resource
 import shutil
@@ -37,6 +39,21 @@ def written(path: Path, *lines: Record | EndLine | SetLine) -> bytes:
         for line in lines:
             writer.append(line)
     return path.read_bytes()
+
+
+def changed_later(path: Path, old: bytes, new: bytes) -> None:
+    """Change a file in place, at a later moment than any of its lines."""
+    path.write_bytes(path.read_bytes().replace(old, new))
+    later = path.stat().st_mtime_ns + 10**9
+    os.utime(path, ns=(later, later))
+
+
+def test_a_run_whose_file_is_only_touched_goes_on_in_it(path: Path) -> None:
+    with RunWriter.create(path, MANIFEST) as writer:
+        writer.append(RECORD)
+        changed_later(path, b"", b"")
+        writer.append(OTHER)
+        assert writer.path == path
 
 
 def go_on(path: Path, line: Record) -> None:
@@ -156,6 +173,69 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing_complete(
     assert read_run(path).records == (OTHER, RECORD)
 
 
+@pytest.mark.parametrize("room", [0, 9, 40])
+def test_a_disk_without_room_for_the_first_line_blocks_nothing(path: Path, room: int) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limit[1]))
+    try:
+        with pytest.raises(MeasuringFailed, match=r"can't write .*; nothing is stored: begin the run again"):
+            RunWriter.create(path, MANIFEST)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("left", [b"", b'{"ki', b'{"kind":"manifest","format":1,"run_id":"r'])
+def test_a_new_run_replaces_what_one_that_was_killed_at_its_start_left(path: Path, left: bytes) -> None:
+    """--resume can't go on with such a file."""
+    path.write_bytes(left)
+    with pytest.raises(BadFile, match="it has no complete line"):
+        RunWriter.reopen(path)
+    written(path, RECORD)
+    assert read_run(path).records == (RECORD,)
+
+
+@pytest.mark.parametrize("left", [b"mine", b"\n", b'{"kind":"suite"', b'{"kind":"manifest"}\n'])
+def test_a_new_run_replaces_nothing_else(path: Path, left: bytes) -> None:
+    path.write_bytes(left)
+    with pytest.raises(BadInput, match="exists; continue it with --resume, or name another file"):
+        RunWriter.create(path, MANIFEST)
+    assert path.read_bytes() == left
+
+
+def test_without_room_for_a_new_file_it_is_not_said_that_lines_are_kept(path: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with RunWriter.create(path, MANIFEST) as writer:
+        path.write_text("mine")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (9, limit[1]))
+        try:
+            with pytest.raises(
+                MeasuringFailed, match="changed by another process, and can't write .* are not kept"
+            ):
+                writer.append(RECORD)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_disk_that_lacks_calls_is_told_once(
+    path: Path, number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacking(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", lacking)
+    monkeypatch.setattr("os.fsync", lacking)
+    written(path, RECORD)
+    go_on(path, OTHER)
+    assert read_run(path).records == (RECORD, OTHER)
+    locks, lines = capsys.readouterr().err.splitlines()
+    assert locks == f"attnbench: the disk of {str(path)!r} has no locks: see that no other run writes there"
+    assert lines.startswith(f"attnbench: the disk of {str(path)!r} can't be forced to keep lines")
+
+
 # --- what another process does to the file ---------------------------------------------------------
 
 
@@ -166,9 +246,10 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing_complete(
         Path.unlink,
         lambda path: path.write_text("mine"),
         lambda path: path.write_bytes(path.read_bytes() + b"mine"),
+        lambda path: changed_later(path, b'"cpu":"x"', b'"cpu":"y"'),
         lambda path: path.parent.rename(path.parent.with_name("elsewhere")),
     ],
-    ids=["replaced", "removed", "written over", "appended to", "moved with its folder"],
+    ids=["replaced", "removed", "written over", "appended to", "a byte", "moved with its folder"],
 )
 def test_a_run_whose_file_is_taken_away_goes_on_in_a_new_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], object]

@@ -7,7 +7,6 @@ more. ``last`` says that no task follows.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from msgspec.structs import replace
 
 from attnbench import PlaceLost, Task
 from attnbench.fleet.node import run_here
+from attnbench.results.disk import force_to_disk
 from attnbench.types.fleet import Ended, Pieces
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _serve_one(desk: Path, number: int, driver: Pulse) -> None:
                 else:
                     out.write(piece)
                     out.flush()
-                    os.fsync(out.fileno())
+                    force_to_disk(out.fileno(), desk)
         finally:
             over.set()
     put(desk / f"{number}.end", msgspec.json.encode(message))
