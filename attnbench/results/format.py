@@ -11,7 +11,7 @@ from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -250,12 +250,15 @@ def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
         if path.exists() and not path.is_file():
             raise BadFile(f"{str(path)!r} is not a run of attnbench: it is not a regular file")
         with path.open("rb") as file:
+            end = 0
             for number, data in enumerate(file, start=1):
+                begin, end = end, end + len(data)
+                if data.isspace():
+                    continue  # an editor has added it
                 torn = not data.endswith(b"\n")
                 if torn:
                     break
                 where = f"{str(path)!r}, line {number}"
-                begin = runs[-1].end_byte if runs else 0
                 line = _decoded(decode, path, data, where) if runs else _manifest_of(path, data)
                 if isinstance(line, Manifest):
                     if any(line.run_id == run.manifest.run_id for run in runs):
@@ -271,7 +274,7 @@ def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
                 except ValueError as changed:
                     raise BadFile(f"{where}: {changed}") from changed
                 runs[-1].add(line)
-                runs[-1].end_byte = begin + len(data)
+                runs[-1].end_byte = end
     except OSError as failure:
         raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
     if not runs:
@@ -315,9 +318,11 @@ def _manifest_of(path: Path, line: bytes) -> Manifest:
         reads = f"this attnbench reads up to {FORMAT_VERSION}: install a newer attnbench"
         raise BadFile(f"{str(path)!r} has format {version}; {reads}")
     try:
-        return msgspec.convert(head, Manifest)
+        manifest = msgspec.convert(head, Manifest)
+        msgspec.convert(manifest.environment.get("plugin_facts", {}), dict[str, dict[str, Any]])
     except msgspec.ValidationError as failure:
         raise BadFile(f"{str(path)!r}: its manifest is damaged ({failure})") from failure
+    return manifest
 
 
 class _Kind(msgspec.Struct):

@@ -113,7 +113,8 @@ def spoiled(data: st.DrawFn, whole: bytes, kind: str) -> bytes:
         return data(st.binary(max_size=200))
     if kind == "rubbish inside":
         place = data(st.integers(1, len(lines)))
-        return b"".join([*lines[:place], data(st.binary(min_size=1, max_size=30)) + b"\n", *lines[place:]])
+        rubbish = data(st.binary(min_size=1, max_size=30).filter(bytes.strip))  # blank lines are none
+        return b"".join([*lines[:place], rubbish + b"\n", *lines[place:]])
     return data(st.sampled_from([b"", b"\n", b"{}", b"[]", b"null", b'{"benchmarks": []}', b"NaN"]))
 
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from run_files import manifest_of
 
 from attnbench.results.format import RunWriter, read_run, read_runs
+from attnbench.results.merge import merge
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
 from attnbench.types.record import Block, EndLine, Record, SetLine
 
@@ -209,9 +210,7 @@ def test_without_room_for_a_new_file_it_is_not_said_that_lines_are_kept(path: Pa
         path.write_text("mine")
         resource.setrlimit(resource.RLIMIT_FSIZE, (9, limit[1]))
         try:
-            with pytest.raises(
-                MeasuringFailed, match="changed by another process, and can't write .* are not kept"
-            ):
+            with pytest.raises(MeasuringFailed, match=r"changed by another process, .* are not kept"):
                 writer.append(RECORD)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
@@ -365,6 +364,27 @@ def test_without_digests_a_key_that_stands_twice_is_refused(path: Path) -> None:
 def test_lines_that_end_as_in_other_systems_are_read(path: Path) -> None:
     path.write_bytes(written(path, RECORD, END).replace(b"\n", b"\r\n"))
     assert read_run(path).records == (RECORD,)
+
+
+@pytest.mark.parametrize("blank", [b"\n", b" \n\n", b"\r\n", b"  "])
+def test_blank_lines_at_the_end_are_left_out(path: Path, blank: bytes) -> None:
+    data = written(path, RECORD)
+    path.write_bytes(data + blank)
+    stored = read_run(path)
+    assert (stored.records, stored.torn) == ((RECORD,), False)
+    go_on(path, OTHER)
+    assert read_run(path).records == (RECORD, OTHER)
+    assert path.read_bytes().startswith(data + b"{")
+    assert merge([path], path.with_name("merged.jsonl")).path.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("facts", [3, "x", ["x"], {"mine": 3}])
+def test_plugin_facts_that_are_no_objects_are_damage(path: Path, facts: Any) -> None:
+    manifest = replace(MANIFEST, environment={"plugin_facts": facts})
+    with RunWriter.create(path, manifest):
+        pass
+    with pytest.raises(BadFile, match=r"its manifest is damaged \(Expected `object`, got"):
+        read_run(path)
 
 
 # --- records of lost processes -----------------------------------------------------------------------
