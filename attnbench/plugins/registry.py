@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from attnbench.plugins.calling import strict, tell
 from attnbench.plugins.kinds import KINDS, Kind
 from attnbench.plugins.load import Loaded, load
-from attnbench.plugins.sources import installed, wanted
+from attnbench.plugins.sources import installed, named, wanted
 from attnbench.types.backend import Backend
 from attnbench.types.compared import SIDES, sided
 from attnbench.types.errors import BadInput
@@ -109,10 +109,10 @@ def load_wanted(words: Iterable[str] = (), more: Iterable[Source] = ()) -> Regis
             fault of any plugin is an error, and its own exceptions are let through.
     """
     raising = strict()
-    kept, named, warnings = wanted(words)
-    named += [source for source in more if source not in named]
-    registry = load_registry([*kept, *named], raising=raising)
-    asked = [fault for fault in registry.faults if any(str(source) in fault for source in named)]
+    kept, chosen, warnings = wanted(words)
+    chosen += [source for source in more if source not in chosen]
+    registry = load_registry([*kept, *chosen], raising=raising)
+    asked = [fault for fault in registry.faults if any(str(source) in fault for source in chosen)]
     if asked or (raising and registry.faults):
         raise BadInput(f"plugin {(asked or registry.faults)[0]}")
     return replace(registry, faults=(*warnings, *registry.faults))
@@ -169,6 +169,12 @@ def _clashes(kind: Kind, record: Any, others: Iterable[Entry[Any]]) -> Iterator[
             value = getattr(record, attribute)
             if value == getattr(other.record, attribute):
                 yield f"with the {attribute} {value!r}", other.source
+
+
+def named_by(words: Iterable[str], entries: Mapping[str, Entry[T]]) -> tuple[str, ...]:
+    """Return the names of those records that plugins bring which words name, as --plugin takes them."""
+    modules = {named(word).module for word in words}
+    return tuple(name for name, entry in entries.items() if entry.source.module in modules)
 
 
 def two_sided(registry: Registry, backends: Mapping[str, Collection[str]]) -> Registry:

@@ -52,8 +52,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the marker, and watch over the backends that the command line names."""
     config.addinivalue_line("markers", MARKER)
+    if config.getoption("attnbench_suite") or config.getoption("attnbench_case"):
+        from attnbench.pytest_plugin.named import NamedBackends
+
+        config.pluginmanager.register(NamedBackends())
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,9 +14,10 @@ import pytest
 from attnbench import hookspecs
 from attnbench.cases.ids import case_id, short_id
 from attnbench.cases.select import Overrides, Selection, select
-from attnbench.plugins.registry import Registry, load_wanted
+from attnbench.plugins.registry import Registry, load_wanted, named_by
 from attnbench.plugins.sources import named as source_of
 from attnbench.pytest_plugin import PAIR
+from attnbench.pytest_plugin.named import NAMED
 from attnbench.runner.case import COMPILES, refusal
 from attnbench.runner.forecast import RunPlan, plan_run
 from attnbench.runner.options import make_options
@@ -215,7 +216,13 @@ def suite_items(session: pytest.Session, used: Sequence[str]) -> Iterator[pytest
         raise pytest.UsageError(str(wrong)) from wrong
     node = SuiteNode.from_parent(session, path=Path(__file__), nodeid="attnbench")
     node.parameters = parameters
-    return session.genitems(node)
+    option, backends = session.config.getoption, registry_of(session.config).backends
+    named = option("attnbench_backend") or named_by(option("attnbench_plugin"), backends)
+    for item in session.genitems(node):
+        name = item.callspec.params[PAIR].backend  # type: ignore[attr-defined]
+        if name in named:
+            item.user_properties.append((NAMED, name))
+        yield item
 
 
 def _suite_parameters(config: pytest.Config) -> dict[str, list[Any]]:

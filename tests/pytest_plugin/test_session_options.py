@@ -20,6 +20,12 @@ pytestmark = pytest.mark.usefixtures("not_in_xdist")
 
 CASE = "attention/dot/H2-L16-D8"
 NAMED = ("--attnbench-case", CASE, "--attnbench-backend", "bmm", "--attnbench-backend", "honest")
+MINE = """
+from attnbench import Backend, hookimpl
+@hookimpl
+def attnbench_backends():
+    yield Backend("mine", "a test", lambda setup: None, rules=("scaled_dot",))
+"""
 QUICK = ("--benchmark-max-time=0.02", "--benchmark-json=out.json")
 
 
@@ -61,6 +67,22 @@ def test_cases_meant_for_checking_are_not_timed(in_process: Any) -> None:
     timed = [line for line in lines if line.startswith("attnbench::test_attention[")]
     assert timed == ["attnbench::test_attention[dot/H2-L16-D8-bmm]"]
     assert len(lines) > 100
+
+
+def test_a_named_backend_that_passes_nowhere_fails_the_session(in_process: Any) -> None:
+    case = ("--attnbench-case", f"{CASE}/causal", "--benchmark-disable")
+    both = in_process(*case, "--attnbench-backend", "eager", "--attnbench-backend", "fused_multihead")
+    both.assert_outcomes(passed=1, skipped=1)
+    assert both.ret == pytest.ExitCode.TESTS_FAILED
+    both.stdout.fnmatch_lines(
+        ["attnbench: fused_multihead passed in no test: unsupported: computes multihead, not attention"]
+    )
+    Path("mine.py").write_text(MINE)
+    brought = in_process(*case, "--attnbench-plugin", "mine.py", "-k", "eager or mine")
+    assert brought.ret == pytest.ExitCode.TESTS_FAILED
+    brought.stdout.fnmatch_lines(["attnbench: mine passed in no test: *computes scaled_dot, not dot"])
+    unnamed = in_process(*case, "-k", "eager or fused_multihead")
+    assert (unnamed.ret, unnamed.parseoutcomes()["skipped"]) == (0, 1)
 
 
 @pytest.mark.parametrize(
