@@ -137,7 +137,7 @@ def command(
       1  the gate fails
       2  the sides can't be compared: missing, damaged, or measured
          under different conditions
-      3  no cell is timed on both sides
+      3  no cell, or none of a backend of --backend, is timed on both sides
     """
     from attnbench.compare.gate import hold
     from attnbench.reports.compared import render_compared

@@ -110,12 +110,17 @@ def hold(compared: Compared, gate: Gate) -> GateResult:
     if compared.cells and all(one_sided):
         failing = ()
         result = (3, "nothing could be compared: no cell is on both sides")
+    elif _only_checked(counted):
+        failing = ()
+        result = (3, "nothing could be compared: neither side was timed; attnbench run times")
     elif complaints:
         result = (1, f"fails: {', '.join(complaints)}")
     elif not compared.cells and compared.left_out:
         result = (0, "holds: nothing was measured, because no code of a backend differs between the sides")
     elif not any(cell.ratio is not None for cell in counted):
         result = (3, f"nothing could be compared: {_why_nothing(compared.cells, counted)}")
+    elif unseen := _unseen(compared.named, counted):
+        result = (3, unseen)
     else:
         cells = count_of(len(counted), "cell")
         words = f"holds: none of {cells} is {' or '.join(gate.fail_on) or 'anything that it fails on'}"
@@ -127,6 +132,23 @@ def hold(compared: Compared, gate: Gate) -> GateResult:
 def _counts(cells: Sequence[ComparedCell]) -> str:
     counts = Counter(cell.verdict for cell in cells)
     return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+
+
+def _only_checked(cells: Sequence[ComparedCell]) -> bool:
+    """Return whether both sides are right and neither has a time, as after ``attnbench check``."""
+    right = any(cell.base_status == cell.new_status == "ok" for cell in cells)
+    timed = any(cell.base_ms is not None or cell.new_ms is not None for cell in cells)
+    return right and not timed and all(cell.verdict in ("missing", "none") for cell in cells)
+
+
+def _unseen(named: Sequence[str], cells: Sequence[ComparedCell]) -> str:
+    """Return a sentence on a named backend that has no time on both sides in any cell; "" for none."""
+    for name in named:
+        own = [cell for cell in cells if cell.backend == name]
+        if all(cell.ratio is None for cell in own):
+            why = own[0].reason if own else "it has no cell"
+            return f"nothing could be compared of {name}: {why}"
+    return ""
 
 
 def _why_nothing(cells: Sequence[ComparedCell], counted: Sequence[ComparedCell]) -> str:

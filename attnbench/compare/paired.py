@@ -125,6 +125,7 @@ def compared_live(run: StoredRun, delta_of: DeltaOf | None = None) -> Compared:
         ),
         conventions=CONVENTIONS if found else (),
         left_out=tuple(map(str, left_out)) if isinstance(left_out, list) else (),
+        named=tuple(dict.fromkeys(parts_of(name)[0] for name in run.manifest.named)),
     )
 
 

@@ -160,7 +160,8 @@ class Compared:
     base, new: names of the sides. differences: of their environments, those that matter first. forced:
     whether the user overrode some. warnings: what else a reader must know, one sentence each; a strict gate
     fails on any. conventions: the meaning of ratios and verdicts, one sentence each. left_out: backends
-    that a live comparison did not measure, because their code is the same on both sides.
+    that a live comparison did not measure, because their code is the same on both sides. named: those that
+    the user named for it.
     """
 
     base: str
@@ -171,3 +172,4 @@ class Compared:
     warnings: tuple[str, ...] = ()
     conventions: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()

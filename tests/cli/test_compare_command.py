@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "stored"))
 from made_sides import BESIDE, CASES, LONG, SHORT, ok, side, times, write_benchmarks, write_run
+from run_files import write_records
 
 from attnbench.results.pytest_benchmark import write_pytest_benchmark
 from attnbench.types.compared import Cell
+from attnbench.types.record import Record
 
 Invoke = Callable[..., Result]
 LATER = "2026-02-01T00:00:00+00:00"
@@ -45,6 +47,23 @@ def lost(status: str) -> dict[str, Any]:
 
 def compare(invoke: Invoke, *words: object) -> Result:
     return invoke("compare", *map(str, words))
+
+
+def checked(path: Path, status: str = "ok") -> Path:
+    """A stored run of ``attnbench check``: records, and no times."""
+    wrong = {"reason": "RMS error", "failed_check": "values"} if status != "ok" else {}
+    write_records(path, Record(SHORT, "dot", "mine", status, **wrong), cases=[SHORT], backends=["mine"])
+    return path
+
+
+def test_two_stored_checks_have_no_times_to_compare(invoke: Invoke, tmp_path: Path) -> None:
+    sides = [checked(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+    result = compare(invoke, *sides, "--force")
+    assert result.exit_code == 3, result.output
+    assert "nothing could be compared: neither side was timed; attnbench run times" in result.stdout
+    worse = compare(invoke, sides[0], checked(tmp_path / "c.jsonl", "mismatch"), "--force")
+    assert worse.exit_code == 1
+    assert "gate fails: 1 mismatch" in worse.stdout
 
 
 def test_a_slowdown_fails(invoke: Invoke, base: Path, tmp_path: Path) -> None:

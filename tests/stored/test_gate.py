@@ -56,6 +56,17 @@ def test_where_nothing_could_be_compared_it_is_3(
     assert result.ignored == tuple((one, "flaky") for one in cells if rules)
 
 
+def test_a_named_backend_without_a_time_on_both_sides_is_3_where_others_hold() -> None:
+    cells = (cell("same"), ComparedCell("attention/dot/a", "dot", "flash", "none", "unsupported in both"))
+    result = hold(Compared("base", "new", cells, named=("mine", "flash")), Gate())
+    assert (result.exit_code, result.sentence) == (
+        3,
+        "nothing could be compared of flash: unsupported in both",
+    )
+    assert hold(Compared("base", "new", cells, named=("mine",)), Gate()).exit_code == 0
+    assert hold(Compared("base", "new", (cell("slower"), cells[1]), named=("flash",)), Gate()).exit_code == 1
+
+
 def test_strict_fails_on_a_rule_that_fits_nothing() -> None:
     assert hold(compared(cell("same")), Gate(strict=True)).exit_code == 0
     idle = (CellRule(backend="gone", ignore="x"),)
