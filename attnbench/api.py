@@ -60,14 +60,17 @@ def run(
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
     """
     from attnbench.cases.select import cut
+    from attnbench.plugins.registry import named_by
     from attnbench.runner.forecast import plan_run
     from attnbench.runner.options import keyword_options
 
     chosen = keyword_options(options)
+    plugins = _words(plugins)
     registry = _registry(plugins)
     selection = _selection(cases, registry, threads=threads, timed=chosen.timed)
     selection = selection if shard is None else cut(selection, shard)
-    return start(plan_run(selection, _names(backends), registry, chosen), Path(out), progress)
+    brought = named_by(plugins, registry.backends)
+    return start(plan_run(selection, _names(backends), registry, chosen, brought), Path(out), progress)
 
 
 def start(plan: RunPlan, out: Path, progress: Progress | None = None) -> Run:
@@ -166,7 +169,11 @@ def _names(backends: str | Iterable[str] | None) -> tuple[str, ...]:
 def _registry(plugins: str | Iterable[str]) -> Registry:
     from attnbench.plugins.registry import load_and_tell
 
-    return load_and_tell((plugins,) if isinstance(plugins, str) else plugins)
+    return load_and_tell(_words(plugins))
+
+
+def _words(plugins: str | Iterable[str]) -> tuple[str, ...]:
+    return (plugins,) if isinstance(plugins, str) else tuple(plugins)
 
 
 def _selection(cases: Cases, registry: Registry, *, threads: int | None, timed: bool) -> Selection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import click
 
 from attnbench import __version__
@@ -9,16 +11,22 @@ from attnbench.cli.group import LazyGroup
 from attnbench.cli.output import loudness_options
 from attnbench.cli.parameters import plugin_option
 from attnbench.cli.process import prepare_process
+from attnbench.types.exit_status import EXIT_STATUS
 
-EPILOG = """\b
+_STATUS_WIDTH = 76
+
+
+def _exit_status() -> str:
+    """Return the lines of help on the exit status."""
+    return "\n".join(
+        textwrap.fill(text, _STATUS_WIDTH, initial_indent=f"  {status:<5}", subsequent_indent=" " * 7)
+        for status, text in EXIT_STATUS.items()
+    )
+
+
+EPILOG = f"""\b
 Exit status:
-  0    success
-  1    a check or a gate failed, or the doctor found a problem
-  2    wrong usage, or a file that cannot be read or compared
-  3    a backend crashed, hung, ran out of memory or could not be measured,
-       or a backend named by --backend did not succeed on any case
-  130  interrupted by Ctrl-C
-  141  the reader of stdout closed it
+{_exit_status()}
 
 \b
 Environment:

@@ -29,7 +29,7 @@ from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, NICKNAMES, PASSES
 from attnbench.types.words import FORMATS
 
 if TYPE_CHECKING:
-    from attnbench.cases.select import Selection
+    from attnbench.cases.select import Overrides, Selection
     from attnbench.plugins.registry import Registry
 
 
@@ -276,10 +276,27 @@ def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Sele
     Raises:
         BadInput: something is unknown or impossible.
     """
-    from attnbench.cases.select import Overrides, cut, only, select
+    from attnbench.cases.select import select
 
-    overrides = Overrides(**{one.name: chosen[one.name] for one in fields(Overrides)})
-    selection = select(chosen["words"] or ("smoke",), registry, overrides, timed=timed)
+    words = chosen["words"] or ("smoke",)
+    return part_asked(select(words, registry, overrides_of(chosen), timed=timed), chosen)
+
+
+def overrides_of(chosen: dict[str, Any]) -> Overrides:
+    """Return what the options of a command change in every case."""
+    from attnbench.cases.select import Overrides
+
+    return Overrides(**{one.name: chosen[one.name] for one in fields(Overrides)})
+
+
+def part_asked(selection: Selection, chosen: dict[str, Any]) -> Selection:
+    """Return the part of a selection that --case and --shard name.
+
+    Raises:
+        BadInput: a case is not selected, or the shard is not one.
+    """
+    from attnbench.cases.select import cut, only
+
     if chosen.get("kept"):
         selection = only(selection, chosen["kept"])
     return selection if chosen.get("shard") is None else cut(selection, chosen["shard"])

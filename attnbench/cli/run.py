@@ -21,7 +21,7 @@ from attnbench.cli.output import (
     view_of,
     write_benchmark_json,
 )  # fmt: skip
-from attnbench.cli.parameters import load_plugins
+from attnbench.cli.parameters import load_plugins, named_plugins
 from attnbench.cli.progress import progress
 from attnbench.types.errors import BadInput, Interrupted, PluginFailed, go_on_words
 from attnbench.types.words import count_of, span_words
@@ -69,6 +69,8 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
     else:
         from attnbench import api
         from attnbench.cases.select import shard_words
+        from attnbench.plugins.registry import named_by
+        from attnbench.reports.run import exit_code, without_success
         from attnbench.runner.forecast import plan_run
         from attnbench.runner.run import check_plan
 
@@ -79,11 +81,13 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         selection = selected(registry, chosen, timed=timed)
         if not chosen.get("on"):
             check_devices(selection)
-        plan = plan_run(selection, chosen["backends"], registry, options)
+        brought = named_by(named_plugins(), registry.backends)
+        plan = plan_run(selection, chosen["backends"], registry, options, brought)
         if words := shard_words(selection):
             note(words)
         if selection.shard is not None and not selection.cases:
-            return
+            _tell(without_success((), plan.named))
+            ctx.exit(exit_code((), plan.named))
         if chosen.get("on") and not chosen["plan"]:
             from attnbench.cli.fleet import measured_on
 
@@ -122,9 +126,15 @@ def _end(ctx: click.Context, chosen: dict[str, Any], run: Run, printed: Format |
         note(f"stored in {run.path}")
         if run.unfinished:
             say(f"some records are interrupted; {go_on_words(run.path, live=False)}", err=True)
+        _tell(run.without_success)
         if chosen.get("benchmark_json") is not None:
             write_benchmark_json(run.paths, chosen["benchmark_json"])
     ctx.exit(run.exit_code)
+
+
+def _tell(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        say(f"attnbench: {sentence}", err=True)
 
 
 def _resumed(ctx: click.Context, path: Path, registry: Registry) -> Callable[[Progress], Run]:

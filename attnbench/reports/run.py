@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnbench.types.device import device_kind
+from attnbench.types.exit_status import worst
 from attnbench.types.record import Manifest, Record
-from attnbench.types.status import MEANING
-from attnbench.types.words import clean
+from attnbench.types.status import MEANING, status_words
+from attnbench.types.words import clean, count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,18 +22,31 @@ if TYPE_CHECKING:
 
 
 def exit_code(records: Iterable[Record], named: Collection[str] = ()) -> int:
-    """Return 0 if all is fine, 1 if a check failed, else 3: something could not be measured.
+    """Return the exit status of a run (:data:`attnbench.types.exit_status.EXIT_STATUS`).
 
     ``unsupported``, ``unavailable`` and ``suspect`` are fine, and ``inaccurate`` as declared. But a backend
     that the user asked for by name (``named``) must pass on at least one case.
     """
     records = tuple(records)
-    codes = {MEANING[record.status].exit_code for record in records if not record.passed}
-    if 1 in codes:
-        return 1
-    present = {record.backend for record in records}
+    codes = [MEANING[record.status].exit_code for record in records if not record.passed]
     passed = {record.backend for record in records if record.passed}
-    return 3 if 3 in codes or (set(named) & present) - passed else 0
+    return worst([*codes, *(3 for name in named if name not in passed)])
+
+
+def without_success(records: Iterable[Record], named: Iterable[str]) -> list[str]:
+    """Return a sentence for each named backend that succeeded on no case and failed on none.
+
+    No record of it shows a failure, but nothing is known of it.
+    """
+    records, found = tuple(records), []
+    for name in named:
+        own = [record for record in records if record.backend == name]
+        if not any(record.passed or MEANING[record.status].exit_code for record in own):
+            whys = [f"{status_words(one.status)}: {one.reason}" for one in own] or ["it had none to run"]
+            usual, times = Counter(whys).most_common(1)[0]
+            often = f" ({times} of {count_of(len(own), 'case')})" if len(own) > 1 else ""
+            found.append(f"{name} succeeded on no case: {usual}{often}")
+    return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,8 +195,15 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """The exit status of the command: 0 fine, 1 a check failed, 3 something could not be measured."""
-        # A backend may be good for cases of other shards alone.
-        whole = [manifest for manifest in self.manifests if manifest.shard is None]
-        named = {name for manifest in whole for name in manifest.named}
-        return exit_code(self.records, named)
+        """The exit status of the command that made the run."""
+        return exit_code(self.records, self.named)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The backends that the user named."""
+        return tuple(dict.fromkeys(name for manifest in self.manifests for name in manifest.named))
+
+    @property
+    def without_success(self) -> list[str]:
+        """A sentence for each named backend that succeeded on no case, although none of them failed."""
+        return without_success(self.records, self.named)

@@ -75,7 +75,8 @@ def command_line() -> tuple[str, ...]:
 class RunPlan:
     """The cases and backends of a run.
 
-    backends: in order. named: those that the user named; it is an error if one runs nowhere. compiled_on: ids
+    backends: in order. named: those that the user named, or whose plugin the user named; it is an error if
+    one runs nowhere. compiled_on: ids
     of the cases on which compiling backends run unless named; None for all. asked: by the id of a case, its
     backends where those are not all; a resumed run uses all. counts: of calls in one step, by the id of a
     case. shard: which part of a selection the cases are. command: argv. Both are for the manifest.
@@ -109,21 +110,29 @@ class RunPlan:
         return forecast(self, cores=len(allowed_cpus()), free_bytes=free_memory())
 
 
-def plan_run(selection: Selection, named: Sequence[str], registry: Registry, options: Options) -> RunPlan:
+def plan_run(
+    selection: Selection,
+    backends: Sequence[str],
+    registry: Registry,
+    options: Options,
+    brought: Sequence[str] = (),
+) -> RunPlan:
     """Plan a run of selected cases with the named backends, or with all if none is named.
+
+    brought: backends of plugins that the user named. They count as named where no backend is.
 
     Raises:
         BadInput: a backend does not exist.
     """
-    for name in (*named, options.baseline):
+    for name in (*backends, options.baseline):
         registry.backend(name)
     on = selection.compiled_on
     return RunPlan(
         cases=selection.cases,
-        backends=tuple(named) or tuple(registry.backends),
+        backends=tuple(backends) or tuple(registry.backends),
         registry=registry,
         options=options,
-        named=tuple(named),
+        named=tuple(backends or brought),
         compiled_on=None if on is None else frozenset(case_id(case) for case in on),
         counts={case_id(case): count for case, count in selection.counts.items()},
         shard=selection.shard,

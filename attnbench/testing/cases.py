@@ -1,7 +1,7 @@
 """The cases that test a backend: small ones that combine what it declares, and those of larger shapes.
 
 Candidates are made within the declarations; ``supports`` is asked about each; few of those that it takes are
-chosen, so that every two features meet.
+chosen, so that every two features meet. Options of a command narrow the candidates.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from typing import Any
 
 from attnbench.cases.covering import Row, covering_rows
 from attnbench.cases.ids import build_case, case_id
+from attnbench.cases.select import Overrides
 from attnbench.plugins.calling import Exited, Raised, call
+from attnbench.runner.case import refusal
 from attnbench.testing.advice import RAISES_NOTHING
 from attnbench.testing.findings import Finding
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
-from attnbench.types.mask import parse_mask
+from attnbench.types.mask import mask_text, parse_mask
 from attnbench.types.rule import Rule
 from attnbench.types.words import clean
 from attnbench.worker.failures import no_answer
@@ -72,6 +74,8 @@ LARGE: tuple[dict[str, Any], ...] = (
 MOST_ELEMENTS = 2**25
 """The most elements that a straightforward form of the rule may hold for all pairs at once."""
 
+NO_OPTIONS = Overrides()
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -86,36 +90,53 @@ def device_of(backend: Backend) -> str:
     return "cpu" if "cpu" in backend.devices else backend.devices[0]
 
 
-def candidates(backend: Backend, rules: Mapping[str, Rule], sampled: int = SAMPLED) -> list[Candidate]:
+def candidates(
+    backend: Backend, rules: Mapping[str, Rule], sampled: int = SAMPLED, options: Overrides = NO_OPTIONS
+) -> list[Candidate]:
     """Make cases within a backend's declarations, each once; the same declarations give the same cases.
 
     In the first cases every two features meet; ``sampled`` random combinations follow. rules: by name.
+    options: their values stand in place of the declared ones.
     """
-    named = rules_of(backend, rules)
+    named = rules_of(backend, rules, options)
+    masks = (*MASKS, *(MASKS_BY_HEAD if backend.masks_by_head else ()))
+    masks = _masks(options) or masks
     values: dict[str, Sequence[Any]] = {
-        "mask": (*MASKS, *(MASKS_BY_HEAD if backend.masks_by_head else ())),
-        "lengths": LENGTHS,
+        "mask": masks,
+        "lengths": [pair for pair in LENGTHS if any(possible({"lengths": pair, "mask": m}) for m in masks)],
         "features": FEATURES,
         "heads": HEADS,
         "layer": variants(backend),
-        "dtype": backend.dtypes,
-        "pass": backend.passes,
+        "dtype": options.dtypes or backend.dtypes,
+        "pass": options.passes or backend.passes,
         "B": (2, 1),
-        "device": (device_of(backend),),
+        "device": (options.device or device_of(backend),),
     }
     random = Random(0)
     drawn = [{name: random.choice(choices) for name, choices in values.items()} for _ in range(sampled)]
     rows = [*covering_rows(values, possible), *filter(possible, drawn)]
     found: dict[Case, Candidate] = {}
     for number, row in enumerate(rows):
-        made = _with_rule(row, named, number)
+        made = _with_rule(row, named, number, options)
         if made is not None:
             found.setdefault(made.case, made)
     return list(found.values())
 
 
-def rules_of(backend: Backend, rules: Mapping[str, Rule]) -> list[Rule]:
-    """Return the rules that a backend declares, of those that exist."""
+def _masks(options: Overrides) -> tuple[str, ...]:
+    return tuple(mask_text(mask) for mask in options.masks)
+
+
+def _fixed(options: Overrides) -> dict[str, Any]:
+    """Return the fields that options set in every case."""
+    given = {name: getattr(options, name) for name in ("threads", "seed", "cache", "dropout", "layout")}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def rules_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_OPTIONS) -> list[Rule]:
+    """Return the rules that options name, else those that a backend declares, of those that exist."""
+    if options.rules:
+        return [rules[name] for name in options.rules]
     names = [name for name in (rules if backend.rules is None else backend.rules) if name in rules]
     return [rules[name] for name in names if rules[name].has_dot_form or not backend.needs_dot_form]
 
@@ -125,22 +146,33 @@ def possible(row: Row) -> bool:
     return not (row.get("lengths") == (1, 70) and row.get("mask") == "causal")
 
 
-def large_cases(backend: Backend, rules: Sequence[Rule]) -> Iterator[list[Case]]:
+def large_cases(
+    backend: Backend, rules: Sequence[Rule], options: Overrides = NO_OPTIONS
+) -> Iterator[list[Case]]:
     """Yield alternatives for each large case, the most demanding first. The first that is taken counts."""
+    masks = _masks(options)
     for wanted in LARGE[:1] if backend.compiles else LARGE:
-        if wanted.get("pass_", "forward") not in backend.passes:
+        if wanted.get("pass_", "forward") not in (options.passes or backend.passes):
             continue
-        easier: tuple[dict[str, Any], ...] = ({}, {"Hkv": wanted["H"]}, {"Hkv": wanted["H"], "mask": "none"})
-        made = [_large(backend, rule, wanted | change) for change in easier for rule in rules]
+        easier: list[dict[str, Any]] = [{}, {"Hkv": wanted["H"]}, {"Hkv": wanted["H"], "mask": "none"}]
+        if masks:
+            easier = [change | {"mask": mask} for change in easier[:2] for mask in masks]
+        made = [_large(backend, rule, wanted | change, options) for change in easier for rule in rules]
         yield [case for case in made if case is not None]
 
 
-def shape_cases(backend: Backend, rules: Sequence[Rule]) -> Iterator[Case]:
+def shape_cases(backend: Backend, rules: Sequence[Rule], options: Overrides = NO_OPTIONS) -> Iterator[Case]:
     """Yield cases in which every two values of :data:`SHAPES` meet, in the precisions of a backend."""
-    fixed = {"layer": variants(backend)[:1], "B": (1,)}
-    values = SHAPES | fixed | {"dtype": backend.dtypes, "device": (device_of(backend),), "pass": ("forward",)}
+    values = SHAPES | {
+        "mask": _masks(options) or SHAPES["mask"],
+        "layer": variants(backend)[:1],
+        "B": (1,),
+        "dtype": options.dtypes or backend.dtypes,
+        "device": (options.device or device_of(backend),),
+        "pass": options.passes or ("forward",),
+    }
     for number, row in enumerate(covering_rows(values, possible)):
-        made = _with_rule(row, rules, number)
+        made = _with_rule(row, rules, number, options)
         if made is not None:
             case, rule = made.case, next(rule for rule in rules if rule.name == made.case.rule)
             if case.H * case.Lq * case.Lk * rule.score_elements(case) <= MOST_IN_SHAPE:
@@ -153,25 +185,27 @@ def variants(backend: Backend) -> list[tuple[str, dict[str, Any]]]:
     return [(name, layer) for name in names for layer in (LAYERS if name == "multihead" else ({},))]
 
 
-def _with_rule(row: Row, rules: Sequence[Rule], number: int) -> Candidate | None:
+def _with_rule(row: Row, rules: Sequence[Rule], number: int, options: Overrides) -> Candidate | None:
     """Make a case of a row and the next rule that allows it; rules take turns."""
     (Lq, Lk), (D, Dv), (H, Hkv) = row["lengths"], row["features"], row["heads"]
     for turn in range(len(rules)):
         rule = rules[(number + turn) % len(rules)]
         case = _case(
             rule, row["layer"], B=row["B"], H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv, mask=row["mask"],
-            dtype=row["dtype"], device=row["device"], pass_=row["pass"],
+            dtype=row["dtype"], device=row["device"], pass_=row["pass"], **_fixed(options),
         )  # fmt: skip
         if case is not None:
             return Candidate(case, {**row, "rule": rule.name, "operation": case.operation})
     return None
 
 
-def _large(backend: Backend, rule: Rule, wanted: dict[str, Any]) -> Case | None:
-    sizes = dict(wanted)
+def _large(backend: Backend, rule: Rule, wanted: dict[str, Any], options: Overrides) -> Case | None:
+    sizes = wanted | _fixed(options)
     half = ("bfloat16", "float16") if sizes.pop("half", False) else ()
-    dtypes = [dtype for dtype in (*half, "float32", *backend.dtypes) if dtype in backend.dtypes]
-    case = _case(rule, variants(backend)[0], dtype=dtypes[0], device=device_of(backend), **sizes)
+    there = options.dtypes or backend.dtypes
+    dtypes = [dtype for dtype in (*half, "float32", *there) if dtype in there]
+    device = options.device or device_of(backend)
+    case = _case(rule, variants(backend)[0], dtype=dtypes[0], device=device, **sizes)
     if case is None or case.B * case.H * case.Lq * case.Lk * rule.score_elements(case) > MOST_ELEMENTS:
         return None
     return case
@@ -205,12 +239,16 @@ class ConformanceCase:
 
 @dataclass(frozen=True)
 class Choice:
-    """The cases of a backend, and what asking ``supports`` has shown: declined of ``asked``; findings."""
+    """The cases of a backend, and what asking ``supports`` has shown: declined of ``asked``; findings.
+
+    none: why options leave no case; "" where they leave some, or where there are none.
+    """
 
     cases: tuple[ConformanceCase, ...]
     declined: int
     asked: int
     findings: tuple[Finding, ...]
+    none: str = ""
 
 
 @dataclass(frozen=True)
@@ -224,29 +262,60 @@ class Answer:
     fault: Finding | None = None
 
 
-def choose(backend: Backend, rules: Mapping[str, Rule]) -> Choice:
-    """Choose cases that a backend takes, in which every two features meet. Computes nothing."""
+def choose(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_OPTIONS) -> Choice:
+    """Choose cases that a backend takes, in which every two features meet. Computes nothing.
+
+    options: of a command. The cases then have their values, as far as the backend declares them.
+    """
+
+    def declared(case: Case) -> bool:
+        # Devices are looked for when the case runs.
+        return refusal(backend, case, rules[case.rule], cuda_devices=(case.device,)) is None
 
     def takes(case: Case) -> bool:
-        return ask(backend, case, rules[case.rule]) == Answer(None)
+        return declared(case) and ask(backend, case, rules[case.rule]) == Answer(None)
 
-    found = candidates(backend, rules)
+    made = candidates(backend, rules, options=options)
+    found = [one for one in made if declared(one.case)]
     asked = [(one, ask(backend, one.case, rules[one.case.rule])) for one in found]
     if sum(answer.reason is None for _, answer in asked) < FEW:
-        more = candidates(backend, rules, SAMPLED_MORE)[len(found) :]
-        asked += [(one, ask(backend, one.case, rules[one.case.rule])) for one in more]
+        more = candidates(backend, rules, SAMPLED_MORE, options)[len(made) :]
+        asked += [(one, ask(backend, one.case, rules[one.case.rule])) for one in more if declared(one.case)]
     taken = [one for one, answer in asked if answer.reason is None]
     cases = [ConformanceCase(one.case) for one in _covering(taken, backend)]
     cases += [ConformanceCase(case) for case in _with_constants(backend, taken, rules)]
-    cases += [ConformanceCase(case) for case in _with_dropout(backend, taken, rules)]
-    own = rules_of(backend, rules) if taken else []
-    large = [] if backend.compiles else list(filter(takes, shape_cases(backend, own)))
-    for alternatives in large_cases(backend, own):
+    if options.dropout is None:
+        cases += [ConformanceCase(case) for case in _with_dropout(backend, taken, rules)]
+    own = rules_of(backend, rules, options) if taken else []
+    large = [] if backend.compiles else list(filter(takes, shape_cases(backend, own, options)))
+    for alternatives in large_cases(backend, own, options):
         large += islice(filter(takes, alternatives), 1)
     cases += [ConformanceCase(case, large=True) for case in large]
     faults = [answer.fault for _, answer in asked if answer.fault]
-    findings = (*faults, *_never_taken(backend, rules, asked))
-    return Choice(tuple(cases), len(asked) - len(taken), len(asked), findings)
+    none = ""
+    if options == NO_OPTIONS:
+        faults += _never_taken(backend, rules, asked)
+    elif not cases:
+        none = _why_none(backend, rules, made, asked)
+    return Choice(tuple(cases), len(asked) - len(taken), len(asked), tuple(faults), none)
+
+
+def _why_none(
+    backend: Backend,
+    rules: Mapping[str, Rule],
+    made: Sequence[Candidate],
+    asked: Sequence[tuple[Candidate, Answer]],
+) -> str:
+    """Say why options leave no case of a backend: outside its declarations, or declined by ``supports``."""
+    if asked:
+        reasons = Counter(answer.reason for _, answer in asked)
+        usual = reasons.most_common(1)[0][0]
+        return f"supports() declines all {len(asked)} cases that the options leave; most often: {usual}"
+    if not made:
+        return "no case has all that the options ask for"
+    case = made[0].case
+    refused = refusal(backend, case, rules[case.rule], cuda_devices=(case.device,))
+    return "" if refused is None else refused[1]
 
 
 def ask(backend: Backend, case: Case, rule: Rule) -> Answer:

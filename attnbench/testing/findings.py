@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from attnbench.types.exit_status import worst
 from attnbench.types.words import count_of
 
 About = Literal["declarations", "answers", "steadiness"]
@@ -22,7 +23,8 @@ class Finding:
     backend: its name. problem: one sentence. do: what to do about it, "" if that is not known. cases: ids of
     the cases that show it. about: the part of the kit that found it. check: the check that failed
     (:mod:`attnbench.types.status`), ``repeatability`` if answers changed, "" if a call failed otherwise.
-    mistake: the known mistake that gives the same answers, "" for none.
+    mistake: the known mistake that gives the same answers, "" for none. exit_code: 3 where no check failed,
+    but a case could not be run.
     """
 
     backend: str
@@ -32,6 +34,7 @@ class Finding:
     about: About = "answers"
     check: str = ""
     mistake: str = ""
+    exit_code: int = 1
 
     def __str__(self) -> str:
         lines = [f"problem: {self.problem}"]
@@ -48,8 +51,8 @@ class Counts:
     """The numbers of one backend.
 
     right: cases with right answers, of ``judged``. declined: combinations of features that its ``supports``
-    refused, of ``asked``. unavailable: why it can't run here, "" where it can. command: how to judge it on
-    one case again, "" where no command line can name it.
+    refused, of ``asked``. unavailable: why no case of it could be checked, "" where one could. command: how
+    to judge it on one case again, "" where no command line can name it.
     """
 
     backend: str
@@ -62,7 +65,7 @@ class Counts:
 
     def __str__(self) -> str:
         if self.unavailable:
-            return f"{self.backend}: nothing was checked, since it can't run here: {self.unavailable}"
+            return f"{self.backend}: nothing was checked: {self.unavailable}"
         return (
             f"{self.backend}: {self.right} of {self.judged} cases right; supports() declined "
             f"{self.declined} of the {self.asked} combinations that it declares"
@@ -78,13 +81,18 @@ class Report:
 
     @property
     def unavailable(self) -> tuple[Counts, ...]:
-        """The backends that can't run here, so that nothing is known of them."""
+        """The backends of which no case could be checked, so that nothing is known of them."""
         return tuple(counts for counts in self.counts if counts.unavailable)
 
     @property
     def ok(self) -> bool:
         """True if cases of every backend were checked and nothing is wrong."""
         return not self.findings and not self.unavailable
+
+    @property
+    def exit_code(self) -> int:
+        """The exit status of ``attnbench check``."""
+        return worst([*(one.exit_code for one in self.findings), *(3 for _ in self.unavailable)])
 
     def __str__(self) -> str:
         parts: list[str] = []

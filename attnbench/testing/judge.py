@@ -10,21 +10,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from attnbench.cases.ids import parse_case
-from attnbench.plugins.registry import Registry, load_wanted
-from attnbench.plugins.sources import installed, named
+from attnbench.cases.select import Overrides
+from attnbench.plugins.registry import Registry, load_wanted, named_by
+from attnbench.plugins.sources import installed
 from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import Options, make_options
 from attnbench.runner.run import start_run
-from attnbench.testing.cases import Choice, ConformanceCase, absent, choose
+from attnbench.testing.cases import NO_OPTIONS, Choice, ConformanceCase, absent, choose
 from attnbench.testing.diagnosis_process import Asked, Diagnosed, Unsteady, look
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
 from attnbench.testing.problems import findings_of, looks
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
-from attnbench.types.record import Record
+from attnbench.types.record import Record, Shard
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
-from attnbench.types.words import unknown_name
+from attnbench.types.words import count_of, unknown_name
 
 BY_ANY = "eager"
 """Computes any rule in the plainest way."""
@@ -34,7 +35,7 @@ COMPUTED_AGAIN = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """The cases of each backend, by name. unavailable: by name, why a backend can't run here."""
+    """The cases of each backend, by name. unavailable: by name, why no case of a backend can be checked."""
 
     choices: Mapping[str, Choice]
     unavailable: Mapping[str, str]
@@ -93,9 +94,7 @@ def brought_by(words: Sequence[str], registry: Registry) -> Found:
     Raises:
         BadInput: they bring neither.
     """
-    modules = {named(word).module for word in words}
-    backends = tuple(n for n, entry in registry.backends.items() if entry.source.module in modules)
-    rules = tuple(n for n, entry in registry.rules.items() if entry.source.module in modules)
+    backends, rules = named_by(words, registry.backends), named_by(words, registry.rules)
     if not backends and not rules:
         raise BadInput(
             f"{', '.join(words)} brings no backend and no rule: add a function attnbench_backends() with "
@@ -149,18 +148,45 @@ def conformance_cases(backend: str | Path, *, large: bool = True) -> tuple[Confo
     return tuple(one for one in chosen.cases if large or not one.large)
 
 
-def plan(registry: Registry, backends: Sequence[str], brought: Sequence[str] = ()) -> Plan:
+def plan(
+    registry: Registry,
+    backends: Sequence[str],
+    brought: Sequence[str] = (),
+    options: Overrides = NO_OPTIONS,
+) -> Plan:
     """Choose the cases of each backend. Computes nothing.
 
     brought: rules that a plugin brings. A backend that computes any rule shows whether their torch and NumPy
-        forms agree.
+        forms agree. options: narrow the cases.
     """
     rules = rules_in(registry)
-    unavailable = {name: reason for name in backends if (reason := absent(registry.backend(name)))}
-    choices = {name: choose(registry.backend(name), rules) for name in backends if name not in unavailable}
-    if brought and BY_ANY not in choices:
-        entry = registry.backend(BY_ANY)
-        choices[BY_ANY] = choose(replace(entry, rules=tuple(brought), dtypes=("float32", "float64")), rules)
+    asked = {name: registry.backend(name) for name in backends}
+    kept = [rule for rule in brought if not options.rules or rule in options.rules]
+    if BY_ANY not in asked and (kept or not backends):
+        dtypes = options.dtypes or ("float32", "float64")
+        asked[BY_ANY] = replace(registry.backend(BY_ANY), rules=tuple(brought), dtypes=dtypes)
+    choices: dict[str, Choice] = {}
+    unavailable: dict[str, str] = {}
+    for name, backend in asked.items():
+        reason = absent(backend, options.device)
+        choice = None if reason else choose(backend, rules, options)
+        if choice is None or choice.none:
+            unavailable[name] = reason if choice is None else choice.none
+        else:
+            choices[name] = choice
+    return Plan(choices, unavailable)
+
+
+def part_of(planned: Plan, wanted: Collection[str], where: str) -> Plan:
+    """Return a plan with the cases of some ids alone. where: for a backend that has none of them."""
+    choices: dict[str, Choice] = {}
+    unavailable = dict(planned.unavailable)
+    for name, choice in planned.choices.items():
+        cases = tuple(one for one in choice.cases if one.id in wanted)
+        if cases or not choice.cases:
+            choices[name] = replace(choice, cases=cases)
+        else:
+            unavailable[name] = f"none of its {count_of(len(choice.cases), 'case')} is in {where}"
     return Plan(choices, unavailable)
 
 
@@ -169,11 +195,13 @@ def rules_in(registry: Registry) -> dict[str, Rule]:
     return {name: entry.record for name, entry in registry.rules.items()}
 
 
-def judging_plan(asked: Mapping[str, tuple[str, ...]], registry: Registry, options: Options) -> RunPlan:
-    """Plan a run that only checks. asked: the backends of each case, by its id."""
+def judging_plan(
+    asked: Mapping[str, tuple[str, ...]], registry: Registry, options: Options, shard: Shard | None = None
+) -> RunPlan:
+    """Plan a run that only checks. asked: the backends of each case, by its id. shard: what part they are."""
     names = tuple(dict.fromkeys(name for names in asked.values() for name in names))
     cases = tuple(parse_case(case) for case in asked)
-    return RunPlan(cases, names, registry, options, named=names, asked=asked)
+    return RunPlan(cases, names, registry, options, named=names, asked=asked, shard=shard)
 
 
 def records_of(
@@ -197,12 +225,12 @@ def reported(planned: Plan, records: Sequence[Record], registry: Registry) -> Re
     for name, choice in planned.choices.items():
         own = [record for record in records if record.backend == name]
         right = [record for record in own if record.passed]
-        absent_here = next((record.reason for record in own if record.status == "unavailable"), "")
         counted = [record for record in own if not MEANING[record.status].declined]
+        unchecked = own[0].reason if own and not counted else ""
         numbers = (len(right), len(counted), choice.declined, choice.asked)
         rules = {registry.rules[record.rule].source for record in own if not record.passed}
         command = _command(name, registry.backends[name].source, rules)
-        counts.append(Counts(name, *numbers, absent_here, command))
+        counts.append(Counts(name, *numbers, unchecked, command))
         findings += choice.findings
         findings += _closely(name, own, right, registry)
     for name, reason in planned.unavailable.items():

@@ -151,7 +151,10 @@ def _finding(
             given = "" if ending else _given(parse_case(_shown(record)), backend, rules)
             do = _joined(common, _decline("it"), given)
     cases = tuple(each.case for each in group)
-    return Finding(record.backend, problem, do, cases, about=about, check=check, mistake=mistake)
+    exit_code = MEANING[record.status].exit_code
+    return Finding(
+        record.backend, problem, do, cases, about=about, check=check, mistake=mistake, exit_code=exit_code
+    )
 
 
 _OWN_ADVICE = ("dropout", "weights")

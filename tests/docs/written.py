@@ -31,6 +31,7 @@ from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed
 from attnbench.reports.answer import SUMMARY
 from attnbench.reports.columns import COLUMNS
+from attnbench.types.exit_status import EXIT_STATUS
 from attnbench.types.rule import Rule
 from attnbench.types.status import CHECKS, MEANING
 
@@ -120,6 +121,14 @@ def statuses() -> str:
     return _table(("status", "meaning", "exit status"), rows)
 
 
+def exit_status() -> str:
+    """A row for each exit status."""
+    return _table(
+        ("exit status", "meaning"),
+        [(str(status), text.replace("|", "\\|")) for status, text in EXIT_STATUS.items()],
+    )
+
+
 def checks() -> str:
     """A row for each check."""
     return _table(
@@ -194,6 +203,7 @@ def documents() -> dict[Path, str]:
         ),
         DOCS / "concepts.md": with_part("concepts.md", "statuses", statuses()),
         DOCS / "files.md": with_part("files.md", "checks", checks()),
+        DOCS / "index.md": with_part("index.md", "exit_status", exit_status()),
         DOCS / "plugins.md": with_part("plugins.md", "hooks", hooks()),
     }
     return made | {DOCS / name: with_outputs((DOCS / name).read_text()) for name in PAGES_WITH_OUTPUT}

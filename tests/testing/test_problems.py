@@ -135,4 +135,4 @@ def test_the_text_of_a_report() -> None:
     assert Report((counts,), ()).ok
     absent = Report((Counts("mine", 0, 0, 0, 0, "no such device"),), ())
     assert not absent.ok
-    assert str(absent) == "mine: nothing was checked, since it can't run here: no such device"
+    assert str(absent) == "mine: nothing was checked: no such device"
