@@ -1,14 +1,17 @@
 """Random attacks on attnbench, seeded and bounded in time.
 
-    python tests/campaign/campaign.py PART [--seconds N] [--seed N] [--trial N]
+    python tests/campaign/campaign.py PART [--seconds N] [--trials N] [--seed N] [--trial N]
 
-PART: ``kills``, ``files``, ``argv``, ``environments``, or ``all``, which share the time. Prints for each part
-how many trials were tried and held, and for each that did not hold what was wrong and a command that repeats
-it. The exit status is 1 if one did not. It runs nightly, and not with the tests.
+PART: ``kills``, ``files``, ``argv``, ``environments``, ``rewritten``, ``shadowed``, ``shadowed-run``,
+``resumed``, ``edited``, ``settings``; ``labels`` for the last six, or ``all``. Parts share the seconds and
+the trials. Prints for each part how many trials were tried and held, and for each that did not hold what was
+wrong and a command that repeats it. The exit status is 1 if one did not. It runs nightly, and not with the
+tests.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import sys
@@ -22,11 +25,17 @@ import argv
 import environments
 import files
 import kills
+import labels
 
 Trial = Callable[[random.Random, Path, Path], None]
 PARTS: dict[str, Trial] = {
     "kills": kills.trial, "files": files.trial, "argv": argv.trial, "environments": environments.trial,
-}  # fmt: skip
+} | {name: trial for name, (trial, _) in labels.LABELS.items()}  # fmt: skip
+GROUPS: dict[str, dict[str, float]] = {
+    "all": dict.fromkeys(PARTS, 1 / len(PARTS)),
+    "labels": {name: share / 2000 for name, (_, share) in labels.LABELS.items()},
+}
+"""Parts that share the time, and the share of the trials that each makes."""
 
 
 def tried(part: str, seed: int, number: int, shared: Path) -> str:
@@ -39,10 +48,10 @@ def tried(part: str, seed: int, number: int, shared: Path) -> str:
     return ""
 
 
-def campaign(part: str, seed: int, seconds: float, only: int | None, shared: Path) -> bool:
-    """Make trials of a part until the time is over, or only one; print how many held."""
+def campaign(part: str, seed: int, seconds: float, trials: float, only: int | None, shared: Path) -> bool:
+    """Make trials of a part until the time or their number is over, or only one; print how many held."""
     end, number, held = time.monotonic() + seconds, 0, 0
-    while number == 0 or (only is None and time.monotonic() < end):
+    while number == 0 or (only is None and number < trials and time.monotonic() < end):
         trial = number if only is None else only
         failure = tried(part, seed, trial, shared)
         held += not failure
@@ -50,14 +59,15 @@ def campaign(part: str, seed: int, seconds: float, only: int | None, shared: Pat
             again = f"python {sys.argv[0]} {part} --seed {seed} --trial {trial}"
             print(f"{part}: {failure}\n  repeat: {again}", flush=True)
         number += 1
-    print(f"{part}: tried {number}, held {held}", flush=True)
+    print(f"{part}: tried {number}, held {held}, seed {seed}", flush=True)
     return held == number
 
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=[*PARTS, "all"])
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("part", choices=[*PARTS, *GROUPS])
+    parser.add_argument("--seconds", type=float, help="60 by default, or no limit with --trials.")
+    parser.add_argument("--trials", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trial", type=int, help="Repeat this trial alone.")
     asked = parser.parse_args()
@@ -65,10 +75,14 @@ def main() -> None:
     os.environ["ATTNBENCH_LOAD_PLUGINS"] = "attnbench"
     # Under a limit of file sizes Python would leave its own compiled files cut off.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    parts = list(PARTS) if asked.part == "all" else [asked.part]
+    seconds = asked.seconds or (60.0 if asked.trials is None else math.inf)
+    trials = math.inf if asked.trials is None else asked.trials
     with tempfile.TemporaryDirectory(prefix="campaign-") as folder:
-        shared, each = Path(folder), asked.seconds / len(parts)
-        held = [campaign(part, asked.seed, each, asked.trial, shared) for part in parts]
+        group = GROUPS.get(asked.part, {asked.part: 1.0})
+        held = [
+            campaign(part, asked.seed, seconds / len(group), trials * share, asked.trial, Path(folder))
+            for part, share in group.items()
+        ]
     sys.exit(0 if all(held) else 1)
 
 

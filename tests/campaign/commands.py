@@ -83,7 +83,8 @@ def in_process(
     before: Callable[[], None] | None = None, timeout_s: float = TIMEOUT_S,
 ) -> Done:  # fmt: skip
     """Run a command in a new process. before: called in it first."""
-    command = [sys.executable, "-m", "attnbench", *words]
+    # With -P, as the console script, it does not import from the working folder.
+    command = [sys.executable, "-P", "-m", "attnbench", *words]
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, start_new_session=True, preexec_fn=before,
