@@ -153,7 +153,8 @@ class Kernel:
         """Run a command that measures it in a new process."""
         own = {LOG: str(self.log)}
         if self.form == "package":
-            own |= {"PYTHONPATH": str(self.folder), "ATTNBENCH_LOAD_PLUGINS": "attnbench,labelled"}
+            path = [str(self.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+            own |= {"PYTHONPATH": os.pathsep.join(path), "ATTNBENCH_LOAD_PLUGINS": "attnbench,labelled"}
         return in_process(words, where, os.environ | own | variables)
 
     def computed(self) -> list[dict[str, Any]]:
