@@ -20,6 +20,7 @@ from attnbench.runner.options import sets_for
 from attnbench.runner.progress import Moment, Progress
 from attnbench.types.errors import Interrupted, MeasuringFailed
 from attnbench.types.record import Record
+from attnbench.types.status import MEANING
 
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
 
@@ -227,3 +228,12 @@ def test_the_terminal_decides_on_width_and_no_color_on_colour(
     text = invoke("report", str(started.path)).stdout
     assert max(len(line) for line in text.splitlines() if line != CASE) <= 70
     assert "\x1b" not in text
+
+
+def test_a_report_ends_with_0_for_records_of_any_status(
+    invoke: Callable[..., Result], store: Callable[..., Path]
+) -> None:
+    path = store(*(record(status, f"with_{status}") for status in MEANING))
+    result = invoke("report", str(path), "--format", "json")
+    assert [row["status"] for row in json.loads(result.stdout)] == list(MEANING)
+    assert (result.exit_code, result.stderr) == (0, "")
