@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -253,18 +254,20 @@ def _input_names(stored: Mapping[str, Stored]) -> list[str]:
 
 
 def missing_modules(backend: Backend) -> str:
-    """Return in words which modules that a backend declares are not installed; "" if all are.
-
-    They are not imported, but a dotted name imports its parents.
-    """
-    missing = []
-    for name in backend.requires:
-        try:
-            found = find_spec(name)
-        except ImportError:
-            found = None
-        missing += [name] if found is None else []
+    """Return in words which modules that a backend declares are not installed; "" if all are."""
+    missing = [name for name in backend.requires if not _is_installed(name)]
     return f"needs {', '.join(missing)}, which is not installed" if missing else ""
+
+
+def _is_installed(name: str) -> bool:
+    """True if a module can be found. Neither it nor a package around it is imported."""
+    package, *inner = name.split(".")
+    spec = find_spec(package)
+    for part in inner:
+        if spec is None or spec.submodule_search_locations is None:
+            return False
+        spec = PathFinder.find_spec(f"{spec.name}.{part}", spec.submodule_search_locations)
+    return spec is not None
 
 
 def _refuse(backend: Backend, case: Case, rule: Rule) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from attnbench.ipc import messages as m
 from attnbench.runner.processes import WorkerFailed
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.timing.warmup import Limits
+from attnbench.types.backend import Backend
 from attnbench.types.extensions import Source
 from attnbench.worker.failures import classify
+from attnbench.worker.prepared import missing_modules
 
 SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
 ROTATING = "attention/dot/B2-H8-L64-D64/none/float32/cpu/forward/rotating"
@@ -86,6 +89,19 @@ def test_the_last_output_is_that_of_the_last_timed_call(prepared_worker: New) ->
     assert (kept.segment, kept.slot, kept.call, kept.refreshed) == (4, 10, 2, False)
     assert set(output.ravel()) == {made}
     assert set(worker.output().ravel()) == {made + 2}
+
+
+def test_required_modules_are_looked_for_and_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fast_things").mkdir()
+    (tmp_path / "fast_things" / "__init__.py").write_text("raise RuntimeError('it was imported')")
+    (tmp_path / "fast_things" / "kernels.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    there = ("fast_things", "fast_things.kernels", "xml.dom.minidom")
+    lacking = ("fast_things.others", "fast_things.kernels.inner", "no_things", "no_things.kernels")
+    backend = Backend("needy", "needs much", prepare=lambda setup: max, requires=(*there, *lacking))
+    assert missing_modules(backend) == f"needs {', '.join(lacking)}, which is not installed"
 
 
 @pytest.mark.parametrize(
