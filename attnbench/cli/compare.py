@@ -238,7 +238,7 @@ def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate) ->
         named = chosen["backends"]
         choice = choose_backends(sides, registry, selection.cases, named, everything=chosen["everything"])
         if not choice.measured:
-            return nothing_measured(sides, registry, choice)
+            return nothing_measured(sides, choice)
         cells = len(choice.measured) * len(selection.cases)
         options = options_of(chosen | {"delta": gate.least_delta}, timed=True)
         note(

@@ -9,8 +9,10 @@ import os
 import platform
 import sys
 from collections.abc import Iterable
+from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -19,8 +21,9 @@ import attnbench
 from attnbench.ipc.messages import protocol_fingerprint
 from attnbench.ipc.process import forbidden, is_code_of, set_import_path
 from attnbench.plugins.libraries import libraries
-from attnbench.plugins.registry import Registry, load_registry
+from attnbench.plugins.registry import Entry, Registry, load_registry
 from attnbench.plugins.sources import installed
+from attnbench.types.backend import Backend
 from attnbench.types.extensions import Source
 
 LIBRARIES = ("torch", "numpy", "triton", "msgspec")
@@ -38,21 +41,54 @@ class Question(Struct, frozen=True):
     tree: str
 
 
+class Declared(Struct, frozen=True):
+    """A backend as a side declares it, without its functions.
+
+    source: its plugin on that side. values: by field of ``Backend``. weighs: whether it returns weights.
+    """
+
+    source: Source
+    values: dict[str, Any]
+    weighs: bool
+
+    def entry(self, side: str) -> Entry[Backend]:
+        """Return it as a candidate of a side; only workers have its functions."""
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in self.values.items()
+        }
+        weights = _elsewhere if self.weighs else None
+        return Entry(Backend(prepare=_elsewhere, weights=weights, **values), self.source, side)
+
+
+_FUNCTIONS = ("prepare", "supports", "available", "weights")
+
+
+def _declared(entry: Entry[Backend]) -> Declared:
+    record = entry.record
+    names = [field.name for field in fields(record) if field.name not in _FUNCTIONS]
+    values = {name: getattr(record, name) for name in names}
+    return Declared(entry.source, values, record.weights is not None)
+
+
+def _elsewhere(setup: object) -> Any:
+    raise AssertionError("only a worker calls a backend")
+
+
 class Facts(Struct, frozen=True):
     """The answer of a side.
 
     protocol: the fingerprint of its workers' messages. attnbench: the file of the package. versions: of
     python, libraries (those that plugins need too) and plugins' distributions, by name, if present. files: by
-    module of a plugin, its file. backends: by name, the module of the plugin. elsewhere: by module of a
-    plugin that does not come from its tree and was not loaded, the place that it would come from, "" for
-    none. strays: files that were imported from the user's tree. faults: of plugins.
+    module of a plugin, its file. backends: by name. elsewhere: by module of a plugin that does not come from
+    its tree and was not loaded, the place that it would come from, "" for none. strays: files that were
+    imported from the user's tree. faults: of plugins.
     """
 
     protocol: str
     attnbench: str
     versions: dict[str, str]
     files: dict[str, str]
-    backends: dict[str, str]
+    backends: dict[str, Declared]
     elsewhere: dict[str, str]
     strays: tuple[str, ...]
     faults: tuple[str, ...]
@@ -74,7 +110,7 @@ def facts(question: Question) -> Facts:
         attnbench=str(attnbench.__file__),
         versions=_versions(registry),
         files={source.module: _file(source.module) for source in registry.plugins},
-        backends={name: entry.source.module for name, entry in registry.backends.items()},
+        backends={name: _declared(entry) for name, entry in registry.backends.items()},
         elsewhere=elsewhere,
         strays=tuple(_strays()),
         faults=registry.faults,

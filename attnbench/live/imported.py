@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -40,7 +41,8 @@ def imported(name: str) -> Imported:
 def measured_modules(modules: Iterable[str], repository: Repository) -> tuple[Imported, ...]:
     """Return those of some modules that are imported from the repository, without locations elsewhere.
 
-    modules: dotted names of attnbench and of plugins, of which the first part counts.
+    modules: dotted names of attnbench and of plugins, of which the first part counts. One that is nowhere
+    counts if folders of the repository are on the import path.
 
     Raises:
         BadInput: there is none, so both sides would be the same code; or one can't be imported from a
@@ -54,6 +56,10 @@ def measured_modules(modules: Iterable[str], repository: Repository) -> tuple[Im
             for place in module.locations
             if is_code_of(place, repository.top) and place != repository.top and repository.holds(place)
         )
+        if not module.locations:
+            # Deleted in the user's tree, perhaps. A commit may have it in a folder that is searched here.
+            searched = [Path(entry or ".").resolve() for entry in sys.path]
+            inside = tuple(root / module.name for root in searched if is_code_of(root, repository.top))
         if inside:
             found.append(Imported(module.name, inside))
     if not found:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnbench.cases.ids import case_id
 from attnbench.cases.select import Selection
 from attnbench.live.sides import TwoSides
 from attnbench.live.unchanged import unchanged
-from attnbench.plugins.registry import Registry, two_sided
+from attnbench.plugins.registry import Registry
 from attnbench.results.format import StoredRun
 from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import Options
 from attnbench.runner.progress import Progress
 from attnbench.runner.run import RunSide, start_run
 from attnbench.types.case import Case
-from attnbench.types.compared import HEAD, SIDES, Compared, sided
+from attnbench.types.compared import HEAD, Compared
 from attnbench.types.errors import BadInput
+from attnbench.types.words import unknown_name
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,18 @@ def choose_backends(
     Raises:
         BadInput: a name isn't known, or neither side has a backend.
     """
+    there = sides.candidates()
     for name in named:
-        registry.backend(name)
+        if name not in there:
+            raise BadInput(unknown_name("backend", name, there))
     if named:
         return Choice(tuple(named))
-    there = frozenset().union(*sides.backends().values())
-    found = [name for name, entry in registry.backends.items() if name in there and not entry.record.compiles]
+    # A backend that head lacks is missing there, also one that compiles.
+    found = [
+        name
+        for name, each in there.items()
+        if not any(entry.record.compiles for entry in each.values()) or name not in sides.facts[HEAD].backends
+    ]
     if not found:
         raise BadInput(
             "all backends of both sides compile, and those are left out by default: name them by --backend"
@@ -55,21 +62,13 @@ def choose_backends(
     )
 
 
-def _notes(sides: TwoSides, registry: Registry) -> Iterator[str]:
-    """Yield the notes on the sides, and backends of a side that this environment does not have."""
-    yield from sides.notes
-    for side, names in sides.backends().items():
-        for name in sorted(names - registry.backends.keys()):
-            yield f"backend {name!r} of the {side} side is not measured: the user's tree doesn't have it"
-
-
-def nothing_measured(sides: TwoSides, registry: Registry, choice: Choice) -> Compared:
+def nothing_measured(sides: TwoSides, choice: Choice) -> Compared:
     """Return the comparison of two sides whose backends are all left out."""
     return Compared(
         base=sides.base.name,
         new=sides.head.name,
         cells=(),
-        warnings=tuple(_notes(sides, registry)),
+        warnings=sides.notes,
         left_out=choice.left_out,
     )
 
@@ -91,18 +90,19 @@ def measure_live(
     Raises:
         BadInput: nothing to measure. MeasuringFailed, Interrupted: as of any run.
     """
-    there = sides.backends()
-    both = two_sided(registry, {side: there[side] & set(choice.measured) for side in SIDES})
+    there = sides.candidates()
+    entries = [entry for name in choice.measured for entry in there[name].values()]
+    both = replace(registry, backends={entry.name: entry for entry in entries})
     plan = RunPlan(
         cases=selection.cases,
         backends=tuple(both.backends),
         registry=both,
         options=options,
-        named=tuple(sided(name, side) for name in named for side in SIDES if name in there[side]),
+        named=tuple(both.backends) if named else (),
         compiled_on=frozenset(case_id(case) for case in selection.compiled_on or ()) if not named else None,
     )
     facts = sides.manifest()
-    facts[HEAD] |= {"notes": list(_notes(sides, registry)), "left_out": list(choice.left_out)}
+    facts[HEAD] |= {"notes": list(sides.notes), "left_out": list(choice.left_out)}
     run_sides: dict[str, RunSide] = {
         side.label: RunSide(side.servers(), facts[side.label]) for side in (sides.base, sides.head)
     }

@@ -12,8 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+from msgspec import Struct
+
 from attnbench.ipc.process import kill_group
+from attnbench.plugins.sources import GROUP
 from attnbench.types.errors import BadInput
+from attnbench.types.extensions import Source
+from attnbench.types.files import parse_toml, read_text
 from attnbench.types.words import clean, nearest
 
 _OWN_TO_A_HOOK = (
@@ -157,6 +163,30 @@ def commit_of(repository: Repository, ref: str) -> str:
     guess = nearest(ref, repository.ask("for-each-ref", "--format=%(refname:short)").splitlines())
     hint = f"; did you mean {guess!r}?" if guess else ": give a branch, a tag or a hash"
     raise BadInput(f"no commit {ref!r} in {str(repository.top)!r}{hint}")
+
+
+class _Project(Struct, frozen=True, rename="kebab"):
+    name: str = ""
+    entry_points: dict[str, dict[str, str]] = {}
+
+
+class _File(Struct, frozen=True):
+    project: _Project = _Project()
+
+
+def declared_plugins(repository: Repository, commit: str) -> tuple[Source, ...]:
+    """Return the plugins that the ``pyproject.toml`` of a commit declares; "" for the user's tree.
+
+    What is installed here may be of a commit that has other plugins.
+    """
+    file = repository.top / "pyproject.toml"
+    try:
+        text = repository.ask("show", f"{commit}:{file.name}") if commit else read_text(file)
+        project = msgspec.convert(parse_toml(text), _File).project
+    except (OSError, ValueError, msgspec.ValidationError):
+        return ()
+    points = project.entry_points.get(GROUP, {})
+    return tuple(Source(name, module, project.name, "uninstalled") for name, module in points.items())
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,19 @@ from attnbench.ipc.messages import ImportFrom, protocol_fingerprint
 from attnbench.ipc.process import ALSO_FROM, NOT_FROM, answer_of, is_code_of
 from attnbench.live.facts import Facts, Question
 from attnbench.live.imported import INTERPRETERS, Imported, measured_modules
-from attnbench.live.repository import Checkouts, Repository, checkouts, commit_of, repository_of
-from attnbench.plugins.registry import Registry
+from attnbench.live.repository import (
+    Checkouts,
+    Repository,
+    checkouts,
+    commit_of,
+    declared_plugins,
+    repository_of,
+)
+from attnbench.plugins.registry import Entry, Registry
 from attnbench.runner.machine import check_linux
 from attnbench.runner.processes import Interpreter
+from attnbench.types.backend import Backend
+from attnbench.types.compared import BASE, HEAD
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
 from attnbench.types.words import clean
@@ -202,16 +211,14 @@ def refuse_what_misleads(base: Side, head: Side, facts: Mapping[str, Facts]) -> 
         )
 
 
-def notes(side: Side, facts: Facts, known: Iterable[str]) -> Iterator[str]:
-    """Yield what a reader must know of a side, one sentence each.
-
-    known: faults of plugins that this environment has too.
-    """
+def notes(side: Side, facts: Facts, other: Facts) -> Iterator[str]:
+    """Yield what a side lacks and the other side has, one sentence each. other: the answer of that side."""
     for module, place in facts.elsewhere.items():
         found = f"; {place} is not it" if place else ""
-        yield f"{side} has no module {module}{found}"
+        if other.elsewhere.get(module) != place:
+            yield f"{side} has no module {module}{found}"
     for fault in facts.faults:
-        if fault not in known:
+        if fault not in other.faults:
             hint = "; a checkout has no files that git ignores" if side.tree else ""
             yield f"{side} has a plugin with a fault: {fault}{hint}"
 
@@ -268,6 +275,22 @@ class TwoSides:
         """Return by label the names of the side's backends."""
         return {label: frozenset(facts.backends) for label, facts in self.facts.items()}
 
+    def candidates(self) -> dict[str, dict[str, Entry[Backend]]]:
+        """Return by name the candidates of each backend that a side has, by label, as that side declares it.
+
+        A backend that head lacks or can't import is a candidate there too: its worker tells why.
+        """
+        base, head = (self.facts[side.label] for side in (self.base, self.head))
+        found: dict[str, dict[str, Entry[Backend]]] = {}
+        for name, declared in base.backends.items():
+            found[name] = {BASE: declared.entry(BASE)}
+            # What a worker would import from elsewhere is not head's.
+            if not head.elsewhere.get(declared.source.module):
+                found[name][HEAD] = declared.entry(HEAD)
+        for name, declared in head.backends.items():
+            found.setdefault(name, {})[HEAD] = declared.entry(HEAD)
+        return found
+
     def manifest(self) -> dict[str, dict[str, Any]]:
         """Return by label the facts of a side for the run file, without folders."""
         return {
@@ -279,6 +302,18 @@ class TwoSides:
             }
             for side in (self.base, self.head)
         }
+
+
+def _with_declared(
+    known: tuple[Source, ...], repository: Repository, refs: Iterable[str]
+) -> tuple[Source, ...]:
+    """Add the plugins that a commit declares and that are not installed here."""
+    found = {source.module: source for source in known}
+    for ref in refs:
+        commit = "" if ref == UNCOMMITTED else commit_of(repository, ref)
+        for source in declared_plugins(repository, commit):
+            found.setdefault(source.module, source)
+    return tuple(found.values())
 
 
 @contextmanager
@@ -307,12 +342,13 @@ def two_sides(
                 f"{source.distribution} is a file, which would be the same on both sides: --ref needs "
                 f"plugins by name; install it (pip install -e .), or give --plugin {source.name}"
             )
+    sources = registry.plugins
     with ExitStack() as removing:
         measured: tuple[Imported, ...] = ()
         if ref is not None or head is not None:
             repository = repository_of(cwd)
-            modules = ["attnbench", *(source.module for source in registry.plugins)]
-            measured = measured_modules(modules, repository)
+            sources = _with_declared(sources, repository, [word for word in (ref, head) if word is not None])
+            measured = measured_modules(["attnbench", *(source.module for source in sources)], repository)
             trees = removing.enter_context(checkouts(repository))
 
         def made(label: Label, word: str | None, python: str | None) -> Side:
@@ -321,7 +357,8 @@ def two_sides(
             return side_of_ref(label, word, trees, measured, python)
 
         sides = made("base", ref, ref_python), made("head", head, head_python)
-        facts: dict[str, Facts] = {side.label: ask(side, registry.plugins) for side in sides}
+        facts: dict[str, Facts] = {side.label: ask(side, sources) for side in sides}
         refuse_what_misleads(*sides, facts)
-        sentences = tuple(note for side in sides for note in notes(side, facts[side.label], registry.faults))
+        base, head_facts = (facts[side.label] for side in sides)
+        sentences = (*notes(sides[0], base, head_facts), *notes(sides[1], head_facts, base))
         yield TwoSides(*sides, facts, sentences)

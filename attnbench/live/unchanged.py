@@ -15,6 +15,7 @@ from attnbench.live.sides import Side, TwoSides
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
+from attnbench.types.compared import BASE, HEAD
 from attnbench.types.operation import Operation
 from attnbench.types.rule import Rule
 
@@ -67,11 +68,12 @@ def unchanged(sides: TwoSides, registry: Registry, cases: Iterable[Case]) -> fro
         return before is not None and before == after
 
     used = {(case.operation, case.rule) for case in cases}
+    found = sides.candidates()
     return frozenset(
         name
-        for name, entry in registry.backends.items()
-        if of_base.backends.get(name) == of_head.backends.get(name) == entry.source.module
-        and all(map(alike, _modules(entry, registry, used)))
+        for name in of_base.backends.keys() & of_head.backends.keys()
+        if found[name][BASE].source.module == found[name][HEAD].source.module
+        and all(map(alike, _modules(found[name][HEAD], registry, used)))
     )
 
 

@@ -11,7 +11,7 @@ from attnbench.plugins.kinds import KINDS, Kind
 from attnbench.plugins.load import Loaded, load
 from attnbench.plugins.sources import installed, named, wanted
 from attnbench.types.backend import Backend
-from attnbench.types.compared import SIDES, sided
+from attnbench.types.compared import sided
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Source, Suite, VerdictRule
 from attnbench.types.fleet import Executor
@@ -175,17 +175,3 @@ def named_by(words: Iterable[str], entries: Mapping[str, Entry[T]]) -> tuple[str
     """Return the names of those records that plugins bring which words name, as --plugin takes them."""
     modules = {named(word).module for word in words}
     return tuple(name for name, entry in entries.items() if entry.source.module in modules)
-
-
-def two_sided(registry: Registry, backends: Mapping[str, Collection[str]]) -> Registry:
-    """Return the registry with each backend on the sides that have it, named ``backend@side``.
-
-    backends: the names on each side.
-    """
-    entries = [
-        replace(entry, side=side)
-        for name, entry in registry.backends.items()
-        for side in SIDES
-        if name in backends[side]
-    ]
-    return replace(registry, backends={entry.name: entry for entry in entries})

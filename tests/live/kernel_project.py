@@ -14,9 +14,10 @@ import pytest
 from distributions import write_distribution
 
 from attnbench.ipc.messages import protocol_fingerprint
-from attnbench.live.facts import Facts
+from attnbench.live.facts import Declared, Facts
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
+from attnbench.types.extensions import Source
 
 PLUGIN = """
 from attnbench import Backend, hookimpl
@@ -80,6 +81,13 @@ class Project:
     def registry(self) -> Registry:
         """What is loaded here, without plugins of others."""
         return load_registry(source for source in installed() if source.distribution == "mini-live")
+
+
+def declared(name: str, module: str, **values: Any) -> Declared:
+    """A backend of a module as a side tells it."""
+    return Declared(
+        Source(name, module, module, "1.0"), {"name": name, "summary": "", **values}, weighs=False
+    )
 
 
 def facts_of(**said: Any) -> Facts:

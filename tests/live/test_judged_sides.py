@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel_project import facts_of
+from kernel_project import declared, facts_of
 
 from attnbench.live.facts import Facts
 from attnbench.live.sides import Side, notes, refuse_what_misleads
@@ -18,7 +18,7 @@ HEAD = replace(BASE, label="head", name="HEAD (5d6e7f8)", paths=("/h/src",), tre
 
 
 def has(tree: str, **changed: Any) -> Facts:
-    own = {"files": {"fast": f"{tree}/src/fast.py"}, "backends": {"quick": "fast"}}
+    own = {"files": {"fast": f"{tree}/src/fast.py"}, "backends": {"quick": declared("quick", "fast")}}
     return facts_of(**(own | changed))
 
 
@@ -78,13 +78,14 @@ def test_the_same_files_with_the_same_libraries_are_the_same_code() -> None:
 def test_notes_say_what_a_side_lacks_and_what_fails_there_alone() -> None:
     facts = has(
         "/b",
-        elsewhere={"later": "", "old": "/site/old.py"},
+        elsewhere={"nowhere": "", "later": "", "old": "/site/old.py"},
         faults=(
             "x (x): fails everywhere",
             "fast (fast): cannot be imported: ModuleNotFoundError: _version",
         ),
     )
-    assert list(notes(BASE, facts, ["x (x): fails everywhere"])) == [
+    other = has("/h", elsewhere={"nowhere": ""}, faults=("x (x): fails everywhere",))
+    assert list(notes(BASE, facts, other)) == [
         "the base side, main (1a2b3c4), has no module later",
         "the base side, main (1a2b3c4), has no module old; /site/old.py is not it",
         "the base side, main (1a2b3c4), has a plugin with a fault: fast (fast): cannot be imported: "

@@ -62,7 +62,7 @@ def test_what_a_commit_changed_is_measured_told_and_can_be_looked_at_again(proje
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
     cells = {cell["backend"]: cell for cell in found["cells"]}
-    assert set(cells) == {"slow", "off", "new"}
+    assert set(cells) == {"slow", "off", "new", "hidden"}
     assert cells["slow"]["verdict"] == "slower"
     assert 2 < cells["slow"]["ratio"] < 25
     # Fifteen repetitions agree, so the last ten are left out.
@@ -70,12 +70,13 @@ def test_what_a_commit_changed_is_measured_told_and_can_be_looked_at_again(proje
     assert [cells["off"][name] for name in ("verdict", "base_status", "new_status")] == [
         "mismatch", "ok", "mismatch",
     ]  # fmt: skip
-    assert (cells["new"]["verdict"], cells["new"]["reason"]) == ("none", "not in base")
+    # What the user's tree lacks is measured too.
+    assert {(cells[name]["verdict"], cells[name]["reason"]) for name in ("new", "hidden")} == {
+        ("none", "not in base")
+    }
     assert (found["base"][:7], found["new"][:6]) == ("HEAD~ (", "HEAD (")
     assert found["differences"] == []
-    assert found["warnings"] == [
-        "backend 'hidden' of the head side is not measured: the user's tree doesn't have it"
-    ]
+    assert found["warnings"] == []
     assert {"same", "eager"} <= set(found["left_out"])
     assert (there.repo / "mini_m.py").read_text() == in_the_tree
     again = attnbench(there.repo, "compare", "out.jsonl", "--format", "json")
@@ -85,6 +86,37 @@ def test_what_a_commit_changed_is_measured_told_and_can_be_looked_at_again(proje
     resumed = attnbench(there.repo, "run", "--resume", "out.jsonl")
     assert resumed.returncode == 2
     assert "is a live comparison, which can't be resumed: compare again" in resumed.stderr
+
+
+BROKEN = "raise RuntimeError('half done')"
+
+
+def test_what_head_lacks_or_cannot_import_fails_the_gate_also_where_the_tree_is_head(
+    project: Install,
+) -> None:
+    there = project("mini_q", "mini_r", "mini_s")
+    there.commit(mini_q=source("gone", "stays"), mini_r=source("broken"), mini_s=source("deleted"))
+    (there.repo / "mini_s.py").unlink()
+    narrower = source("stays").replace('rules=("dot",)', 'rules=("cosine",)')
+    there.commit(mini_q=narrower, mini_r=BROKEN)
+    done = attnbench(
+        there.repo, "compare", "--ref", "HEAD~", "--head", "HEAD", CASE, "--budget", "0.001", "--sets", "1",
+        "--out", "out.jsonl", "--format", "json",
+    )  # fmt: skip
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    found = json.loads(done.stdout)
+    cells = {cell["backend"]: cell for cell in found["cells"]}
+    assert set(cells) == {"gone", "broken", "deleted", "stays"}
+    assert {cell["verdict"] for cell in cells.values()} == {"missing"}
+    assert "brings no 'gone' here" in cells["gone"]["reason"]
+    assert "mini_r" in cells["broken"]["reason"]
+    assert "RuntimeError: half done" in cells["broken"]["reason"]
+    assert "No module named 'mini_s'" in cells["deleted"]["reason"]
+    assert "computes cosine, not dot" in cells["stays"]["reason"]
+    assert found["gate"] == "fails: 4 missing"
+    assert any("half done" in warning for warning in found["warnings"])
+    again = attnbench(there.repo, "compare", "out.jsonl", "--format", "json")
+    assert (again.returncode, json.loads(again.stdout)) == (1, found)
 
 
 def test_where_no_code_differs_nothing_is_measured(project: Install) -> None:

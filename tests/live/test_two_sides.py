@@ -100,7 +100,7 @@ def test_each_side_has_the_code_of_its_commit(compared: Compared) -> None:
 def test_backends_of_a_module(compared: Compared, module: str, base: set[str], head: set[str]) -> None:
     sides = compared.sides
     for facts, names in ((sides.facts["base"], base), (sides.facts["head"], head)):
-        assert {name for name, home in facts.backends.items() if home == module} == names
+        assert {name for name, one in facts.backends.items() if one.source.module == module} == names
 
 
 def test_what_a_side_lacks_is_noted(compared: Compared) -> None:
@@ -144,6 +144,41 @@ def test_the_same_commit_twice_is_two_copies(project: Install) -> None:
     assert sides.base.commit == sides.head.commit == commit
     assert (sides.base.name, sides.head.name) == (commit[:9], f"main ({commit[:9]})")
     assert sides.facts["base"].files != sides.facts["head"].files
+
+
+def test_a_module_that_head_deletes_is_missing_there_also_as_the_only_one(project: Install) -> None:
+    there = project("mini_r")
+    there.commit(mini_r=plugin("one"))
+    (there.repo / "mini_r.py").unlink()
+    there.commit()
+    sides = sides_of(there, "HEAD~", "HEAD")
+    assert sides.backends() == {"base": {"one"}, "head": set()}
+    assert list(sides.candidates()["one"]) == ["base", "head"]
+    assert len(sides.notes) == 1
+    assert sides.notes[0].startswith("the head side, HEAD (")
+    assert sides.notes[0].endswith(" has no module mini_r")
+
+
+ENTRIES = """
+[project]
+name = "mini-live"
+[project.entry-points.attnbench]
+more = "mini_u"
+"""
+
+
+def test_entry_points_of_either_commit_count_also_where_they_are_not_installed(project: Install) -> None:
+    there = project("mini_t")
+    (there.repo / "pyproject.toml").write_text(ENTRIES)
+    there.commit(mini_t=plugin("one"), mini_u=plugin("two"))
+    (there.repo / "mini_u.py").unlink()
+    (there.repo / "pyproject.toml").write_text(ENTRIES.replace("mini_u", "mini_v"))
+    there.commit(mini_v=plugin("three"))
+    sides = sides_of(there, "HEAD~", "HEAD")
+    assert sides.backends() == {"base": {"one", "two"}, "head": {"one", "three"}}
+    assert sides.candidates()["two"]["base"].source.distribution == "mini-live"
+    (there.repo / "pyproject.toml").write_text("[project]\nentry-points = 'nonsense'")
+    assert sides_of(there, "HEAD", ".").backends() == {"base": {"one", "three"}, "head": {"one", "three"}}
 
 
 def test_a_commit_against_what_is_installed(project: Install) -> None:

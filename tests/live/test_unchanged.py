@@ -8,22 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel_project import facts_of
+from kernel_project import declared, facts_of
 from msgspec.structs import replace as with_facts
 
 from attnbench.cases.ids import parse_case
-from attnbench.live.facts import Facts
+from attnbench.live.facts import Declared, Facts
 from attnbench.live.measure import Choice, choose_backends, unchanged
 from attnbench.live.sides import Side, TwoSides
-from attnbench.plugins.registry import Entry, Registry, load_registry
-from attnbench.types.backend import Backend
+from attnbench.plugins.registry import load_registry
 from attnbench.types.errors import BadInput
-from attnbench.types.extensions import Source
 
 CASES = (parse_case("attention/dot/H1-L16-D8"), parse_case("attention/cosine/H1-L16-D8"))
 BUILT_IN = load_registry()
 PLUGINS = {"fast": ("fast", None), "dotty": ("pack.dotty", ("dot",)), "theirs": ("theirs", None)}
 """Name of a backend, its module, and its rules. ``theirs`` is installed outside of the repository."""
+BACKENDS = {name: declared(name, module, rules=rules) for name, (module, rules) in PLUGINS.items()}
 
 FILES = {
     "fast.py": "from helper import work",
@@ -34,16 +33,6 @@ FILES = {
     "pack/late.py": "",
     "README.md": "",
 }
-
-
-def registry() -> Registry:
-    entries = {
-        name: Entry(
-            Backend(name=name, summary="", prepare=print, rules=rules), Source(name, module, name, "1.0")
-        )
-        for name, (module, rules) in PLUGINS.items()
-    }
-    return replace(BUILT_IN, backends=entries)
 
 
 def side(label: Any, tree: Path, files: dict[str, str]) -> tuple[Side, Facts]:
@@ -57,9 +46,14 @@ def side(label: Any, tree: Path, files: dict[str, str]) -> tuple[Side, Facts]:
     (outside / "theirs.py").write_text("import importlib, torch, fast as ours" if "uses" in files else "")
     modules = {module: tree / f"{module.replace('.', '/')}.py" for module, _ in PLUGINS.values()}
     places = {module: str(path) for module, path in modules.items()} | {"theirs": f"{outside}/theirs.py"}
-    facts = facts_of(files=places, backends={name: module for name, (module, _) in PLUGINS.items()})
+    facts = facts_of(files=places, backends=BACKENDS)
     paths = (str(tree), str(outside))
     return Side(label, label, "/usr/bin/python", paths, commit=label * 8, tree=str(tree)), facts
+
+
+def declaring(sides: TwoSides, label: str, backends: dict[str, Declared]) -> TwoSides:
+    """The same sides, of which one declares other backends."""
+    return replace(sides, facts={**sides.facts, label: with_facts(sides.facts[label], backends=backends)})
 
 
 def both(tmp_path: Path, base: dict[str, str], head: dict[str, str]) -> TwoSides:
@@ -103,50 +97,55 @@ def test_backends_with_the_same_code_are_left_out(
     tmp_path: Path, everywhere: dict[str, str], in_head: dict[str, str], left: set[str]
 ) -> None:
     sides = both(tmp_path, FILES | everywhere, FILES | everywhere | in_head)
-    assert unchanged(sides, registry(), CASES) == left
+    assert unchanged(sides, BUILT_IN, CASES) == left
 
 
 def test_other_interpreters_or_libraries_change_everything(tmp_path: Path) -> None:
     sides = both(tmp_path, FILES, FILES)
     newer = with_facts(sides.facts["head"], versions=sides.facts["head"].versions | {"torch": "2.8.0"})
-    assert unchanged(replace(sides, facts={**sides.facts, "head": newer}), registry(), CASES) == set()
+    assert unchanged(replace(sides, facts={**sides.facts, "head": newer}), BUILT_IN, CASES) == set()
     other = replace(sides.head, python="/other/python")
-    assert unchanged(replace(sides, head=other), registry(), CASES) == set()
+    assert unchanged(replace(sides, head=other), BUILT_IN, CASES) == set()
     moved = with_facts(sides.facts["head"], attnbench="/other/attnbench/__init__.py")
-    assert unchanged(replace(sides, facts={**sides.facts, "head": moved}), registry(), CASES) == set()
+    assert unchanged(replace(sides, facts={**sides.facts, "head": moved}), BUILT_IN, CASES) == set()
 
 
 def test_one_commit_cannot_differ_from_itself(tmp_path: Path) -> None:
     files = FILES | {"helper.py": "open(__file__ + '.json')"}
     sides = both(tmp_path, files, files)
     same = replace(sides, head=replace(sides.head, commit=sides.base.commit))
-    assert unchanged(same, registry(), CASES) == {"fast", "dotty", "theirs"}
+    assert unchanged(same, BUILT_IN, CASES) == {"fast", "dotty", "theirs"}
     uncommitted = replace(same, head=replace(same.head, uncommitted=True))
-    assert unchanged(uncommitted, registry(), CASES) == {"dotty", "theirs"}
+    assert unchanged(uncommitted, BUILT_IN, CASES) == {"dotty", "theirs"}
 
 
 def test_named_backends_are_measured_whatever_they_are(tmp_path: Path) -> None:
-    sides, known = both(tmp_path, FILES, FILES | {"fast.py": "new = 1"}), registry()
-    heavy = known.backends["theirs"]
-    known.backends["theirs"] = replace(heavy, record=replace(heavy.record, compiles=True))
+    sides = both(tmp_path, FILES, FILES | {"fast.py": "new = 1"})
+    heavy = BACKENDS | {"theirs": declared("theirs", "theirs", compiles=True)}
+    for label in ("base", "head"):
+        sides = declaring(sides, label, heavy)
 
     def chosen(*named: str, everything: bool = False) -> Choice:
-        return choose_backends(sides, known, CASES, named, everything=everything)
+        return choose_backends(sides, BUILT_IN, CASES, named, everything=everything)
 
     assert chosen() == Choice(("fast",), ("dotty",))
     assert chosen(everything=True) == Choice(("fast", "dotty"))
     assert chosen("dotty", "theirs") == Choice(("dotty", "theirs"))
     with pytest.raises(BadInput, match="no backend 'fst'; did you mean 'fast'"):
         chosen("fst")
-    del known.backends["fast"], known.backends["dotty"]
+    # One that compiles is looked at where head lacks it.
+    sides = declaring(sides, "head", {name: one for name, one in BACKENDS.items() if name != "theirs"})
+    assert chosen() == Choice(("fast", "theirs"), ("dotty",))
+    for label in ("base", "head"):
+        sides = declaring(sides, label, {"theirs": heavy["theirs"]})
     with pytest.raises(BadInput, match="all backends of both sides compile"):
         chosen()
 
 
 def test_a_backend_that_a_side_lacks_has_changed(tmp_path: Path) -> None:
     sides = both(tmp_path, FILES, FILES)
-    fewer = with_facts(sides.facts["base"], backends={"dotty": "pack.dotty", "theirs": "elsewhere"})
-    assert unchanged(replace(sides, facts={**sides.facts, "base": fewer}), registry(), CASES) == {"dotty"}
+    fewer = {"dotty": BACKENDS["dotty"], "theirs": declared("theirs", "elsewhere")}
+    assert unchanged(declaring(sides, "base", fewer), BUILT_IN, CASES) == {"dotty"}
 
 
 @pytest.mark.parametrize(
@@ -174,8 +173,8 @@ def test_rules_operations_and_attnbench_count_too(tmp_path: Path, changed: str, 
         one.label: with_facts(sides.facts[one.label], attnbench=f"{one.tree}/attnbench/__init__.py")
         for one in (sides.base, sides.head)
     }
-    known = registry()
-    fast = known.backends["fast"]
-    known.backends["fast"] = replace(fast, record=replace(fast.record, rules=("cosine",)))
-    del known.backends["theirs"]
-    assert unchanged(replace(sides, facts=here), known, CASES) == left
+    sides = replace(sides, facts=here)
+    for label in ("base", "head"):
+        fast = declared("fast", "fast", rules=["cosine"])
+        sides = declaring(sides, label, {"fast": fast, "dotty": BACKENDS["dotty"]})
+    assert unchanged(sides, BUILT_IN, CASES) == left
