@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from kernel_project import Install, Project, installed_project, plugin
 
+from attnbench.cases.ids import parse_case
+from attnbench.live.measure import choose_backends
 from attnbench.live.sides import TwoSides, two_sides
+from attnbench.plugins.registry import load_registry
 from attnbench.types.errors import BadInput
 
 HELPED = plugin("x", above="from mini_help import NAME").replace("name=name", "name=NAME")
@@ -157,6 +160,32 @@ def test_a_module_that_head_deletes_is_missing_there_also_as_the_only_one(projec
     assert len(sides.notes) == 1
     assert sides.notes[0].startswith("the head side, HEAD (")
     assert sides.notes[0].endswith(" has no module mini_r")
+
+
+READS = """
+import linecache
+
+def beside():
+    return linecache.getline(beside.__code__.co_filename.replace("kernel.py", "factor.txt"), 1)
+
+beside()
+"""
+
+
+def test_a_file_of_the_package_counts_however_it_is_read(project: Install) -> None:
+    there = project("mini_w.kernel", "mini_x")
+    there.commit(
+        mini_w____init__="", mini_w__kernel=plugin("reads", above=READS), mini_x____init__=plugin("plain")
+    )
+    for factor in ("1.0", "1.5"):
+        (there.repo / "mini_w" / "factor.txt").write_text(factor)
+        there.commit()
+    cases = (parse_case("attention/dot/B1-H1-L16-D8"),)
+    for ref, measured in (("HEAD~", ("reads",)), ("HEAD", ())):
+        with two_sides(ref, "HEAD", None, None, there.registry(), there.repo) as sides:
+            chosen = choose_backends(sides, load_registry(), cases, (), everything=False)
+        assert chosen.measured == measured
+        assert "plain" in chosen.left_out
 
 
 ENTRIES = """

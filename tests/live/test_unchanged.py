@@ -11,28 +11,34 @@ import pytest
 from kernel_project import declared, facts_of
 from msgspec.structs import replace as with_facts
 
+import attnbench
 from attnbench.cases.ids import parse_case
 from attnbench.live.facts import Declared, Facts
 from attnbench.live.measure import Choice, choose_backends, unchanged
 from attnbench.live.sides import Side, TwoSides
 from attnbench.plugins.registry import load_registry
 from attnbench.types.errors import BadInput
+from attnbench.types.extensions import Source
 
 CASES = (parse_case("attention/dot/H1-L16-D8"), parse_case("attention/cosine/H1-L16-D8"))
 BUILT_IN = load_registry()
-PLUGINS = {"fast": ("fast", None), "dotty": ("pack.dotty", ("dot",)), "theirs": ("theirs", None)}
-"""Name of a backend, its module, and its rules. ``theirs`` is installed outside of the repository."""
-BACKENDS = {name: declared(name, module, rules=rules) for name, (module, rules) in PLUGINS.items()}
+MODULES = {"fast": "fast", "dotty": "pack.dotty", "lone": "lone", "theirs": "theirs"}
+"""The module of each backend. ``lone`` is in no package, ``theirs`` is outside of the repository."""
+BACKENDS = {name: declared(name, module) for name, module in MODULES.items()}
+BACKENDS["dotty"] = declared("dotty", "pack.dotty", rules=["dot"])
 
 FILES = {
-    "fast.py": "from helper import work",
-    "helper.py": "import pack.tools",
+    "fast/__init__.py": "from helper import work",
+    "helper/__init__.py": "def work():\n    import pack.tools",
     "pack/__init__.py": "",
-    "pack/tools.py": "def work(): ...",
-    "pack/dotty.py": "def prepare(setup):\n    from . import late\n    from .tools import work",
+    "pack/dotty.py": "from . import late",
     "pack/late.py": "",
+    "pack/table.json": "1",
+    "lone.py": "",
+    "tests/test_fast.py": "",
     "README.md": "",
 }
+FILE_OF = {"fast": "fast/__init__.py", "pack.dotty": "pack/dotty.py", "lone": "lone.py"}
 
 
 def side(label: Any, tree: Path, files: dict[str, str]) -> tuple[Side, Facts]:
@@ -43,10 +49,10 @@ def side(label: Any, tree: Path, files: dict[str, str]) -> tuple[Side, Facts]:
         path.write_text(text)
     outside = tree.parent / "site"
     outside.mkdir(exist_ok=True)
-    (outside / "theirs.py").write_text("import importlib, torch, fast as ours" if "uses" in files else "")
-    modules = {module: tree / f"{module.replace('.', '/')}.py" for module, _ in PLUGINS.values()}
-    places = {module: str(path) for module, path in modules.items()} | {"theirs": f"{outside}/theirs.py"}
-    facts = facts_of(files=places, backends=BACKENDS)
+    (outside / "theirs.py").write_text("import torch, fast as ours" if "uses" in files else "")
+    places = {module: str(tree / file) for module, file in FILE_OF.items()}
+    places["theirs"] = f"{outside}/theirs.py"
+    facts = facts_of(attnbench=attnbench.__file__, files=places, backends=BACKENDS)
     paths = (str(tree), str(outside))
     return Side(label, label, "/usr/bin/python", paths, commit=label * 8, tree=str(tree)), facts
 
@@ -64,33 +70,32 @@ def both(tmp_path: Path, base: dict[str, str], head: dict[str, str]) -> TwoSides
     return TwoSides(sides[0][0], sides[1][0], facts)
 
 
+ALL = set(MODULES)
+
+
 @pytest.mark.parametrize(
     ("everywhere", "in_head", "left"),
     [
-        ({}, {}, {"fast", "dotty", "theirs"}),
-        ({}, {"README.md": "new", "other.py": "new"}, {"fast", "dotty", "theirs"}),
-        ({}, {"fast.py": "from helper import work  # new"}, {"dotty", "theirs"}),
-        ({}, {"helper.py": "import pack.tools as new"}, {"dotty", "theirs"}),
-        ({}, {"pack/tools.py": "def work(): new"}, {"theirs"}),
-        ({}, {"pack/__init__.py": "new = 1"}, {"theirs"}),
-        ({}, {"pack/late.py": "new = 1"}, {"fast", "theirs"}),
-        ({}, {"pack/late/__init__.py": "new = 1"}, {"fast", "theirs"}),
-        ({}, {"helper/__init__.py": ""}, {"dotty", "theirs"}),
-        # Rules import torch: the installed one is hidden.
+        ({}, {}, ALL),
+        ({}, {"README.md": "new", "tests/test_fast.py": "new"}, ALL - {"lone"}),
+        ({}, {"fast/__init__.py": "from helper import work  # new"}, {"dotty", "theirs"}),
+        ({}, {"helper/__init__.py": "import pack.tools as new"}, {"dotty", "theirs"}),
+        ({}, {"pack/late.py": "new = 1"}, {"theirs"}),
+        ({}, {"pack/late/__init__.py": "new = 1"}, {"theirs"}),
+        ({}, {"pack.py": "new = 1"}, {"theirs"}),
+        # Data of a package counts, however it is read.
+        ({}, {"pack/table.json": "2"}, {"theirs"}),
+        ({}, {"helper/deep/.tuned/kernel.cu": "new"}, {"dotty", "theirs"}),
+        ({}, {"pack/__pycache__/late.cpython-311.pyc": "new"}, ALL),
+        # The installed torch is hidden.
         ({}, {"torch.py": "new = 1"}, set()),
-        ({}, {"sitecustomize.py": "new = 1"}, set()),
+        ({}, {"sitecustomize/__init__.py": "new = 1"}, set()),
         # A plugin outside of the repository imports from it.
-        ({"uses": ""}, {"helper.py": "new = 1"}, {"dotty"}),
-        # These modules may read a file beside them, or import a module by its name: that cannot be seen.
-        ({"helper.py": "open(__file__ + '.json')"}, {"README.md": "new"}, {"dotty", "theirs"}),
-        ({"helper.py": "from importlib.resources import files"}, {}, {"dotty", "theirs"}),
-        ({"helper.py": "eval('1')"}, {}, {"dotty", "theirs"}),
-        ({"helper.py": "def"}, {}, {"dotty", "theirs"}),
-        # A package that looks at its own name may load any of its files.
-        ({"pack/__init__.py": "load(__name__)"}, {"pack/kernel.cu": "new"}, {"theirs"}),
-        ({"pack/__init__.py": "load(__name__)", "pack/more.py": "import deep", "deep.py": ""},
-         {"deep.py": "new = 1"}, {"theirs"}),
-        ({"pack/tools.py": "log = logger(__name__)"}, {"pack/kernel.cu": ""}, {"fast", "dotty", "theirs"}),
+        ({"uses": ""}, {"helper/__init__.py": "new = 1"}, {"dotty"}),
+        # These may import any module of the tree.
+        ({"helper/__init__.py": "import importlib"}, {"tests/test_fast.py": "new"}, {"dotty", "theirs"}),
+        ({"helper/__init__.py": "exec('import tests')"}, {"tests/test_fast.py": "new"}, {"dotty", "theirs"}),
+        ({"helper/__init__.py": "def"}, {"tests/test_fast.py": "new"}, {"dotty", "theirs"}),
     ],
 )  # fmt: skip
 def test_backends_with_the_same_code_are_left_out(
@@ -110,17 +115,18 @@ def test_other_interpreters_or_libraries_change_everything(tmp_path: Path) -> No
     assert unchanged(replace(sides, facts={**sides.facts, "head": moved}), BUILT_IN, CASES) == set()
 
 
-def test_one_commit_cannot_differ_from_itself(tmp_path: Path) -> None:
-    files = FILES | {"helper.py": "open(__file__ + '.json')"}
-    sides = both(tmp_path, files, files)
-    same = replace(sides, head=replace(sides.head, commit=sides.base.commit))
-    assert unchanged(same, BUILT_IN, CASES) == {"fast", "dotty", "theirs"}
-    uncommitted = replace(same, head=replace(same.head, uncommitted=True))
-    assert unchanged(uncommitted, BUILT_IN, CASES) == {"dotty", "theirs"}
+def test_a_folder_behind_a_link_counts_and_a_circle_ends(tmp_path: Path) -> None:
+    sides = both(tmp_path, FILES | {"data/x": "1"}, FILES | {"data/x": "2"})
+    for folder in ("a", "b"):
+        (tmp_path / folder / "fast" / "around").symlink_to("..")
+    assert unchanged(sides, BUILT_IN, CASES) == {"dotty", "theirs"}
+    for folder in ("a", "b"):
+        (tmp_path / folder / "pack" / "data").symlink_to("../data")
+    assert unchanged(sides, BUILT_IN, CASES) == {"theirs"}
 
 
 def test_named_backends_are_measured_whatever_they_are(tmp_path: Path) -> None:
-    sides = both(tmp_path, FILES, FILES | {"fast.py": "new = 1"})
+    sides = both(tmp_path, FILES, FILES | {"fast/__init__.py": "new = 1"})
     heavy = BACKENDS | {"theirs": declared("theirs", "theirs", compiles=True)}
     for label in ("base", "head"):
         sides = declaring(sides, label, heavy)
@@ -128,14 +134,14 @@ def test_named_backends_are_measured_whatever_they_are(tmp_path: Path) -> None:
     def chosen(*named: str, everything: bool = False) -> Choice:
         return choose_backends(sides, BUILT_IN, CASES, named, everything=everything)
 
-    assert chosen() == Choice(("fast",), ("dotty",))
-    assert chosen(everything=True) == Choice(("fast", "dotty"))
+    assert chosen() == Choice(("fast", "lone"), ("dotty",))
+    assert chosen(everything=True) == Choice(("fast", "dotty", "lone"))
     assert chosen("dotty", "theirs") == Choice(("dotty", "theirs"))
     with pytest.raises(BadInput, match="no backend 'fst'; did you mean 'fast'"):
         chosen("fst")
     # One that compiles is looked at where head lacks it.
     sides = declaring(sides, "head", {name: one for name, one in BACKENDS.items() if name != "theirs"})
-    assert chosen() == Choice(("fast", "theirs"), ("dotty",))
+    assert chosen() == Choice(("fast", "lone", "theirs"), ("dotty",))
     for label in ("base", "head"):
         sides = declaring(sides, label, {"theirs": heavy["theirs"]})
     with pytest.raises(BadInput, match="all backends of both sides compile"):
@@ -148,33 +154,20 @@ def test_a_backend_that_a_side_lacks_has_changed(tmp_path: Path) -> None:
     assert unchanged(declaring(sides, "base", fewer), BUILT_IN, CASES) == {"dotty"}
 
 
-@pytest.mark.parametrize(
-    ("changed", "left"),
-    [
-        ("rules/dot.py", {"fast"}),
-        ("rules/cosine.py", {"dotty"}),
-        ("operations/attention.py", set()),
-        ("runner/run.py", set()),
-        ("suites/edges.py", {"fast", "dotty"}),
-        ("backends/eager.py", {"fast", "dotty"}),
-    ],
-)
-def test_rules_operations_and_attnbench_count_too(tmp_path: Path, changed: str, left: set[str]) -> None:
-    """attnbench is in the repository. ``fast`` computes cosine alone here, ``dotty`` dot alone."""
-    parts = ("__init__", "runner/run", "suites/edges", "backends/eager", "rules/dot", "rules/cosine")
-    parts += ("rules/__init__", "operations/__init__", "operations/attention")
-    files = FILES | {f"attnbench/{part}.py": "import os" for part in parts}
-    files |= {
-        "attnbench/__init__.py": "import importlib",
-        "attnbench/backends/compiled.py": "import importlib",
-    }
-    sides = both(tmp_path, files, files | {f"attnbench/{changed}": "import os as new"})
-    here = {
-        one.label: with_facts(sides.facts[one.label], attnbench=f"{one.tree}/attnbench/__init__.py")
-        for one in (sides.base, sides.head)
-    }
-    sides = replace(sides, facts=here)
-    for label in ("base", "head"):
-        fast = declared("fast", "fast", rules=["cosine"])
-        sides = declaring(sides, label, {"fast": fast, "dotty": BACKENDS["dotty"]})
-    assert unchanged(sides, BUILT_IN, CASES) == left
+def test_attnbench_counts_for_all(tmp_path: Path) -> None:
+    files = FILES | {"attnbench/__init__.py": "import importlib", "attnbench/rules/dot.py": ""}
+    for changed, left in (("attnbench/rules/dot.py", set()), ("README.md", ALL - {"lone"})):
+        sides = both(tmp_path / changed, files, files | {changed: "new = 1"})
+        facts = {
+            one.label: with_facts(sides.facts[one.label], attnbench=f"{one.tree}/attnbench/__init__.py")
+            for one in (sides.base, sides.head)
+        }
+        assert unchanged(replace(sides, facts=facts), BUILT_IN, CASES) == left
+
+
+def test_the_rules_that_a_backend_computes_count(tmp_path: Path) -> None:
+    sides = both(tmp_path, FILES | {"extra/r.py": ""}, FILES | {"extra/r.py": "new = 1"})
+    cosine = replace(BUILT_IN.rules["cosine"], source=Source("r", "extra.r", "extra", "1.0"))
+    brought = replace(BUILT_IN, rules=BUILT_IN.rules | {"cosine": cosine})
+    assert unchanged(sides, brought, CASES) == {"dotty"}
+    assert unchanged(sides, brought, CASES[:1]) == ALL - {"lone"}
