@@ -10,7 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from attnbench.cases.memory import numbers, read
 
@@ -209,9 +213,7 @@ def forbidden() -> Path | None:
 def set_import_path() -> None:
     """Let this process import from the folders of the one that started it, and not from the user's tree.
 
-    Those come last, so that they hide neither a library nor an installed plugin. An editable install puts the
-    user's tree on the path. A module that a commit does not have would then be imported from there instead of
-    missing.
+    Those come last, so that they hide neither a library nor an installed plugin.
     """
     also = os.environ.get(ALSO_FROM, "").split(os.pathsep)
     sys.path += [folder for folder in also if folder and folder not in sys.path]
@@ -219,10 +221,38 @@ def set_import_path() -> None:
 
 
 def keep_off_other_code() -> None:
-    """Take the folders of the user's tree off the import path of this process, where it is forbidden."""
+    """Take the user's tree off the import path of this process, where it is forbidden, and off other finders.
+
+    An editable install puts it there. A module that a commit does not have would then be imported from the
+    user's tree instead of missing.
+    """
     tree = forbidden()
     if tree is not None:
         sys.path[:] = [entry for entry in sys.path if not is_code_of(entry or ".", tree)]
+        sys.meta_path[:] = [
+            finder if finder in _PYTHONS_OWN else _Without(finder, tree) for finder in sys.meta_path
+        ]
+
+
+_PYTHONS_OWN = (BuiltinImporter, FrozenImporter, PathFinder)
+"""Finders that know no tree but the import path."""
+
+
+@dataclass(frozen=True)
+class _Without:
+    """A finder of modules without what it finds in a tree."""
+
+    finder: Any
+    tree: Path
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec: ModuleSpec | None = self.finder.find_spec(name, path, target)
+        if spec is None:
+            return None
+        places = [spec.origin] if spec.has_location else spec.submodule_search_locations
+        return None if any(is_code_of(place, self.tree) for place in places or () if place) else spec
 
 
 def import_from(paths: Sequence[str], not_from: str) -> None:

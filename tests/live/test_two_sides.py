@@ -162,6 +162,39 @@ def test_a_module_that_head_deletes_is_missing_there_also_as_the_only_one(projec
     assert sides.notes[0].endswith(" has no module mini_r")
 
 
+FINDER = """
+import sys
+from importlib.util import spec_from_file_location
+from pathlib import Path
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        file = Path({repo!r}, *name.split(".")).with_suffix(".py")
+        return spec_from_file_location(name, file) if file.is_file() else None
+
+sys.meta_path.append(Finder())
+"""
+"""As setuptools makes it for an editable install: it also finds what the package of a commit lacks."""
+
+DOES_WITHOUT = """
+try:
+    from mini_y._version import version
+except ImportError:
+    version = "of_git"
+"""
+
+
+def test_an_ignored_file_that_a_plugin_can_do_without_is_no_reason_to_refuse(project: Install) -> None:
+    there = project("mini_y.fast")
+    (there.site / "sitecustomize.py").write_text(FINDER.format(repo=str(there.repo)))
+    (there.repo / ".gitignore").write_text("_version.py\n")
+    source = plugin("x", above=DOES_WITHOUT).replace("name=name", "name=version")
+    there.commit(mini_y____init__="", mini_y__fast=source, mini_y___version="version = 'of_file'")
+    there.commit(mini_y__fast=source + "# new")
+    assert sides_of(there, "HEAD~", ".").backends() == {"base": {"of_git"}, "head": {"of_file"}}
+    assert sides_of(there, "HEAD~", "HEAD").backends() == {"base": {"of_git"}, "head": {"of_git"}}
+
+
 READS = """
 import linecache
 

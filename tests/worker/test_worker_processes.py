@@ -123,6 +123,7 @@ def test_the_import_path_loses_the_tree_alone(
     installed = str(tree / ".venv" / "lib" / "site-packages")
     paths = [str(tree), str(tree / "src"), str(link), installed, beside, str(tmp_path), "/usr/lib"]
     monkeypatch.setattr(sys, "path", paths)
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
     monkeypatch.delenv(NOT_FROM, raising=False)
     assert forbidden() is None
     keep_off_other_code()
