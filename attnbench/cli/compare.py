@@ -180,15 +180,12 @@ def _gate(fail_on: str | None, delta: float | None, file: Path | None, *, strict
     """Return the gate of a file, if there is one, changed by the options."""
     from msgspec.structs import replace
 
-    from attnbench.compare.gate import FAILS_ON_WITHIN, Gate, outcomes, read_gate
+    from attnbench.compare.gate import FAILS_ON_WITHIN, Gate, outcomes, overridden, read_gate
 
     gate = Gate(fail_on=FAILS_ON_WITHIN) if within else Gate()
     if file is not None:
         gate = read_gate(file, gate)
-    if fail_on is not None:
-        gate = replace(gate, fail_on=outcomes(fail_on))
-    if delta is not None:
-        gate = replace(gate, delta=delta)
+    gate = overridden(gate, None if fail_on is None else outcomes(fail_on), delta)
     return replace(gate, strict=strict or gate.strict)
 
 

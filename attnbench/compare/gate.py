@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import FAILING, OUTCOMES, Compared, ComparedCell, Outcome
@@ -207,6 +208,17 @@ def read_gate(path: Path, gate: Gate) -> Gate:
         raise BadFile(f"{where}: {failure}; {_KEYS}") from failure
     except BadInput as failure:
         raise BadFile(f"{where}: {failure}") from failure
+
+
+def overridden(gate: Gate, fail_on: tuple[Outcome, ...] | None, delta: float | None) -> Gate:
+    """Return a gate with values in place of its own, those of its rules too; None leaves them."""
+    if fail_on is not None:
+        rules = tuple(replace(rule, fail_on=None) for rule in gate.rules)
+        gate = replace(gate, fail_on=fail_on, rules=rules)
+    if delta is not None:
+        rules = tuple(replace(rule, delta=None) for rule in gate.rules)
+        gate = replace(gate, delta=delta, rules=rules)
+    return gate
 
 
 def _read(table: dict[str, Any]) -> dict[str, Any]:

@@ -102,6 +102,21 @@ def test_conditions(invoke: Invoke, base: Path, tmp_path: Path, name: str) -> No
         assert (result.stdout, result.stderr.count("\n")) == ("", 1)
 
 
+def test_the_command_line_overrides_the_whole_gate_file(invoke: Invoke, base: Path, tmp_path: Path) -> None:
+    slower = new(tmp_path, cells=cells(1.1))
+    gate = tmp_path / "gate.toml"
+    gate.write_text("[[cells]]\nbackend = 'mine'\ndelta = '50%'\n")
+    lenient = compare(invoke, base, slower, "--gate", gate)
+    assert lenient.exit_code == 0, lenient.output
+    assert compare(invoke, base, slower, "--gate", gate, "--delta", "2%").exit_code == 1
+    gate.write_text("[[cells]]\nbackend = 'mine'\nfail-on = ['slower']\n")
+    assert compare(invoke, base, slower, "--gate", gate).exit_code == 1
+    assert compare(invoke, base, slower, "--gate", gate, "--fail-on", "nothing").exit_code == 0
+    gate.write_text("[[cells]]\nbackend = 'mine'\nignore = 'known'\n")
+    ignored = compare(invoke, base, slower, "--gate", gate, "--fail-on", "slower", "--delta", "2%")
+    assert ignored.exit_code == 0
+
+
 def test_the_summary_goes_where_github_says(
     invoke: Invoke, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
