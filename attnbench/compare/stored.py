@@ -12,7 +12,6 @@ from statistics import median
 from attnbench.compare.environment import check_alike, differences, one_sided
 from attnbench.stats.tests import ends
 from attnbench.stats.unpaired import (
-    ENOUGH_BESIDE,
     FEW_FACTOR,
     FEWEST,
     IDENTICAL,
@@ -22,7 +21,9 @@ from attnbench.stats.unpaired import (
     Unpaired,
     compare_unpaired,
     drift_beside,
+    drift_together,
     log_ratio,
+    moved_calls,
     percent,
     reference_drift,
 )
@@ -166,18 +167,21 @@ def _compared(pairs: Mapping[Key, Pair], delta_of: DeltaOf) -> dict[Key, Unpaire
     for cells in by_case.values():
         logs = {key: log_ratio(base, new) for key, (_, base, new) in cells.items()}
         # Cells of one run share the reference calls of their case.
-        moved: dict[tuple[object, ...], float | None] = {}
+        moved: dict[tuple[object, ...], dict[str, float]] = {}
         for key, (pair, base, new) in cells.items():
             if pair.base == pair.new:
                 found[key] = IDENTICAL
                 continue
             far = any(_leaves_cache(cell) for cell in (*pair.timed_base, *pair.timed_new))
-            shared = (far, *(id(cell.reference_ns) for cell in (*pair.base, *pair.new)))
+            shared = tuple(id(cell.reference_ns) for cell in (*pair.base, *pair.new))
             if shared not in moved:
-                references = _references(pair.timed_base), _references(pair.timed_new)
-                moved[shared] = reference_drift(*references, far=far)
-            beside = drift_beside([value for other, value in logs.items() if other != key])
-            found[key] = compare_unpaired(base, new, Drift(moved[shared], beside), delta_of(*key))
+                moved[shared] = moved_calls(_references(pair.timed_base), _references(pair.timed_new))
+            drift = Drift(
+                reference_drift(moved[shared], far=far),
+                drift_beside([value for other, value in logs.items() if other != key]),
+                drift_together(logs.values(), moved[shared].values()),
+            )
+            found[key] = compare_unpaired(base, new, drift, delta_of(*key))
     return found
 
 
@@ -332,12 +336,17 @@ def _cells_to_warn_of(runs: Sequence[Measured], pairs: Mapping[Key, Pair]) -> It
 def _together(found: Mapping[Key, Unpaired]) -> Iterator[str]:
     """Yield cases on which all backends changed alike: the machine did, or something they share."""
     by_case: dict[str, list[float]] = defaultdict(list)
+    untold: set[str] = set()
     for (case, _), compared in found.items():
         by_case[case].append(log(compared.ratio))
+        if compared.word not in ("slower", "faster"):
+            untold.add(case)
     moved = {
         case: min(logs, key=abs)
         for case, logs in by_case.items()
-        if len(logs) > ENOUGH_BESIDE and (min(logs) > log1p(_TOGETHER) or max(logs) < -log1p(_TOGETHER))
+        if case in untold
+        and len(logs) > 1
+        and (min(logs) > log1p(_TOGETHER) or max(logs) < -log1p(_TOGETHER))
     }
     for case, least in list(moved.items())[:_SHOWN]:
         direction = "slower" if least > 0 else "faster"

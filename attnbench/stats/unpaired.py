@@ -39,6 +39,9 @@ ENOUGH_BESIDE = 3
 """At least this many other backends of a case show the drift of the machine. Reference calls alone do not: in
 two runs ten unchanged backends differed by some 28 %, and no reference call by more than 9 %."""
 
+SETTLED_BY = 4.0
+"""Where fewer backends all moved in one direction, it was their code only if no reference call moved by a
+quarter of that: in the runs of ``ENOUGH_BESIDE`` the unchanged backends moved three times as far."""
 
 OWN_CACHE_BYTES = 4 * 2**20
 """A cell that needs less memory mostly stays in the caches of its core, of 1 to 2 MiB, so that what cores
@@ -86,29 +89,35 @@ class Drift:
     """The change of the machine between two runs of a case, as logarithms of 0 or more.
 
     reference: the median over the machine's reference calls. beside: the median over the other backends of
-    the case. None if there are none, or too few.
+    the case. None if there are none, or too few. together: the change that all backends of the case share,
+    where they are too few to tell the machine from the code; None elsewhere.
     """
 
     reference: float | None = None
     beside: float | None = None
+    together: float | None = None
 
     @property
     def most(self) -> float:
-        """The larger of the two."""
-        return max(self.reference or 0.0, self.beside or 0.0)
+        """The largest of them."""
+        return max(self.reference or 0.0, self.beside or 0.0, self.together or 0.0)
 
 
-def reference_drift(
-    base: Mapping[str, Collection[float]], new: Mapping[str, Collection[float]], *, far: bool = False
-) -> float | None:
-    """Return the change of the median reference call; None if both sides have no call in common.
-
-    base, new: the times of each call, ns. The median over calls counts, because a single call may be wrong:
-    an empty call of 60 ns took 95 ns in one case of a run. far: for a cell that leaves a core's own caches;
-    there the change of the far copy counts if it is larger.
-    """
+def moved_calls(
+    base: Mapping[str, Collection[float]], new: Mapping[str, Collection[float]]
+) -> dict[str, float]:
+    """Return the change of each reference call that both sides have. base, new: the times of each, ns."""
     before, after = _typical(base), _typical(new)
-    moved = {name: abs(log(after[name] / before[name])) for name in before.keys() & after.keys()}
+    return {name: abs(log(after[name] / before[name])) for name in before.keys() & after.keys()}
+
+
+def reference_drift(moved: Mapping[str, float], *, far: bool = False) -> float | None:
+    """Return the change of the median reference call; None if there is none.
+
+    The median counts, because a single call may be wrong: an empty call of 60 ns took 95 ns in one case of a
+    run. far: for a cell that leaves a core's own caches; there the change of the far copy counts if it is
+    larger.
+    """
     if not moved:
         return None
     return max(median(moved.values()), moved.get(FAR_COPY, 0.0) if far else 0.0)
@@ -122,6 +131,21 @@ def _typical(calls: Mapping[str, Collection[float]]) -> dict[str, float]:
 def drift_beside(log_ratios: Collection[float]) -> float | None:
     """Return the change of the other backends of a case; None for fewer than ``ENOUGH_BESIDE``."""
     return abs(median(log_ratios)) if len(log_ratios) >= ENOUGH_BESIDE else None
+
+
+def drift_together(log_ratios: Collection[float], moved: Collection[float]) -> float | None:
+    """Return the change that few backends of a case share: of all in one direction, the smallest.
+
+    moved: the change of each reference call. None for more than ``ENOUGH_BESIDE`` backends, where the others
+    show the drift; where the changes differ in direction; where the reference calls settle that it was not
+    the machine (``SETTLED_BY``); and for a lone backend without reference calls.
+    """
+    least, most = min(log_ratios), max(log_ratios)
+    if len(log_ratios) > ENOUGH_BESIDE or least <= 0 <= most:
+        return None
+    shared = min(abs(least), abs(most))
+    settled = shared > SETTLED_BY * max(moved) if moved else len(log_ratios) == 1
+    return None if settled else shared
 
 
 def log_ratio(base: Side, new: Side) -> float:
@@ -205,7 +229,12 @@ def _causes(spreads: Sequence[float], drift: Drift, fewest: int) -> str:
     """List the parts of the resolution with their sizes."""
     before, after = (percent(expm1(spread)) for spread in spreads)
     parts = [f"repetitions of base differ by {before}, those of new by {after}"]
-    if drift.beside is not None and drift.beside >= (drift.reference or 0.0):
+    if drift.together is not None:
+        moved = percent(expm1(drift.together))
+        parts.append(
+            f"so few backends, which all moved by {moved} or more, don't tell the machine from the code"
+        )
+    elif drift.beside is not None and drift.beside >= (drift.reference or 0.0):
         parts.append(f"the other backends of the case moved by {percent(expm1(drift.beside))}")
     elif drift.reference is not None:
         parts.append(f"the machine's reference calls moved by {percent(expm1(drift.reference))}")

@@ -17,6 +17,8 @@ from attnbench.stats.unpaired import (
     Side,
     compare_unpaired,
     drift_beside,
+    drift_together,
+    moved_calls,
     reference_drift,
 )
 
@@ -54,16 +56,38 @@ def test_a_lone_repetition_differs_as_its_calls_do_or_by_a_factor_of_two() -> No
 def test_the_median_reference_call_shows_how_far_the_machine_moved() -> None:
     base = {"a": (10.0, 10.0, 99.0), "b": (10.0,), "c": (10.0,), "gone": (1.0,)}
     new = {"a": (11.0,), "b": (20.0,), "c": (8.0,), "late": (1.0,)}
-    assert reference_drift(base, new) == pytest.approx(log(1.25))
-    assert reference_drift(new, base) == pytest.approx(log(1.25))
-    assert reference_drift({}, new) is None
-    assert reference_drift({"c": (0.0, float("nan"), float("inf"), -1.0)}, new) is None
+    assert reference_drift(moved_calls(base, new)) == pytest.approx(log(1.25))
+    assert reference_drift(moved_calls(new, base)) == pytest.approx(log(1.25))
+    assert reference_drift(moved_calls({}, new)) is None
+    assert reference_drift(moved_calls({"c": (0.0, float("nan"), float("inf"), -1.0)}, new)) is None
 
 
 def test_three_other_backends_are_enough_and_their_median_counts() -> None:
     assert drift_beside([0.1, -0.3, 0.2]) == pytest.approx(0.1)
     assert drift_beside([-0.3, -0.2, -0.1]) == pytest.approx(0.2)
     assert drift_beside([0.1, 0.2]) is None
+
+
+@pytest.mark.parametrize(
+    ("logs", "moved", "together"),
+    [
+        ([0.3, 0.2], [], 0.2),
+        ([-0.3, -0.2, -0.4], [], 0.2),
+        ([0.3, -0.01], [], None),  # one of them stayed: the machine did too
+        ([0.3, 0.0], [], None),
+        ([0.3, 0.2, 0.4, 0.3], [], None),  # the other three show it
+        # 28 % beside reference calls that moved by 9 % was the machine.
+        ([0.25, 0.25], [0.01, 0.09], 0.25),
+        ([0.25, 0.25], [0.01, 0.06], None),
+        ([0.25], [0.09], 0.25),
+        ([0.25], [0.01], None),
+        ([0.25], [], None),
+    ],
+)
+def test_few_backends_that_move_together_need_calm_reference_calls(
+    logs: list[float], moved: list[float], together: float | None
+) -> None:
+    assert drift_together(logs, moved) == together
 
 
 def test_the_resolution_is_both_spreads_with_their_margin_and_the_drift() -> None:

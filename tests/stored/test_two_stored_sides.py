@@ -185,8 +185,26 @@ def test_whatever_is_slower_is_beyond_what_could_be_told(seed: int) -> None:
             assert one.reason or one.verdict == "same"
 
 
-@pytest.mark.parametrize(("backends", "warnings"), [(3, 0), (4, 1)])
-def test_few_backends_that_moved_together_are_no_sign_of_the_machine(backends: int, warnings: int) -> None:
-    base, new = beside()[:backends], beside(factor=1.3)[:backends]
+@pytest.mark.parametrize("calls", [0.0, 1.1, 1.01])
+@pytest.mark.parametrize("backends", [1, 2, 3, 4])
+def test_what_all_of_few_backends_moved_by_is_their_code_only_if_reference_calls_are_calm(
+    backends: int, calls: float
+) -> None:
+    """calls: the factor by which reference calls moved; 0 for a file without any."""
+    taken = cell().reference_ns if calls else {}
+    moved = {name: tuple(calls * ns for ns in times) for name, times in taken.items()}
+    base = [replace(one, reference_ns=taken) for one in beside()[:backends]]
+    new = [replace(one, reference_ns=moved) for one in beside(factor=1.3)[:backends]]
     found = compare_sides([side(*base, path=Path("a"))], [side(*new, path=Path("b"))])
-    assert len(found.warnings) == warnings
+    told = (calls == 1.01 and backends < 4) or (calls == 0 and backends == 1)
+    assert {one.verdict for one in found.cells} == {"slower" if told else "unclear"}
+    assert len(found.warnings) == (not told and backends > 1)
+    if not told and backends < 4:
+        assert "which all moved by 30 % or more, don't tell the machine from" in found.cells[0].reason
+
+
+def test_a_backend_that_moved_further_than_the_other_one_is_told() -> None:
+    base = [replace(one, reference_ns={}) for one in beside()[:2]]
+    new = [replace(one, reference_ns={}) for one in (beside(factor=1.1)[0], beside(factor=1.5)[1])]
+    found = compare_sides([side(*base, path=Path("a"))], [side(*new, path=Path("b"))])
+    assert [one.verdict for one in found.cells] == ["unclear", "slower"]
