@@ -69,13 +69,12 @@ def one_line_errors(culprit: Callable[[], str]) -> Iterator[None]:
         raise Failure(f"{failure.strerror or failure}{where}", 3) from failure
     except Exception as failure:
         # A mistake of ours, or of a plugin's code in this process: never status 1, a failed check.
-        if os.environ.get(TRACEBACK) or strict():
-            raise
-        if loudness() == "verbose":
+        shown = os.environ.get(TRACEBACK) or strict() or loudness() == "verbose"
+        if shown:
             import traceback
 
             say(traceback.format_exc(), err=True, nl=False)
-        hint = f"(set {TRACEBACK}=1 to see where)"
+        hint = "(see above where)" if shown else f"(set {TRACEBACK}=1 to see where)"
         raise Failure(f"{culprit()}unexpected {one_line(failure)} {hint}", 3) from failure
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from attnbench.cli.output import loudness, say
-from attnbench.types.words import span_words
+from attnbench.types.words import printable, span_words
 
 if TYPE_CHECKING:
     from attnbench.runner.progress import Moment, Progress
@@ -21,17 +22,38 @@ _LEAST_CASE = 24
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Yield a function that shows a run: a line for each case that is done, and on a terminal a bar."""
+    """Yield a function that shows a run: a line for each case that is done, and on a terminal a bar.
+
+    It also shows what backends printed whose calls failed: each once, and with --verbose at each failure.
+    """
     loud = loudness()
     if loud == "quiet":
         yield lambda moment: None
     elif loud == "verbose":
         yield _print_step
     elif not _rewritable():
-        yield _print_row
+        yield _each_once(_print_row, lambda text: say(text, err=True))
     else:
         with _bar() as show:
             yield show
+
+
+def _each_once(show: Progress, tell: Callable[[str], None]) -> Progress:
+    """Return a function that shows a moment, and tells what a backend printed when it first fails."""
+    told: set[str] = set()
+
+    def shown(moment: Moment) -> None:
+        if moment.printed and moment.failed not in told:
+            told.add(moment.failed)
+            tell(printed_words(moment))
+        show(moment)
+
+    return shown
+
+
+def printed_words(moment: Moment) -> str:
+    """Return what a backend printed before its call failed, under a line that says so."""
+    return f"{moment.failed} printed, before it failed:\n" + textwrap.indent(moment.printed, "  ")
 
 
 @contextmanager
@@ -68,12 +90,16 @@ def _bar() -> Iterator[Progress]:
                 refresh=True,
             )
 
-        yield show
+        yield _each_once(show, lambda text: bar.console.print(printable(text), markup=False, highlight=False))
 
 
 def _print_step(moment: Moment) -> None:
     where = f"{moment.number}/{moment.cases} {moment.case}: {moment.doing}"
     say(f"{moment.elapsed_s:7.1f} s  {where}, {left_words(moment)}", err=True)
+    if moment.printed:
+        say(printed_words(moment), err=True)
+    if moment.trace:
+        say(moment.trace.rstrip(), err=True)
     _print_row(moment)
 
 

@@ -200,15 +200,22 @@ class Done(Struct, frozen=True, tag=True):
 
 
 class Failed(Struct, frozen=True, tag=True):
-    """The request failed. The record gets the status, the reason and the failed check."""
+    """The request failed. The record gets the status, the reason and the failed check.
+
+    trace: the traceback of the exception of a plugin's code; "" for none.
+    """
 
     status: Status
     reason: str
     check: Check = ""
+    trace: str = ""
 
 
 class Forked(Struct, frozen=True, tag=True):
-    """The process was forked. attnbench: the code of attnbench that it runs."""
+    """The process was forked; the descriptor is of the file that gets its prints.
+
+    attnbench: the code of attnbench that it runs.
+    """
 
     pid: int
     attnbench: Stamp

@@ -58,13 +58,21 @@ def leave_terminal() -> None:
 
 
 def silence() -> None:
-    """Discard the prints of backends and give them no input: stdout is for data."""
+    """Discard what is printed and give no input: stdout is for data."""
     null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)
+    os.dup2(null, 0)
+    print_to(null)
     os.close(null)
+
+
+def print_to(descriptor: int) -> None:
+    """Let stdout and stderr of this process and of those that it starts be this descriptor, from now on."""
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
     for stream in (sys.stdout, sys.stderr):
+        # By lines, so that the last ones are there if the process crashes.
         with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
             stream.flush()
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 @contextmanager
 def traced(what: str) -> Iterator[None]:
-    """Where TRACE is set, print on stderr the action and its milliseconds.
+    """Where TRACE is set, print on stderr the action, its milliseconds, and the traceback of what it raises.
 
     Raises:
         PluginFailed: the code inside called ``os._exit``.
@@ -35,6 +36,10 @@ def traced(what: str) -> Iterator[None]:
         ended = "done"
     except Exited as end:
         raise PluginFailed(f"plugin {what}: {end}") from end
+    except (Exception, SystemExit):
+        if os.environ.get(TRACE):
+            traceback.print_exc()
+        raise
     finally:
         ms = 1e3 * (time.perf_counter() - start)
         if os.environ.get(TRACE):

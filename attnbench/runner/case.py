@@ -144,7 +144,9 @@ class CaseRun:
             self.write(replace(record, notes=[*record.notes, said]) if said else record)
 
     def record_failure(self, backend: str, failure: WorkerFailed) -> None:
-        """Write the record of a backend that failed."""
+        """Write the record of a backend that failed, and tell what it printed and raised."""
+        if failure.printed or failure.trace:
+            self.clock.tell_failure(self.id, backend, failure.printed, failure.trace)
         accuracy = failure.accuracy
         if accuracy is not None and not all(isfinite(number) for number in astuple(accuracy)):
             # A line of the file cannot hold such numbers.

@@ -333,8 +333,8 @@ def _check_group(
             found[name] = failure  # whatever the case
         elif failure.status != "unsupported":
             families = [each if each == WEIGHTS else f"near:{each}" for each in failure.families]
-            status, reason = failure.status, where + failure.reason
-            found[name] = WorkerFailed(status, reason, failure.check, context.case, families)
+            failure.reason, failure.case, failure.families = where + failure.reason, context.case, families
+            found[name] = failure
     return passed, found
 
 

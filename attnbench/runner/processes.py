@@ -86,6 +86,9 @@ T = TypeVar("T")
 START_TIMEOUT_S = 120.0
 CLOSING_S = 2.0
 
+_MOST_PRINTED, _MOST_PRINTED_BYTES, _MOST_KEPT_BYTES = 10, 4096, 2**20
+"""The lines that are shown of what a worker printed, how much of it is read, and how much it keeps."""
+
 HIGHEST_PRIORITY = -20
 """The highest nice priority, not a real-time one, so that a backend that hangs leaves others a share."""
 
@@ -108,8 +111,12 @@ class WorkerFailed(Exception):  # noqa: N818
     """A request to a worker failed. The record gets the status, the reason and the failed check.
 
     case: the id of the variant case that shows the failure; "" for the case itself. Of a wrong output,
-    accuracy (with dropout: dropout) says by how much, families on which inputs.
+    accuracy (with dropout: dropout) says by how much, families on which inputs. printed: the last lines that
+    the worker printed. trace: the traceback of what it raised.
     """
+
+    printed = ""
+    trace = ""
 
     def __init__(
         self,
@@ -190,7 +197,8 @@ class WorkerLink:
 
     origin: the process that the parent started, for a server; for a worker the link to the process that it
     was forked from, which alone can wait for its end. timeout_s: for requests that have no other, here and in
-    forks. attnbench: the code that it runs; None where it was not asked.
+    forks. attnbench: the code that it runs; None where it was not asked. prints: the descriptor of the file
+    that gets what it prints; it is closed with the worker.
     """
 
     def __init__(
@@ -200,6 +208,7 @@ class WorkerLink:
         origin: WorkerLink | Process,
         timeout_s: float = START_TIMEOUT_S,
         attnbench: Stamp | None = None,
+        prints: int = -1,
     ) -> None:
         self._line: Channel[m.Request, m.Reply] = Channel(sock, m.Reply)  # type: ignore[arg-type]
         self.pid = pid
@@ -212,6 +221,8 @@ class WorkerLink:
         self._left: list[int] = []
         self._asking = threading.Lock()
         self._oom_kills = oom_kills()
+        self._prints = prints
+        self._printed = ""
 
     def ask(
         self,
@@ -252,17 +263,35 @@ class WorkerLink:
         except msgspec.DecodeError as rubbish:
             self.kill()
             unreadable = f"the worker sent unreadable data during {m.doing(request)}"
-            raise WorkerFailed("crashed", unreadable) from rubbish
+            raise self._failed("crashed", unreadable) from rubbish
         self._answered = True
         if isinstance(reply, expects):
             close_all(received[1:])
+            if self._prints >= 0 and os.fstat(self._prints).st_size > _MOST_KEPT_BYTES:
+                os.ftruncate(self._prints, 0)
             return reply, received[0] if received else -1
         close_all(received)
         if isinstance(reply, m.Failed):
-            raise WorkerFailed(reply.status, reply.reason, reply.check)
+            failure = self._failed(reply.status, reply.reason, reply.check)
+            failure.trace = reply.trace
+            raise failure
         self.kill()
         wrong = f"the worker answered {request.__name__} with {type(reply).__name__}"
-        raise WorkerFailed("crashed", wrong)
+        raise self._failed("crashed", wrong)
+
+    def _failed(self, status: Status, reason: str, check: Check = "") -> WorkerFailed:
+        self._read_prints()
+        failure = WorkerFailed(status, reason, check)
+        failure.printed = self._printed
+        return failure
+
+    def _read_prints(self) -> None:
+        """Read the last lines that the worker printed, unless it has ended: then they are known."""
+        if self._prints >= 0:
+            end = os.fstat(self._prints).st_size
+            start = max(0, end - _MOST_PRINTED_BYTES)
+            lines = os.pread(self._prints, end - start, start).decode(errors="replace").splitlines()
+            self._printed = "\n".join([line for line in lines if line.strip()][-_MOST_PRINTED:])
 
     def too_late(self, request: type[m.Request], timeout_s: float) -> WorkerFailed | ServerLost:
         """Kill a worker that does not answer; return the failure."""
@@ -271,7 +300,7 @@ class WorkerLink:
             return self._death(request)
         self.kill()
         reason = f"{m.doing(request)} took longer than {timeout_s:g} s; the worker was killed"
-        return WorkerFailed("timeout", reason)
+        return self._failed("timeout", reason)
 
     def fileno(self) -> int:
         """Return the descriptor, to wait on several workers at once."""
@@ -283,7 +312,7 @@ class WorkerLink:
         request = m.Fork(timed, cpus, pin_allocator)
         with theirs:
             try:
-                forked, _ = self.ask(request, m.Forked, self.patience_s, (theirs.fileno(),))
+                forked, prints = self.ask(request, m.Forked, self.patience_s, (theirs.fileno(),))
             except WorkerFailed as failure:
                 ours.close()
                 if self is self._server:
@@ -292,7 +321,7 @@ class WorkerLink:
             except BaseException:
                 ours.close()
                 raise
-        return WorkerLink(ours, forked.pid, self, self._timeout_s, forked.attnbench)
+        return WorkerLink(ours, forked.pid, self, self._timeout_s, forked.attnbench, prints)
 
     @property
     def patience_s(self) -> float:
@@ -339,6 +368,15 @@ class WorkerLink:
             self._ended = self._end()
 
     def _end(self) -> int:
+        try:
+            return self._end_process()
+        finally:
+            self._read_prints()
+            if self._prints >= 0:
+                os.close(self._prints)
+                self._prints = -1
+
+    def _end_process(self) -> int:
         if isinstance(self._origin, Process):
             # The server ends by itself when its line closes, and ends its workers.
             self._line.sock.close()
@@ -366,12 +404,12 @@ class WorkerLink:
             return ServerLost(f"the server of a worker ended during {doing}")
         if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
             killed = f"the system killed the worker during {doing}: the machine ran out of memory"
-            return WorkerFailed("out_of_memory", killed)
+            return self._failed("out_of_memory", killed)
         how = f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
         words = f": {self._last_words}" if self._last_words else ""
         if self._left:
             words += "; it left processes running, which were ended"
-        return WorkerFailed("crashed", f"{how} during {doing}{words}")
+        return self._failed("crashed", f"{how} during {doing}{words}")
 
 
 def start_server(

@@ -17,7 +17,8 @@ class Moment:
     """The progress of a run: case ``number`` of ``cases``.
 
     left_s: an estimate. records, times: of the case once it is ``done``; the times are those that
-    :func:`attnbench.stats.answer.answer` takes.
+    :func:`attnbench.stats.answer.answer` takes. failed: the backend whose call has just failed, or "";
+    printed: its last lines, trace: its traceback.
     """
 
     number: int
@@ -28,6 +29,9 @@ class Moment:
     left_s: float
     records: tuple[Record, ...] = ()
     times: tuple[tuple[str, int, Mapping[str, float]], ...] = ()
+    failed: str = ""
+    printed: str = ""
+    trace: str = ""
 
 
 Progress = Callable[[Moment], None]
@@ -70,6 +74,12 @@ class Clock:
         """Report what the run does now."""
         if self._progress is not None:
             self._progress(self._moment(case, doing))
+
+    def tell_failure(self, case: str, backend: str, printed: str, trace: str) -> None:
+        """Report what a backend printed and raised whose call failed."""
+        if self._progress is not None:
+            moment = self._moment(case, f"{backend} failed")
+            self._progress(replace(moment, failed=backend, printed=printed, trace=trace))
 
     def finish(self, case: str, stored: StoredRun) -> None:
         """Report that a case is done. stored: the run so far."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
+
 from attnbench.check.gradients import NoGradient
 from attnbench.ipc.messages import Failed
 from attnbench.types.status import Check, Status
 from attnbench.types.words import clean, one_line
 
+_LONGEST_TRACE = 8000
 _NO_MEMORY = ("can't allocate memory", "out of memory", "cannot allocate memory", "unable to allocate")
 
 
@@ -33,12 +36,23 @@ class WrongOutput(Refused):
 
 def failed(failure: BaseException, doing: str) -> Failed:
     """Return the answer to a request that raised while ``doing`` something ("the call")."""
+    trace = _traceback(failure)
     if isinstance(failure, Refused):
-        return Failed(failure.status, clean(failure.reason), failure.check)
+        return Failed(failure.status, clean(failure.reason), failure.check, trace)
     check: Check = "graph" if isinstance(failure, NoGradient) else ""
     if isinstance(failure, ModuleNotFoundError):
         check = "requires"
-    return Failed(*classify(failure, doing), check)
+    return Failed(*classify(failure, doing), check, trace)
+
+
+def _traceback(failure: BaseException) -> str:
+    """Return the traceback of an exception, its end if it is long; for a refusal that of its cause."""
+    raised = failure.__cause__ if isinstance(failure, Refused) else failure
+    try:
+        return "".join(traceback.format_exception(raised))[-_LONGEST_TRACE:] if raised else ""
+    except Exception:
+        # Its message can't be read.
+        return ""
 
 
 def classify(failure: BaseException, doing: str) -> tuple[Status, str]:

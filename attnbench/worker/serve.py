@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import os
 import random
@@ -29,8 +30,9 @@ from attnbench.ipc.process import (
     kill_all,
     kill_group,
     limit_memory,
+    print_to,
 )
-from attnbench.ipc.shared_memory import mapped
+from attnbench.ipc.shared_memory import anonymous_file, mapped
 from attnbench.plugins.code import attnbench_code, stamps
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.cards import card_details
@@ -114,7 +116,7 @@ def serve(sock: socket.socket) -> None:
                     gc.collect()
                     gc.freeze()
                     frozen = True
-                pid = _fork(request)
+                pid, prints = _fork(request)
                 if pid == 0:
                     line.sock.close()
                     line = Channel(socket.socket(fileno=fds.pop()), m.Request)  # type: ignore[arg-type]
@@ -126,7 +128,8 @@ def serve(sock: socket.socket) -> None:
                             seed_from_system()
                 else:
                     forked.add(pid)
-                    line.send(m.Forked(pid, attnbench_code()))
+                    line.send(m.Forked(pid, attnbench_code()), (prints,))
+                    os.close(prints)
             elif isinstance(request, m.Reap):
                 line.send(m.Ended(_reap(request.pid)))
                 forked.discard(request.pid)
@@ -282,11 +285,18 @@ def _written_down(prepared: PreparedBackend) -> PreparedBackend:
     return replace(prepared, last=None)
 
 
-def _fork(request: m.Fork) -> int:
-    """Fork; the new process ends with this one, and runs on the cores of the request."""
-    parent = os.getpid()
+def _fork(request: m.Fork) -> tuple[int, int]:
+    """Fork; the new process ends with this one, and runs on the cores of the request.
+
+    Return its id, and the descriptor of the memory that gets its prints.
+    """
+    parent, prints = os.getpid(), anonymous_file()
+    # The reader may cut off what is old.
+    fcntl.fcntl(prints, fcntl.F_SETFL, os.O_APPEND)
     pid = os.fork()
     if pid == 0:
+        print_to(prints)
+        os.close(prints)
         die_with_parent(parent)
         adopt_orphans()
         if not request.timed:
@@ -294,7 +304,7 @@ def _fork(request: m.Fork) -> int:
         os.sched_setaffinity(0, request.cpus)
         if request.pin_allocator:
             pin_allocator()
-    return pid
+    return pid, prints
 
 
 def _reap(pid: int) -> int:

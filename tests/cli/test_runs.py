@@ -165,7 +165,10 @@ def test_a_bug_is_never_the_status_of_a_failed_check(
     assert result.exit_code == 3
     assert "unexpected ZeroDivisionError: division by zero (set ATTNBENCH_TRACEBACK=1" in result.stderr
     monkeypatch.setenv("ATTNBENCH_TRACEBACK", "1")
-    assert isinstance(invoke("run", CASE).exception, ZeroDivisionError)
+    shown = invoke("run", CASE)
+    assert shown.exit_code == 3
+    assert "Traceback (most recent call last)" in shown.stderr
+    assert "unexpected ZeroDivisionError: division by zero (see above where)" in shown.stderr
 
 
 def test_resume_prints_the_whole_run_and_says_what_it_dropped(
