@@ -14,6 +14,9 @@ from commands import Done, check, in_fork, in_process
 from attnbench.results.format import read_run
 
 CASE = "attention/dot/H1-L8-D8"
+THREADED = "attention/dot/H8-L512-D64"
+"""A case whose calls take long enough for several threads."""
+
 TIMED = ("ok", "inaccurate", "suspect")
 LOG = "LABELS_LOG"
 """The variable that names the file in which each prepared kernel writes a line."""
@@ -57,9 +60,8 @@ def prepare(setup):
     reached("before the import")
     INSIDE
     reached("after the import")
-    product = torch.ones(512, 512)
-    for _ in range(20):
-        product @ product
+    if setup.case.threads > 1:
+        torch.ones(512, 512) @ torch.ones(512, 512)
     line = {{
         "files": [__file__, part.__file__], "versions": [VERSION, part.VERSION],
         "threads": len(os.listdir("/proc/self/task")), "case_threads": setup.case.threads,
@@ -126,10 +128,11 @@ class Kernel:
             os.utime(path, ns=(self._times[path], self._times[path]))
         self.log.unlink(missing_ok=True)
 
-    def words(self, out: Path, case: str = CASE) -> list[str]:
+    def words(self, out: Path, threads: int = 1) -> list[str]:
         """The command that measures it."""
+        case = CASE if threads == 1 else THREADED
         return ["run", case, "--backend", "eager", "--backend", "kernel", "--budget", "0.002", "--sets", "2",
-                "--out", str(out), *self.plugin]  # fmt: skip
+                "--threads", str(threads), "--out", str(out), *self.plugin]  # fmt: skip
 
     @property
     def plugin(self) -> list[str]:
@@ -155,10 +158,9 @@ def _base(shared: Path, form: str, at_top: bool, threads: int) -> tuple[Kernel, 
     """A kernel, and a whole run of it that nothing disturbed."""
     folder = shared / f"{form}-{at_top}-{threads}"
     kernel = Kernel(folder, form, at_top=at_top)
-    words = [*kernel.words(folder / "base.jsonl"), "--threads", str(threads)]
     path = folder / "base.jsonl"
     path.unlink(missing_ok=True)
-    done = check(kernel.measured(words, shared), [0, 3])
+    done = check(kernel.measured(kernel.words(path, threads), shared), [0, 3])
     # On a machine that is busy with other work, exit status 3 tells of a suspect time.
     assert timed(path), f"no base: {all_said(done)}{stored_words(path)}"
     kernel.usual = kernel.computed()[0]["environment"]

@@ -226,7 +226,7 @@ def edited(rng: random.Random, folder: Path, shared: Path) -> None:
     file = rng.choice([kernel.part, kernel.part, kernel.main])
     asked = {
         "file": str(file), "counter": str(folder / "counter"), "moment": rng.choice(MOMENTS),
-        "at": rng.randint(1, 6), "replaced": rng.random() < 0.3, "same time": rng.random() < 0.3,
+        "at": rng.randint(1, 4), "replaced": rng.random() < 0.3, "same time": rng.random() < 0.3,
     }  # fmt: skip
     new = folder / "run.jsonl"
     between = rng.random() < 0.3
@@ -277,7 +277,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Variables of the libraries that compute, with values that all of them accept."""
 
-ALONE = re.compile(r"second thread|one thread|1 thread|single thread", re.IGNORECASE)
+ALONE = re.compile(r"second thread|one thread|1 thread|only one worked", re.IGNORECASE)
 
 
 def settings(rng: random.Random, folder: Path, shared: Path) -> None:
@@ -287,8 +287,7 @@ def settings(rng: random.Random, folder: Path, shared: Path) -> None:
     names = rng.sample(list(SETTINGS), rng.choice([1, 1, 2, 3]))
     variables = {name: rng.choice(SETTINGS[name]) for name in names}
     new = folder / "new.jsonl"
-    words = [*kernel.words(new), "--threads", str(threads)]
-    done = check(kernel.measured(words, folder, **variables))
+    done = check(kernel.measured(kernel.words(new, threads), folder, **variables))
     if done.status == 2 or not timed(new):
         return
     computed = kernel.computed()
