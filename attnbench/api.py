@@ -68,7 +68,7 @@ def run(
     plugins = _words(plugins)
     registry = _registry(plugins)
     selection = _selection(cases, registry, threads=threads, timed=chosen.timed)
-    selection = selection if shard is None else cut(selection, shard)
+    selection = selection if shard is None else cut(selection, str(shard))
     brought = named_by(plugins, registry.backends)
     return start(plan_run(selection, _names(backends), registry, chosen, brought), Path(out), progress)
 

@@ -106,15 +106,19 @@ class Options:
                 raise BadInput(f"a {name} of {seconds:g} s: {allowed}")
         if not isinstance(self.delta, int | float) or not 0 < self.delta < 1:
             raise BadInput(f"a delta of {self.delta!r}: give a fraction between 0 and 1, as 0.02 for 2 %")
-        if self.sets < 1:
-            raise BadInput(f"{self.sets} sets: give at least 1; small differences need 9")
+        if not isinstance(self.sets, int) or self.sets < 1:
+            raise BadInput(f"{self.sets!r} sets: give a whole number, 1 or more; small differences need 9")
         if self.sets > MOST_SETS:
             raise BadInput(f"{self.sets} sets: give at most {MOST_SETS}")
-        if self.memory_limit_bytes is not None and self.memory_limit_bytes < LEAST_MEMORY_BYTES:
+        limit = self.memory_limit_bytes
+        if limit is not None and (not isinstance(limit, int | float) or limit < LEAST_MEMORY_BYTES):
             raise BadInput(
-                f"a memory limit of {self.memory_limit_bytes} bytes: a worker needs "
+                f"a memory limit of {limit!r} bytes: a worker needs "
                 f"{LEAST_MEMORY_BYTES} ({LEAST_MEMORY_BYTES / 2**30:g} GiB) at least"
             )
+        for name, value in (("allocator_pinned", self.allocator_pinned), ("timed", self.timed)):
+            if not isinstance(value, bool):
+                raise BadInput(f"{name} = {value!r}: give True or False")
         if not isinstance(self.note, str):
             raise BadInput(f"a note of {self.note!r}: give a text")
         if self.accuracy and self.accuracy not in ARITHMETICS:

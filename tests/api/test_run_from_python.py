@@ -171,7 +171,14 @@ def test_files_and_folders_are_read_together(run: attnbench.Run, tmp_path: Path)
         ({"cases": Path("no.toml")}, "can't read the suite 'no.toml': No such file or directory"),
         *(({"cases": cases}, f"{word} is not a case: {CASE_WORDS}") for cases, word in NO_CASES),
         ({"budget": 0}, "a budget of 0 s: give a positive number of seconds, 1000000 at most"),
-        ({"sets": 0}, "0 sets: give at least 1; small differences need 9"),
+        *(
+            ({"sets": sets}, f"{sets!r} sets: give a whole number, 1 or more; small differences need 9")
+            for sets in (0, "9", 1.5)
+        ),
+        ({"memory_limit": "1"}, "a memory limit of '1' bytes: a worker needs 67108864 (0.0625 GiB) at least"),
+        ({"timed": "no"}, "timed = 'no': give True or False"),
+        ({"allocator_pinned": "no"}, "allocator_pinned = 'no': give True or False"),
+        ({"shard": 3}, "shard '3': give K/N with K from 1 to N; 3/16 is the third of 16 shards"),
         ({"delta": 2}, "a delta of 2: give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"threads": 0}, f"case '{ID}' with the options applied: threads = 0: sizes are 1 or more"),
         ({"cases": "edges"}, "the suite 'edges' is for checking, not for timing: use attnbench check edges"),
