@@ -58,10 +58,11 @@ MetricValue = Callable[["Record", Case], float | None]
 class Metric:
     """A column that a plugin adds to tables, JSON, CSV and frames.
 
-    name: of the column in JSON, CSV and frames. summary: one line that explains it under the table. head: of
-    the column in tables, with the unit: ``nJ/call``. value: ``value(record, case)`` gives the number, or None
-    for an empty cell. It is called with records whose status is ``ok``, ``inaccurate`` or ``suspect``; after
-    a check without timing ``median_ms`` is None. digits: shown in tables; JSON, CSV and frames have all.
+    name: of the column in JSON, CSV and frames. summary: one line that explains it under the table with
+    ``--legend``. head: of the column in tables, with the unit: ``nJ/call``. value: ``value(record,
+    case)`` gives the number, or None for an empty cell. It is called with records whose status is ``ok``,
+    ``inaccurate`` or ``suspect``; after a check without timing ``median_ms`` is None. digits: shown in
+    tables; JSON, CSV and frames have all.
     """
 
     name: str

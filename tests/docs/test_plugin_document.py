@@ -164,6 +164,18 @@ def test_what_is_wrong_is_told_by_the_line_of_the_document(what: str, site: Path
     assert len(told.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("what", FAULTY)
+def test_the_same_of_a_plugin_that_was_named_is_an_error(what: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FAULTY[what])
+    words = ["list", "backends", "-p", str(tmp_path / "mine.py")]
+    told = CliRunner().invoke(attnbench, words, prog_name="attnbench")
+    _, _, sentence = guarded()[what].partition("(mine): ")
+    (line,) = told.stderr.splitlines()
+    assert fnmatchcase(line, f"attnbench: plugin mine.py * (mine_*): {sentence.replace('…', '*')}")
+    assert told.exit_code == (0 if what == "is slow to import" else 2)
+    assert bool(told.stdout) == (told.exit_code == 0)
+
+
 TOGETHER = ("rbf.py", "my_layer.py", "my_suite.py", "tokens.py", "lines.py", "rack.py", "lab.py")
 LAYER = "multihead/scaled_dot/B1-H2-Lq16-Lk16-D8-E16/causal/float32/cpu/both"
 

@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from report_records import GQA, RUN
@@ -74,6 +75,7 @@ def test_tables_have_them_with_their_heads_and_say_below_what_they_are() -> None
     assert [line.split()[-2:] for line in lines[2:4]] == [["0.0059", "128"], ["0.14", "128"]]
     assert lines[-1] == "keys: what a call costs (attnbench-mini)"
     assert "n$/call: what a call costs (attnbench-mini)" in lines
+    assert "what a call costs" not in render([Part(judged(*TWO))], "table", View(140))
 
 
 @pytest.mark.parametrize(
@@ -93,8 +95,9 @@ def test_a_narrow_terminal_does_without_ours_first_but_for_the_essential(
 
 def test_they_are_asked_of_right_records_alone() -> None:
     asked: list[str] = []
-    judged(entry(lambda record, case: asked.append(record.status)))
-    assert set(asked) == {"ok", "suspect"}
+    coarse = msgspec.structs.replace(RUN[0], backend="coarse", status="inaccurate")
+    judged(entry(lambda record, case: asked.append(record.status)), records=[*RUN, coarse])
+    assert set(asked) == {"ok", "inaccurate", "suspect"}
 
 
 def raising(record: Record, case: Case) -> float:
