@@ -225,3 +225,21 @@ def test_another_version_of_a_library_is_refused_and_one_of_one_side_is_a_warnin
     result = compare(invoke, older, bare, "--strict")
     assert result.exit_code == 1
     assert "only one side states library numba (0.67.0 in base, not stated in new)" in result.output
+
+
+def test_history_reads_the_folder_results_by_itself(
+    invoke: Invoke, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = invoke("history")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    (tmp_path / "results").mkdir()
+    base.rename(tmp_path / "results" / "base.jsonl")
+    assert "mine" in invoke("history").stdout
+
+
+def test_report_and_compare_say_that_a_run_was_cut_off(invoke: Invoke, base: Path, tmp_path: Path) -> None:
+    half = new(tmp_path, ended=False)
+    told = f"{half}: the run was cut off, 0 of its records are missing; continue with attnbench run --resume"
+    assert told in invoke("report", str(half)).stderr
+    assert told in " ".join(compare(invoke, base, half).stdout.split())

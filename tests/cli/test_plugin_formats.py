@@ -175,3 +175,48 @@ def test_a_fork_of_a_plugin_ends_as_it_wants(tmp_path: Path, invoke: Invoke) -> 
     assert invoke(*words, "--out", str(tmp_path / "new.jsonl")).exit_code == 0
     facts = attnbench.load(tmp_path / "new.jsonl").manifests[0].environment["plugin_facts"]
     assert facts == {"forking.py": {"ends": 7}}
+
+
+LOGGED = """
+import os
+
+from attnbench import Backend, hookimpl
+
+def log(*words):
+    with open({log!r}, "a") as file:
+        print("{name}", os.getpid(), *words, file=file)
+
+log("imported")
+
+def prepare(setup):
+    return lambda q, k, v: (q @ k.mT).softmax(-1) @ v
+
+@hookimpl
+def attnbench_backends():
+    yield Backend(
+        "{name}", "a test", prepare, rules=("dot",), devices=("cpu",),
+        supports=lambda case, rule: log("supports"), available=lambda device: log("available"),
+    )
+"""
+
+
+def test_a_worker_imports_the_plugin_of_its_backend_alone_and_asks_it(tmp_path: Path) -> None:
+    log, words = tmp_path / "log", []
+    for name in ("mine", "other"):
+        (tmp_path / f"{name}.py").write_text(LOGGED.format(log=str(log), name=name))
+        words += ["-p", str(tmp_path / f"{name}.py")]
+    words += ["--backend", "mine", "--backend", "fused_multihead", "--note", "on the desk"]
+    done = subprocess.run(
+        [sys.executable, "-m", "attnbench", "check", CASE, *words, "--format", "json"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    lines = [line.split() for line in log.read_text().splitlines()]
+    (parent,) = {pid for name, pid, _ in lines if name == "other"}
+    assert {what for _, pid, what in lines if pid == parent} == {"imported"}
+    of_workers = [what for _, pid, what in lines if pid != parent]
+    assert "imported" in of_workers
+    asked = [what for what in of_workers if what != "imported"]
+    assert asked[::2] == ["available"] * len(asked[::2])
+    assert asked[1::2] == ["supports"] * len(asked[::2])
+    rows = {row["backend"]: (row["status"], row["notes"]) for row in json.loads(done.stdout)}
+    assert rows == {"mine": ("ok", "on the desk"), "fused_multihead": ("unsupported", "on the desk")}

@@ -240,3 +240,13 @@ def test_a_report_ends_with_0_for_records_of_any_status(
     result = invoke("report", str(path), "--format", "json")
     assert [row["status"] for row in json.loads(result.stdout)] == list(MEANING)
     assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_json_and_csv_have_the_operations_of_a_call_without_trace(
+    invoke: Callable[..., Result], tmp_path: Path
+) -> None:
+    traced = Record(CASE, "dot", "eager", "ok", median_ms=1.5, ran=["mul", "bmm x2"])
+    path = write_records(tmp_path / "run.jsonl", traced)
+    for format_ in ("json", "csv"):
+        assert "mul; bmm x2" in invoke("report", str(path), "--format", format_).stdout
+    assert "bmm x2" not in invoke("report", str(path)).stdout

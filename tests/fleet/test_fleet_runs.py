@@ -26,6 +26,7 @@ from attnbench.cli import attnbench as attnbench_cli
 from attnbench.executors import local
 from attnbench.fleet.drive import AGAIN
 from attnbench.fleet.facts import Facts, check_given
+from attnbench.fleet.node import run_here
 from attnbench.fleet.run import run_on
 from attnbench.fleet.sites import sites_of
 from attnbench.fleet.units import Words
@@ -272,3 +273,11 @@ def test_cards_work_at_once_and_the_processor_waits_for_them(
             card.close()
         thread.join(60)
     assert happened == ["card", "card", "processor"]
+
+
+def test_a_task_that_nobody_follows_any_more_ends() -> None:
+    sleeper = b"import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    pieces = run_here(Task(words=("sleeper",), files={"sleeper.py": sleeper}, follow="pid"))
+    process = psutil.Process(int(next(pieces)))
+    pieces.close()
+    assert not process.is_running()
