@@ -100,10 +100,15 @@ _FUNCTIONS = (
     "supports", "unread", "value", "weights",
 )  # fmt: skip
 
+_FLAGS = (
+    "check_only", "compiles", "concatenates", "dropout", "forkable", "has_dot_form", "ignores_dropped",
+    "masks_by_head", "needs_contiguous", "needs_dot_form", "pairs_keys",
+)  # fmt: skip
+
 _TESTS: dict[str, Test] = {
     **dict.fromkeys(("formula", "source", "summary"), _text),
     **dict.fromkeys(_FUNCTIONS, _function),
-    **dict.fromkeys(("dropout", "ignores_dropped", "masks_by_head", "needs_contiguous"), _flag),
+    **dict.fromkeys(_FLAGS, _flag),
     **dict.fromkeys(("requires", "marks", "rules"), _words),
     "operations": _some_words,
     "laws": partial(_some_of, get_args(Law)),
@@ -171,6 +176,20 @@ def fault(record: Any) -> str | None:
             return f"{name}: {field.name} = {value!r}: {needed}"
     if isinstance(record, Operation) and (record.solve is None) == (record.heads is None):
         return f"{name}: exactly one of solve and heads is needed"
+    if isinstance(record, Suite) and (needed := _of_its_cases(record)):
+        return f"{name}: {needed}"
+    return None
+
+
+def _of_its_cases(suite: Suite) -> str | None:
+    """Return why the counts or the compiled positions of a suite are not those of its cases, or None."""
+    number, counts, compiled = len(suite.cases), suite.counts, suite.compiled
+    if counts is not None:
+        fine = isinstance(counts, tuple) and all(isinstance(one, int | float) and one > 0 for one in counts)
+        if not fine or len(counts) != number:
+            return f"counts = {counts!r}: a tuple of numbers above 0 is needed, one for each case"
+    if compiled is not None and not (isinstance(compiled, frozenset) and compiled <= set(range(number))):
+        return f"compiled = {compiled!r}: a frozenset of positions of cases is needed"
     return None
 
 

@@ -15,6 +15,7 @@ from attnbench.plugins.registry import load_registry
 from attnbench.reports.columns import HEADS, KEYS, record_row, table_columns
 from attnbench.reports.judged import Judged
 from attnbench.types.backend import Backend
+from attnbench.types.case import Case
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
 from attnbench.types.operation import Operation
 from attnbench.types.record import Accuracy, Record
@@ -37,7 +38,7 @@ OPERATION = Operation(
     flops=lambda case, rule, pairs: 0,
     solve=lambda problem: {},
 )
-SUITE = Suite("mine", "a test", ())
+SUITE = Suite("mine", "a test", (Case("attention", "dot", 1, 1, 1, 4, 4, 4, 4),))
 VERDICT = VerdictRule("mine", "a test", decide=lambda contender, baseline: "unclear")
 METRIC = Metric("price", "a test", "$/call", value=lambda record, case: 1.0)
 REPORTER = Reporter("lines", "a test", render=lambda rows, runs: "")
@@ -74,6 +75,8 @@ def test_any_plain_name_will_do(name: str) -> None:
 FUNCTION, TEXT, TUPLE = "a function is needed", "a text is needed", "a tuple of printable words is needed"
 FLAG, LINE = "true or false is needed", "one line of at most 600 printable characters is needed"
 OWN = "attnbench itself has one of this name: choose another"
+POSITIONS = "a frozenset of positions of cases is needed"
+COUNTS = "a tuple of numbers above 0 is needed, one for each case"
 HEAD = "1 to 24 printable characters are needed"
 
 
@@ -104,6 +107,14 @@ HEAD = "1 to 24 printable characters are needed"
         (OPERATION, "draw", 3, FUNCTION),
         (VERDICT, "decide", "slower", FUNCTION),
         (SUITE, "cases", ("attention/dot/H1-L8-D8",), "a tuple of Case is needed"),
+        (SUITE, "check_only", "no", FLAG),
+        (SUITE, "counts", (1.0, 2.0), COUNTS),
+        (SUITE, "counts", (), COUNTS),
+        (SUITE, "counts", (-1.0,), COUNTS),
+        (SUITE, "compiled", frozenset({1}), POSITIONS),
+        (SUITE, "compiled", (0,), POSITIONS),
+        (BACKEND, "forkable", "no", FLAG),
+        (RULE, "pairs_keys", None, FLAG),
         (METRIC, "digits", 0, "a whole number of 1 or more is needed"),
         (METRIC, "head", None, TEXT),
         (METRIC, "head", "x" * 25, HEAD),
