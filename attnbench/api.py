@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from attnbench.results.format import StoredRun
     from attnbench.runner.forecast import RunPlan
     from attnbench.runner.progress import Progress
-    from attnbench.types.record import Record
+    from attnbench.types.record import Manifest, Record
 
 Cases = str | Path | Case | Iterable[str | Path | Case]
 
@@ -84,19 +84,34 @@ def start(plan: RunPlan, out: Path, progress: Progress | None = None) -> Run:
     return _run_of([start_run(plan, out, progress)], plan.registry)
 
 
-def resume(path: str | Path, *, plugins: str | Iterable[str] = (), progress: Progress | None = None) -> Run:
+def resume(
+    path: str | Path,
+    *,
+    plugins: str | Iterable[str] = (),
+    progress: Progress | None = None,
+    force: bool = False,
+) -> Run:
     """Go on with a run that was cut off; return the whole run, old records and new.
 
-    plugins: as given to :func:`run`.
+    plugins: as given to :func:`run`. force: go on although this machine or its software is not that of the
+    run. Cases that lack records are then measured as a part of their own.
+
+    Raises:
+        BadInput: the machine or its software differs in what times depend on, and ``force`` is not given.
     """
-    return go_on(Path(path), _registry(plugins), progress)
+    return go_on(Path(path), _registry(plugins), progress, force=force)
 
 
-def go_on(path: Path, registry: Registry, progress: Progress | None = None) -> Run:
+def go_on(path: Path, registry: Registry, progress: Progress | None = None, *, force: bool = False) -> Run:
     """Go on with a run; :func:`resume` and the command line use this."""
+    from attnbench.compare.environment import changed
+    from attnbench.results.read import facts_of
     from attnbench.runner.run import resume_run
 
-    return _run_of([resume_run(path, registry, progress)], registry)
+    def unlike(begun: Manifest, here: Manifest) -> list[str]:
+        return changed(facts_of(begun), facts_of(here))
+
+    return _run_of(resume_run(path, registry, progress, unlike, force=force), registry)
 
 
 def load(paths: str | Path | Sequence[str | Path], *, plugins: str | Iterable[str] = ()) -> Run:
@@ -144,7 +159,7 @@ def _run_of(stored: Sequence[StoredRun], registry: Registry, flaws: Sequence[str
         paths=tuple(s.path for s in stored),
         manifests=tuple(s.manifest for s in stored),
         by_file=by_file,
-        unfinished=tuple(dict.fromkeys(s.path for s in stored if s.finished is None)),
+        unfinished=tuple(dict.fromkeys(s.path for s in stored if s.cut_off)),
         metrics=metrics,
         times=tuple(tuple((one.case, one.index, one.median_ns) for one in s.times) for s in stored),
         flaws=tuple(flaws),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from attnbench.types.fleet import Fleet
     from attnbench.types.words import Format
 
-_AT_HOME = ("out", "resume", "plan", "benchmark_json", "on", "where", "each", "kept", *SHOWING)
+_AT_HOME = ("out", "resume", "force", "plan", "benchmark_json", "on", "where", "each", "kept", *SHOWING)
 """The parameters of ``run`` that are for the driver alone: units have cases of their own (``kept``)."""
 
 

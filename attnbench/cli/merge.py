@@ -40,7 +40,7 @@ def command(files: tuple[Path, ...], out: Path) -> None:
         say(said, err=True)
     for run in merged.runs:
         records = count_of(len(run.records), "record")
-        cut = "" if run.finished else ", cut off"
+        cut = ", cut off" if run.cut_off else ""
         part = f"shard {run.manifest.shard}, " if run.manifest.shard else ""
         note(f"{run.manifest.run_id}: {part}{run.manifest.environment.get('cpu')}, {records}{cut}")
     note(f"stored in {out}")

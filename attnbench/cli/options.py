@@ -87,6 +87,11 @@ _RESUME = click.option(
     help="Continue an interrupted run with its own options, then print all of it.",
 )  # fmt: skip
 
+_FORCE = click.option(
+    "--force", is_flag=True,
+    help="With --resume: continue on another machine or with other software, as a part of its own.",
+)  # fmt: skip
+
 _SHARD = click.option(
     "--shard", metavar="K/N",
     help="Keep only shard K of N, as 3/16, for one of several machines. The id of a case decides its shard.",
@@ -238,6 +243,7 @@ def measuring_options(*, timing: bool = False) -> Option:
         _SHARD,
         *RUNNING[:2],
         _RESUME,
+        _FORCE,
         *RUNNING[2:],
         *of_timing,
         *own,

@@ -65,7 +65,7 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
     registry = load_plugins()
     printed = record_format(chosen["format_"], registry)
     if chosen["resume"] is not None:
-        start = _resumed(ctx, chosen["resume"], registry)
+        start = _resumed(ctx, chosen["resume"], registry, force=chosen["force"])
     else:
         from attnbench import api
         from attnbench.cases.select import shard_words
@@ -74,6 +74,8 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         from attnbench.runner.forecast import plan_run
         from attnbench.runner.run import check_plan
 
+        if chosen["force"]:
+            raise click.UsageError("--force needs --resume", ctx)
         if not chosen.get("on") and (chosen.get("where") or chosen.get("each")):
             raise click.UsageError("--where and --each need --on", ctx)
         options = options_of(chosen, timed=timed)
@@ -137,7 +139,7 @@ def _tell(sentences: Iterable[str]) -> None:
         say(f"attnbench: {sentence}", err=True)
 
 
-def _resumed(ctx: click.Context, path: Path, registry: Registry) -> Callable[[Progress], Run]:
+def _resumed(ctx: click.Context, path: Path, registry: Registry, *, force: bool) -> Callable[[Progress], Run]:
     """Return a function that goes on with the run in a file.
 
     Raises:
@@ -147,7 +149,7 @@ def _resumed(ctx: click.Context, path: Path, registry: Registry) -> Callable[[Pr
     from attnbench.results.format import read_run
     from attnbench.results.read import lacks_digests
 
-    kept = ("resume", "benchmark_json", *SHOWING)
+    kept = ("resume", "force", "benchmark_json", *SHOWING)
     if given := given_options(ctx, [name for name in ctx.params if name not in kept]):
         leave_out = ", ".join(given)
         raise click.UsageError(f"--resume uses the options of the stored run: leave out {leave_out}", ctx)
@@ -156,7 +158,7 @@ def _resumed(ctx: click.Context, path: Path, registry: Registry) -> Callable[[Pr
         say(flaw, err=True)
     if stored.torn:
         say(f"{path}: its last line was cut off and is dropped", err=True)
-    return lambda tell: go_on(path, registry, tell)
+    return lambda tell: go_on(path, registry, tell, force=force)
 
 
 def check_devices(selection: Selection) -> None:

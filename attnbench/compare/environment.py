@@ -60,6 +60,11 @@ def unlike_versions(base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Di
     return tuple(replace(difference, matters=False) for difference in _first(_unlike([base], [new])))
 
 
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the facts that times depend on and that differ between two runs, each with both values."""
+    return [f"{d.fact} ({d.base}, then {d.new})" for d in _unlike([before], [after]) if d.matters]
+
+
 def unlike(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the facts that the runs of one selection should share and do not, with a text for each run.
 

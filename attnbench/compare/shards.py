@@ -42,6 +42,7 @@ def _missing(of: int, cases: Iterable[str], shards: dict[int, list[StoredRun]]) 
 
 def _doubled(of: int, shards: dict[int, list[StoredRun]]) -> Iterator[str]:
     for number, several in sorted(shards.items()):
+        several = [run for run in several if not run.manifest.continues]
         if of and len(several) > 1:
             names = ", ".join(run.manifest.run_id for run in several)
             yield f"{number}/{of} was measured {len(several)} times, and all are kept: {names}"

@@ -116,7 +116,8 @@ class Run:
         """The reports on the runs, as tables and the page show them.
 
         Runs on several kinds of device, and shards of one selection, have one report with a part for each
-        kind. Other runs have a report each, with one part.
+        kind. Other runs have a report each, with one part; so have the parts of a run that went on under
+        other conditions on one kind of device.
         """
         kinds: dict[str, dict[int, list[Judged]]] = {}
         judged = self.judged_by_file
@@ -125,6 +126,11 @@ class Run:
                 kinds.setdefault(one.device_kind, {}).setdefault(run, []).append(one)
         shards = {(head.shard.of, *head.shard.cases) if head.shard else None for head in self.manifests}
         together = len(kinds) > 1 or (len(shards) == len(kinds) == 1 and None not in shards)
+        before = {head.run_id: run for run, head in enumerate(self.manifests)}
+        for run, head in enumerate(self.manifests):
+            # A run that went on with other software on the same kind of device has parts of its own.
+            if any({run, before.get(head.continues)} <= runs.keys() for runs in kinds.values()):
+                together = False
         if together and not any(head.sides for head in self.manifests):
             return [[self._part(kind, kinds[kind]) for kind in sorted(kinds)]]
         kind = next(iter(kinds)) if len(kinds) == 1 else ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -30,6 +30,7 @@ from attnbench.types.record import (
     Manifest,
     Record,
     SetLine,
+    Shard,
 )
 from attnbench.types.words import printable_json
 
@@ -95,6 +96,8 @@ class StoredRun:
     torn: True if the file ends with an incomplete line, which is left out. first_byte, complete_bytes: the
     places in the file where the manifest begins and where the last complete line ends. digest: of that line,
     None if lines have none. times: the sets in short; they are there even if the samples were not kept.
+    went_on: True if the run behind it in the file measures its cases without all records; those are left out
+    here.
     """
 
     path: Path
@@ -108,6 +111,12 @@ class StoredRun:
     digest: str | None = ""
     first_byte: int = 0
     times: tuple[SetTimes, ...] = ()
+    went_on: bool = False
+
+    @property
+    def cut_off(self) -> bool:
+        """True if records are missing that no later run of the file has."""
+        return self.finished is None and not self.went_on
 
     @property
     def recorded(self) -> dict[str, set[str]]:
@@ -222,13 +231,17 @@ def read_run(path: Path) -> StoredRun:
         BadFile: the file is missing, unreadable, not ours, of a newer format or damaged before its end, or it
             holds several runs.
     """
-    first, *others = read_runs(path)
-    if others:
+    return _last_of_one(path, read_runs(path))
+
+
+def _last_of_one(path: Path, runs: Sequence[StoredRun]) -> StoredRun:
+    """Return the last run of a file where each goes on with the one before; raises :class:`BadFile`."""
+    if not all(run.went_on for run in runs[:-1]):
         raise BadFile(
-            f"{str(path)!r} holds {1 + len(others)} merged runs: attnbench report, compare and history "
+            f"{str(path)!r} holds {len(runs)} merged runs: attnbench report, compare and history "
             "read it, but --resume needs the file of one run"
         )
-    return first
+    return runs[-1]
 
 
 def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
@@ -285,7 +298,8 @@ def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
     if samples:
         for run in found:
             _check_derived(run)
-    return found
+    behind = {run.manifest.continues: run.manifest.cases for run in runs}
+    return [_without(run, behind.get(run.manifest.run_id, ())) for run in found]
 
 
 def _check_derived(run: StoredRun) -> None:
@@ -296,6 +310,34 @@ def _check_derived(run: StoredRun) -> None:
 
     for problem in not_derived(run.manifest.protocol, run.cases, run.sets, run.records):
         raise BadFile(f"{str(run.path)!r}: {problem}; it has no digests and was changed: measure again")
+
+
+def _without(run: StoredRun, cases: Collection[str]) -> StoredRun:
+    """Return a run without the cases that the run behind it measures."""
+    if not cases:
+        return run
+    head = run.manifest
+    kept = [case for case in head.cases if case not in cases]
+    manifest = msgspec.structs.replace(
+        head,
+        cases=kept,
+        counts={case: count for case, count in head.counts.items() if case in kept},
+        shard=part_of(head),
+    )
+    return replace(
+        run,
+        manifest=manifest,
+        cases=tuple(line for line in run.cases if line.case in kept),
+        sets=tuple(line for line in run.sets if line.case in kept),
+        records=tuple(line for line in run.records if line.case in kept),
+        times=tuple(line for line in run.times if line.case in kept),
+        went_on=True,
+    )
+
+
+def part_of(head: Manifest) -> Shard:
+    """Return the shard of a run that has only some of the cases of this manifest."""
+    return head.shard or Shard(0, 0, head.cases)
 
 
 def _manifest_of(path: Path, line: bytes) -> Manifest:
@@ -388,8 +430,8 @@ class RunWriter:
         return writer
 
     @classmethod
-    def reopen(cls, path: Path) -> tuple[RunWriter, StoredRun]:
-        """Open a file to go on with its run, and cut off an incomplete last line; return its content too.
+    def reopen(cls, path: Path) -> tuple[RunWriter, list[StoredRun]]:
+        """Open a file to go on with its last run, and cut off an incomplete last line; return its runs too.
 
         Raises:
             BadFile: as :func:`read_run`. BadInput: it cannot be written, or another run is writing it.
@@ -399,18 +441,26 @@ class RunWriter:
         try:
             writer._lock()
             # Read again under the lock: another run may have gone on with it meanwhile.
-            stored = read_run(path)
+            runs = read_runs(path)
+            stored = _last_of_one(path, runs)
         except BaseException:
             writer.close()
             raise
         os.ftruncate(writer._fd, stored.complete_bytes)
         writer._written.update(path.read_bytes())
         writer._mtime_ns = os.fstat(writer._fd).st_mtime_ns
+        writer._lines = _Lines(path, stored.manifest, stored.first_byte)
         lines: list[Line] = [*stored.cases, *stored.sets, *stored.records]
         for line in lines:
             writer._lines.add(line)
         writer._lines.end_byte, writer._lines.digest = stored.complete_bytes, stored.digest
-        return writer, stored
+        return writer, runs
+
+    def begin_behind(self, manifest: Manifest) -> None:
+        """Begin a run behind the one in the file, which goes on with it."""
+        self.keep_file()
+        self._lines = _Lines(self.path, manifest, self._lines.end_byte)
+        self.append(manifest)
 
     @property
     def run(self) -> StoredRun:

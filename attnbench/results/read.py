@@ -84,7 +84,7 @@ def flaws_of(run: StoredRun, *, alone: bool = True) -> Iterator[str]:
     alone: the file has no other run.
     """
     path, manifest = run.path, run.manifest
-    if run.finished is None:
+    if run.cut_off:
         measured = sum(record.status != "interrupted" for record in run.records)
         missing = len(set(manifest.cases)) * len(set(manifest.backends)) - measured
         which, go_on = f"the run {manifest.run_id}", "to resume it, name the file that holds it alone"
@@ -92,6 +92,11 @@ def flaws_of(run: StoredRun, *, alone: bool = True) -> Iterator[str]:
             which, go_on = "the run", go_on_words(path, live=bool(manifest.sides), command="attnbench run")
         yield f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}"
     yield from lacks_digests(run)
+    if manifest.continues:
+        yield (
+            f"{path}: the run {manifest.run_id} goes on with {manifest.continues} under other conditions: "
+            f"{', '.join(manifest.unlike)}"
+        )
     if run.torn:
         yield f"{path}: its last line was cut off and is left out"
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from attnbench import __version__
 from attnbench.cases.ids import case_id, parse_case
@@ -18,7 +22,7 @@ from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.code import code_of
 from attnbench.plugins.libraries import libraries
 from attnbench.plugins.registry import Entry, Registry
-from attnbench.results.format import RunWriter, StoredRun, check_new, new_run_path
+from attnbench.results.format import RunWriter, StoredRun, check_new, new_run_path, part_of, read_runs
 from attnbench.runner.case import CaseRun
 from attnbench.runner.forecast import RunPlan, groups_of
 from attnbench.runner.machine import allow_descriptors, check_threads, environment
@@ -38,6 +42,9 @@ from attnbench.types.words import clean
 
 _LARGEST = 2**63 - 1
 """The largest whole number in a run file."""
+
+Unlike = Callable[[Manifest, Manifest], list[str]]
+"""Returns what keeps the times of two runs from being compared, in words."""
 
 _NEEDED = "a text, a finite number, true, false or None is needed"
 
@@ -105,16 +112,6 @@ def check_same_plugins(
             )
 
 
-def check_same_device(cases: Iterable[Case], manifest: Manifest, devices: Sequence[str]) -> None:
-    """Raise :class:`BadInput` if a run on a CUDA device would go on with another one, or without any."""
-    begun = manifest.environment.get("cuda_devices")
-    on_cpu = all(case.device == "cpu" for case in cases)
-    if on_cpu or not isinstance(begun, list) or not begun or begun[0] in devices[:1]:
-        return
-    here = devices[0] if devices else "no CUDA device"
-    raise BadInput(f"the run was begun on {begun[0]}, and here is {here}: go on there, or begin anew")
-
-
 @dataclass(frozen=True)
 class RunSide:
     """A side of a live comparison: the interpreter of its code, and facts for the manifest."""
@@ -161,21 +158,28 @@ def check_plan(plan: RunPlan, out: Path) -> None:
     check_new(new_run_path(out, "a new run"))
 
 
-def resume_run(path: Path, registry: Registry, progress: Progress | None = None) -> StoredRun:
-    """Go on with a run that was cut off, by its own manifest, and return the content of its file.
+def resume_run(
+    path: Path, registry: Registry, progress: Progress | None, unlike: Unlike, *, force: bool = False
+) -> list[StoredRun]:
+    """Go on with a run that was cut off, by its own manifest, and return the runs of its file.
+
+    unlike: returns what keeps times of two runs from being compared. force: where there is any of it, measure
+    the cases that lack records as a run of their own, behind the first in the file.
 
     Raises:
-        BadFile, BadInput: the file cannot be read or written, or a plugin is missing or has changed.
+        BadFile, BadInput: the file cannot be read or written, a plugin is missing or has changed, or this
+            machine or its software is not that of the run.
         MeasuringFailed, Interrupted: as in :func:`start_run`.
     """
-    writer, stored = RunWriter.reopen(path)
+    writer, runs = RunWriter.reopen(path)
+    stored = runs[-1]
     manifest = stored.manifest
     with writer, _interruptible(writer):
         if manifest.sides:
             raise BadInput(f"{str(path)!r} is a live comparison, which can't be resumed: compare again")
         if stored.finished is not None:
             # Nothing is left to measure, so its plugins are not needed.
-            return stored
+            return runs
         cases = tuple(parse_case(text) for text in manifest.cases)
         check_same_plugins(manifest.backends, cases, manifest, registry)
         for name in manifest.backends:
@@ -189,17 +193,46 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None = None)
             options=options_of(manifest.protocol),
             named=tuple(manifest.named),
             compiled_on=None if manifest.compiled_on is None else frozenset(manifest.compiled_on),
+            command=tuple(manifest.command),
         )
         registry.backend(plan.options.baseline)
         check_threads(max(case.threads for case in plan.cases))
         allow_descriptors()
         with closing(WorkerPool(plan.options)) as pool:
-            check_same_device(cases, manifest, pool.torch.cuda_devices)
             for line in stored.cases:
-                for name, found in line.contenders.items():
-                    pool.go_on_with(f" {registry.backends[name].source.module}", found.code)
+                for name, begun in line.contenders.items():
+                    pool.go_on_with(f" {registry.backends[name].source.module}", begun.code)
+            here = _manifest(plan, pool, {})
+            left = [case for case, backends in stored.recorded.items() if backends != set(manifest.backends)]
+            if left and (found := unlike(manifest, here)):
+                _check_elsewhere(manifest, here, found, force=force)
+                writer.begin_behind(
+                    replace(
+                        here,
+                        cases=left,
+                        counts={case: count for case, count in manifest.counts.items() if case in left},
+                        shard=part_of(manifest),
+                        continues=manifest.run_id,
+                        unlike=found,
+                    )
+                )
+                plan = dataclasses.replace(plan, cases=tuple(map(parse_case, left)))
             _run_cases(plan, pool, writer, progress)
-        return writer.run
+        return read_runs(writer.path, samples=False)
+
+
+def _check_elsewhere(begun: Manifest, here: Manifest, unlike: Sequence[str], *, force: bool) -> None:
+    """Raise :class:`BadInput` if a run must not go on here, where ``unlike`` differs."""
+    words = f"the run was begun under other conditions: {', '.join(unlike)}"
+    on_cuda = any(parse_case(case).device == "cuda" for case in begun.cases)
+    if on_cuda and begun.environment.get("cuda_devices") and not here.environment.get("cuda_devices"):
+        raise BadInput(f"{words}; its cases need a CUDA device: go on where there is one")
+    if not force:
+        raise BadInput(
+            f"{words}; go on where they are the same, or measure the cases that are left as a part of their "
+            "own, with --force"
+        )
+    print(f"attnbench: {words}; the cases that are left become a part of their own", file=sys.stderr)  # noqa: T201
 
 
 @contextmanager

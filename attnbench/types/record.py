@@ -328,7 +328,8 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     backends that were requested by name. protocol: every setting of the measurement. environment: facts of
     the machine and its software. sides: the two sides of a live comparison, by which backends are then
     named. counts: by the id of a case, its calls in one step of a model, where somebody counted. shard: None
-    if the run is of all selected cases.
+    if the run is of all selected cases. continues: the id of the run before it in the file, whose cases
+    without all records it measures; unlike: the facts that differ from that run's, in words.
     """
 
     format: int
@@ -346,6 +347,8 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     sides: dict[str, dict[str, Any]] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
     shard: Shard | None = None
+    continues: str = ""
+    unlike: list[str] = field(default_factory=list)
 
 
 class EndLine(Struct, frozen=True, tag="end", tag_field="kind"):

@@ -13,7 +13,7 @@ set -eu
 shards=16
 file="shards/$SLURM_ARRAY_TASK_ID.jsonl"
 if [ -e "$file" ]; then
-  attnbench run --resume "$file"
+  attnbench run --resume "$file" --force
 else
   attnbench run mine.toml --out "$file" \
     --shard "$SLURM_ARRAY_TASK_ID/$shards"

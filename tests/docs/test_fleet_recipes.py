@@ -50,7 +50,7 @@ def test_a_task_of_slurm_runs_its_shard_and_then_resumes_it(tmp_path: Path) -> N
     assert asked(tmp_path, script, **task) == "run mine.toml --out shards/3.jsonl --shard 3/16"
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / "3.jsonl").touch()
-    assert asked(tmp_path, script, **task) == "run --resume shards/3.jsonl"
+    assert asked(tmp_path, script, **task) == "run --resume shards/3.jsonl --force"
     assert "#SBATCH --array=1-16\n" in script
 
 
@@ -61,7 +61,8 @@ def test_a_pod_runs_the_shard_after_its_index_and_then_resumes_it(tmp_path: Path
     assert last.endswith("--shard 16/16")
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / "1.jsonl").touch()
-    assert asked(tmp_path, script, JOB_COMPLETION_INDEX="0") == f"run --resume {tmp_path}/shards/1.jsonl"
+    again = asked(tmp_path, script, JOB_COMPLETION_INDEX="0")
+    assert again == f"run --resume {tmp_path}/shards/1.jsonl --force"
 
 
 def test_the_job_has_as_many_indexes_as_shards() -> None:

@@ -148,7 +148,7 @@ def test_a_run_that_cannot_go_on_is_a_sentence_and_leaves_the_file_alone(
     data = cut(whole, 4, path, changed=True).replace(old, new, 1)
     path.write_bytes(data)
     with pytest.raises((BadFile, BadInput)) as caught:
-        resume_run(path, registry, None)
+        resume_run(path, registry, None, lambda begun, here: [])
     assert begins in str(caught.value)
     assert path.read_bytes() == data
 
@@ -172,13 +172,78 @@ def test_a_run_goes_on_only_with_the_code_that_it_was_begun_with(tmp_path: Path)
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_run_on_a_device_goes_on_only_with_that_device(whole: StoredRun, tmp_path: Path) -> None:
-    """Else its other backends would be unavailable for good, or their times be those of another device."""
+    """Else its other backends would be unavailable for good."""
     path = tmp_path / "run.jsonl"
     data = cut(whole, 2, path, changed=True).replace(b'"cuda_devices":[]', b'"cuda_devices":["A GPU"]')
     path.write_bytes(data.replace(b"/float32/cpu/", b"/float32/cuda/"))
-    with pytest.raises(BadInput, match="the run was begun on A GPU, and here is no CUDA device: go on there"):
-        attnbench.resume(path)
+    needs = r"cuda_devices \(A GPU, then none\); its cases need a CUDA device: go on where there is one"
+    with pytest.raises(BadInput, match=needs):
+        attnbench.resume(path, force=True)
     assert len(kinds(path)) == 2
+
+
+def begun_elsewhere(manifest: bytes, **facts: object) -> bytes:
+    """Return a manifest with other facts of its environment; of a library where its name is one."""
+    head = json.loads(manifest)
+    environment = head["environment"]
+    environment["libraries"] |= {name: facts.pop(name) for name in [*facts] if name == "numpy"}
+    environment |= facts
+    return json.dumps(head, separators=(",", ":")).encode() + b"\n"
+
+
+def test_what_was_begun_elsewhere_is_not_continued(whole: StoredRun, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    first, *rest = cut(whole, 6, path, changed=True).splitlines(keepends=True)
+    facts = {"cpu": "Another CPU", "cpu_quota": 96, "torch": "2.0.0", "numpy": "1.26.4", "python": "3.9.1"}
+    data = begun_elsewhere(first, **facts) + b"".join(rest)
+    path.write_bytes(data)
+    with pytest.raises(BadInput, match=r"begun under other conditions: .*; go on .*, with --force") as caught:
+        attnbench.resume(path)
+    for fact, value in facts.items():
+        assert f"{fact} ({value}, then " in str(caught.value)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("fact", ["torch", pytest.param("cpu", marks=pytest.mark.slow)])
+def test_forced_elsewhere_what_is_left_is_a_part_of_its_own(
+    whole: StoredRun, tmp_path: Path, fact: str
+) -> None:
+    """One case is complete; the other has a repetition from elsewhere, which must not count."""
+    path = tmp_path / "run.jsonl"
+    lines = cut(whole, 13, path, changed=True).splitlines(keepends=True)
+    (first, *_), rest = lines[:1], [json.loads(line) for line in lines[1:]]
+    done = rest[-1]["case"]
+    kept = [
+        line for line, read in zip(lines[1:], rest, strict=True)
+        if read["case"] == done or read["kind"] == "case" or (read["kind"] == "set" and read["index"] == 0)
+    ]  # fmt: skip
+    path.write_bytes(begun_elsewhere(first, **{fact: "2.0"}) + b"".join(kept))
+    data = path.read_bytes()
+    run = attnbench.resume(path, force=True)
+    assert path.read_bytes().startswith(data)
+    other = CAUSAL if done == PLAIN else PLAIN
+    assert [(set(head.cases), head.environment[fact] == "2.0") for head in run.manifests] == [
+        ({done}, True),
+        ({other}, False),
+    ]
+    assert [{record.case for record in records} for records in run.by_file] == [{done}, {other}]
+    assert [{case for case, _, _ in times} for times in run.times] == [{done}, {other}]
+    assert len(run.times[1]) == SETS
+    assert len(run.parts) == 2, "no mean or order is of both"
+    assert run.unfinished == ()
+    elsewhere = rf"goes on with .* under other conditions: {fact} \(2\.0, "
+    with pytest.warns(UserWarning, match=elsewhere):
+        assert attnbench.load(path).records == run.records
+    # Cut off again, the last part goes on.
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-3]))
+    with pytest.warns(UserWarning, match=elsewhere), pytest.warns(UserWarning, match="was cut off"):
+        assert attnbench.load(path).unfinished == (path,)
+    resumed = attnbench.resume(path)
+    assert resumed.unfinished == ()
+    assert resumed.manifests == run.manifests
+    assert {(r.case, r.backend, r.status) for r in resumed.records} == {
+        (r.case, r.backend, r.status) for r in run.records
+    }
 
 
 # --- processes that are killed --------------------------------------------------------------------
