@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -15,7 +16,7 @@ from attnbench.fleet.sites import Site, last_line, pieces_of, site_of
 from attnbench.fleet.units import Unit, Words, complete_cases, keep_complete
 from attnbench.results.disk import force_to_disk
 from attnbench.results.format import StoredRun, read_run
-from attnbench.types.errors import AttnbenchError, BadInput
+from attnbench.types.errors import AttnbenchError, BadFile, BadInput
 from attnbench.types.fleet import Ended, Fleet, PlaceLost
 from attnbench.types.words import clean, count_of
 
@@ -133,10 +134,15 @@ class Driver:
                         check_given(site.facts, read_run(path).manifest, site.place.name)
         except PlaceLost as failure:
             lost, why = True, clean(str(failure))
+        except BadFile:
+            pass  # Settling it says so.
         except BadInput as failure:
             path.unlink()
             return Outcome(unit.cases, why=clean(str(failure)))
-        run = settled(path)
+        try:
+            run = settled(path)
+        except BadFile as failure:
+            lost, why, run = True, set_aside(path, failure), None
         if run is not None:
             with self._lock:
                 self.done(site, run)
@@ -161,6 +167,13 @@ class Driver:
             return path
 
 
+def set_aside(path: Path, damage: BadFile) -> str:
+    """Give the damaged file of a unit a name that no run reads; return what happened, in words."""
+    aside = path.with_name(f"{path.stem}-{secrets.token_hex(2)}.damaged")
+    path.replace(aside)
+    return f"{clean(str(damage))}; it is kept as {aside.name}"
+
+
 def settled(path: Path) -> StoredRun | None:
     """Keep the complete cases of a unit's file alone; return them as a run, None if there are none.
 
@@ -178,6 +191,8 @@ def settled(path: Path) -> StoredRun | None:
         path.unlink()
         return None
     whole = path.with_suffix(".new")
+    # A driver that was killed here may have left one.
+    whole.unlink(missing_ok=True)
     keep_complete(run, whole)
     whole.replace(path)
     return read_run(path)

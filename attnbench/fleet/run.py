@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.fleet.drive import Driver, Queue, settled
+from attnbench.fleet.drive import Driver, Queue, set_aside, settled
 from attnbench.fleet.facts import Facts, check_given, check_versions
 from attnbench.fleet.node import run_here
 from attnbench.fleet.sites import Site, last_line, sites_of
@@ -20,7 +20,7 @@ from attnbench.results.format import StoredRun, check_new
 from attnbench.results.merge import merge
 from attnbench.runner.forecast import RunPlan
 from attnbench.types.device import device_kind
-from attnbench.types.errors import BadInput, MeasuringFailed
+from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
 from attnbench.types.fleet import Device, Ended, Fleet
 from attnbench.types.words import count_of
 
@@ -60,7 +60,7 @@ def run_on(
     folder.mkdir(parents=True, exist_ok=True)
     with _held(folder):
         check_new(out)  # again: another driver may have ended meanwhile
-        before = _measured_before(folder, plan, [site for those in chosen.values() for site in those])
+        before = _measured_before(folder, plan, [site for those in chosen.values() for site in those], tell)
         driver = Driver(fleet, words, folder, tell, done)
         for device, those in chosen.items():
             cases = [each for each in plan.forecast.cases if parse_case(each.case).device == device]
@@ -123,8 +123,12 @@ def _held(folder: Path) -> Iterator[None]:
         yield
 
 
-def _measured_before(folder: Path, plan: RunPlan, sites: Sequence[Site]) -> set[tuple[str, str]]:
+def _measured_before(
+    folder: Path, plan: RunPlan, sites: Sequence[Site], tell: Callable[[str], None]
+) -> set[tuple[str, str]]:
     """Return kinds of devices and cases that an earlier call has measured, and drop what it left incomplete.
+
+    A damaged file is set aside, and its cases are measured again.
 
     Raises:
         BadInput: the files are of another run, or of other devices or software.
@@ -134,7 +138,11 @@ def _measured_before(folder: Path, plan: RunPlan, sites: Sequence[Site]) -> set[
     by_kind = {site.kind: site for site in sites}
     found = set()
     for path in sorted(folder.glob("*.jsonl")):
-        run = settled(path)
+        try:
+            run = settled(path)
+        except BadFile as damage:
+            tell(f"a unit is measured again: {set_aside(path, damage)}")
+            continue
         if run is None:
             continue
         manifest = run.manifest

@@ -178,7 +178,7 @@ def test_resume_prints_the_whole_run_and_says_what_it_dropped(
     with path.open("ab") as file:
         file.write(b'{"kind": "rec')
 
-    def resumed(path: Path, *_: object) -> Run:
+    def resumed(path: Path, *_: object, **__: object) -> Run:
         stored = attnbench.api.loaded(path, load_registry())
         return Run(stored.paths, stored.manifests, ((*stored.records, record()),))
 

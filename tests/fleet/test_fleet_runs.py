@@ -112,6 +112,21 @@ def test_a_killed_process_is_lost_and_its_place_goes_on(out: Path) -> None:
     check_whole(out)
 
 
+def test_a_damaged_unit_is_measured_again(out: Path) -> None:
+    """It was damaged on its way, or lies damaged in the folder of an earlier call."""
+    units = out.with_suffix(".units")
+    units.mkdir()
+    (units / "0001.jsonl").write_text('{"kind":"manifest","format":1}\n')
+    status, _, stderr = ended(on("pretended:damages", *WHOLE, out=out, loud="--quiet"))
+    assert status == 0, stderr
+    before, during = stderr.splitlines()
+    assert before.startswith("a unit is measured again: ")
+    assert "missing required field `run_id`); it is kept as 0001-" in before
+    assert re.fullmatch(r"[ab]: lost \(.*, line \d+: .*; it is kept as 0001-\w{4}\.damaged\)", during)
+    check_whole(out)
+    assert len(list(units.glob("*.damaged"))) == 2
+
+
 @pytest.mark.slow
 def test_what_is_lost_twice_is_not_tried_again(out: Path) -> None:
     status, stdout, stderr = ended(on("pretended:loses_all", *WHOLE, out=out))
