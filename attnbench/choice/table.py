@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 
 from attnbench.cases.ids import parse_case, short_id
+from attnbench.compare.environment import changed
 from attnbench.plugins.registry import Registry
 from attnbench.reports.run import Run
+from attnbench.results.read import facts_of
 from attnbench.stats.answer import by_repetition, over, saved
 from attnbench.stats.tests import Interval
 from attnbench.types.case import Case
@@ -132,17 +134,28 @@ def kinds_of(run: Run) -> set[tuple[str, str]]:
 
 
 def check_alike(run: Run) -> None:
-    """Raise :class:`BadInput` if runs are not of one kind of device and one set of versions."""
+    """Raise :class:`BadInput` if runs are not of one kind of device, or under unlike conditions."""
     if any(manifest.sides for manifest in run.manifests):
         raise BadInput("a live comparison has two sides of one code: choose from ordinary runs")
     kinds = kinds_of(run)
     if len(kinds) > len(dict(kinds)):
         named = "; ".join(sorted(kind for _, kind in kinds))
         raise BadInput(f"the runs are of {len(kinds)} kinds of device; name one by --on-device: {named}")
-    versions = [{"torch": head.environment.get("torch")} | _plugins(head) for head in run.manifests]
-    for other in versions[1:]:
-        if unlike := differences(versions[0], other):
-            raise BadInput(f"the runs can't be put together: {unlike}")
+    first = run.manifests[0]
+    for other in run.manifests[1:]:
+        unlike = changed(_conditions(first), _conditions(other))
+        if by_plugin := differences(_plugins(first), _plugins(other)):
+            unlike.append(by_plugin)
+        if unlike:
+            raise BadInput(f"the runs can't be put together: {'; '.join(unlike)}")
+
+
+_OF_DEVICES = ("cpu", "cpu_quota", "cuda_devices", "cuda_details")
+"""Facts that the kinds of device hold. Of several runs one may be of the processor, and one of a card."""
+
+
+def _conditions(manifest: Manifest) -> dict[str, Any]:
+    return {name: fact for name, fact in facts_of(manifest).items() if name not in _OF_DEVICES}
 
 
 def _decision(

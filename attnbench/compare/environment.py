@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
-from attnbench.types.compared import Difference, Measured
+from attnbench.types.compared import VARIABLE, Difference, Measured
 from attnbench.types.errors import BadInput
 
 _MATTER = frozenset({
@@ -26,6 +26,8 @@ _DIALS_LISTED = frozenset({
 
 _UNKNOWN = "not stated"
 _PROTOCOL = "protocol "
+_FOLDERS = ("_HOME", "_DIR")
+"""Ends of the names of variables that only say where files lie."""
 _SHARED = ("attnbench", "backends", "plugin ", _PROTOCOL)
 _LONGEST = 60
 
@@ -33,7 +35,14 @@ _LONGEST = 60
 def _matters(fact: str) -> bool:
     if fact.startswith(_PROTOCOL):
         return fact.removeprefix(_PROTOCOL) not in _DIALS_LISTED
+    if fact.startswith(VARIABLE):
+        return not fact.endswith(_FOLDERS)
     return fact in _MATTER or fact.startswith(("torch.", "library "))
+
+
+def _missing(fact: str) -> str:
+    """Return the text for a fact that a run does not state; a variable is then most likely not set."""
+    return "no value" if fact.startswith(VARIABLE) else _UNKNOWN
 
 
 def differences(base: Sequence[Measured], new: Sequence[Measured]) -> tuple[Difference, ...]:
@@ -41,7 +50,7 @@ def differences(base: Sequence[Measured], new: Sequence[Measured]) -> tuple[Diff
 
     If the runs of one side differ, all its values are listed, joined by ``or``. Only the first two numbers of
     the Python version matter. Settings are compared among runs of one format. A fact that only one side
-    states is listed, and does not matter.
+    states is listed, and does not matter, unless it is a variable: the other side had it not set.
     """
     found = _unlike([run.environment for run in base], [run.environment for run in new])
     before, after = ({run.origin for run in side} for side in (base, new))
@@ -73,7 +82,7 @@ def unlike(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """
     found = {}
     for fact in dict.fromkeys(name for facts in runs for name in facts):
-        values = [_words([_text(facts[fact])]) if fact in facts else _UNKNOWN for facts in runs]
+        values = [_words([_text(facts[fact])]) if fact in facts else _missing(fact) for facts in runs]
         if len(set(values)) > 1 and (_matters(fact) or fact.startswith(_SHARED)):
             found[fact] = values
     return found
@@ -106,7 +115,8 @@ def _unlike(base: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]])
     found = []
     for fact in dict.fromkeys(name for facts in (*base, *new) for name in facts):
         before, after = (
-            {_text(facts[fact]) if fact in facts else _UNKNOWN for facts in side} for side in (base, new)
+            {_text(facts[fact]) if fact in facts else _missing(fact) for facts in side}
+            for side in (base, new)
         )
         if len(before | after) > 1:
             known = (before | after) - {_UNKNOWN}

@@ -13,7 +13,7 @@ from attnbench.cases.ids import parse_case
 from attnbench.results.format import SetTimes, StoredRun, expand, read_runs
 from attnbench.results.pytest_benchmark import read_pytest_benchmark
 from attnbench.stats.protocol import kept_over
-from attnbench.types.compared import Cell, Measured
+from attnbench.types.compared import VARIABLE, Cell, Measured
 from attnbench.types.errors import BadCase, BadFile, go_on_words
 from attnbench.types.gc_paused import gc_paused
 from attnbench.types.record import CandidatePlan, CaseLine, Manifest, Record
@@ -62,13 +62,19 @@ def facts_of(manifest: Manifest) -> dict[str, Any]:
     """Flatten the environment of a run: libraries by their names, flags of torch as ``torch.NAME``.
 
     ``plugin NAME`` is a plugin with its version, ``plugin DISTRIBUTION: NAME`` a fact that a plugin states,
-    ``library NAME`` a library that plugins need.
+    ``library NAME`` a library that plugins need, ``variable NAME`` one of the environment.
     Unknown facts are left out.
     """
     environment = dict(manifest.environment)
     flat: dict[str, Any] = {"attnbench": manifest.attnbench}
     flat |= {f"plugin {one.name}": f"{one.distribution} {one.version}" for one in manifest.plugins}
-    for inside, prefix in (("libraries", ""), ("torch_flags", "torch."), ("plugin_libraries", "library ")):
+    tables = (
+        ("libraries", ""),
+        ("torch_flags", "torch."),
+        ("plugin_libraries", "library "),
+        ("variables", VARIABLE),
+    )
+    for inside, prefix in tables:
         facts = environment.pop(inside, None)
         if isinstance(facts, dict):
             flat |= {f"{prefix}{name}": value for name, value in facts.items()}

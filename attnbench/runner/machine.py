@@ -28,13 +28,36 @@ _VARIABLES = (
 )
 
 
-# Otherwise idle threads spin on the cores where the next worker takes its slot. They still spin between the
-# operations of a call.
-SLEEPING_SOON = {
+_OF_SERVERS = {
+    # Otherwise idle threads spin on the cores where the next worker takes its slot. They still spin between
+    # the operations of a call.
     "GOMP_SPINCOUNT": "2000",  # torch's wheels; about 50 µs instead of about 8 ms
     "KMP_BLOCKTIME": "0",  # ms; the OpenMP of LLVM and Intel, whose default is 200
     "OPENBLAS_THREAD_TIMEOUT": "17",  # 2**17 cycles, about 50 µs instead of about 100 ms
+    # attnbench pins workers itself. OpenMP would move the thread of the first call to a core of its choice.
+    "OMP_PROC_BIND": "false",
+    "KMP_AFFINITY": "disabled",
+    # One thread while compiling too: a pool of compilers would outlive the worker that is forked.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
+
+_CHANGE_KERNELS = ("OMP", "MKL", "KMP", "GOMP", "ONEDNN", "DNNL", "ATEN", "OPENBLAS", "TORCH")
+"""Beginnings of the names of variables by which libraries choose kernels and threads."""
+
+
+def server_environment(threads: int) -> dict[str, str]:
+    """Return the variables that attnbench sets for servers and so for workers, whatever the user has set."""
+    return thread_environment(threads) | _OF_SERVERS
+
+
+def variables() -> dict[str, str]:
+    """Return the user's variables that may change kernels in workers; not those that attnbench sets there."""
+    ours = server_environment(1)
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_CHANGE_KERNELS) and name not in ours
+    }
 
 
 def thread_environment(threads: int) -> dict[str, str]:
@@ -154,6 +177,7 @@ def environment() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
+        "variables": variables(),
         "libraries": {name: _version(name) for name in _LIBRARIES},
         "git_commit": _git_commit(),
     }

@@ -33,7 +33,7 @@ from attnbench.ipc.process import (
     state_of,
 )
 from attnbench.plugins.code import Stamp
-from attnbench.runner.machine import SLEEPING_SOON, thread_environment
+from attnbench.runner.machine import server_environment
 from attnbench.types.errors import MeasuringFailed
 from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.types.status import Check, Status
@@ -416,9 +416,9 @@ def start_server(
     threads: int, interpreter: Interpreter = HERE, timeout_s: float = START_TIMEOUT_S
 ) -> WorkerLink:
     """Start a server: a fresh interpreter with torch loaded, ``threads`` threads in every library."""
-    # One thread while compiling too: a pool of compilers would outlive the worker that is forked.
-    environment = thread_environment(threads) | SLEEPING_SOON | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    started = start_process("attnbench.worker.server", [str(threads)], environment, interpreter)
+    started = start_process(
+        "attnbench.worker.server", [str(threads)], server_environment(threads), interpreter
+    )
     return WorkerLink(started.sock, started.process.pid, started, timeout_s)
 
 

@@ -143,6 +143,27 @@ def waiting_note(sets: Sequence[SetLine], backend: str, threads: int) -> str:
     )
 
 
+LEAST_SPLIT_NS = 1_000_000
+"""Shorter calls may be too small to be divided among threads."""
+LEAST_OF_OTHERS = 0.01
+"""Threads that only start, and then sleep, use less of the CPU time."""
+
+
+def one_thread_note(sets: Sequence[SetLine], backend: str, threads: int) -> str:
+    """Say that no second thread worked in calls that are long enough for several; "" otherwise."""
+    blocks = [block for block in _blocks(sets, backend) if not block.mode]
+    if threads < 2 or not blocks:
+        return ""
+    own, others = sum(sum(block.cpu_ns) for block in blocks), sum(block.others_cpu_ns for block in blocks)
+    calls = sum(block.calls * len(block.wall_ns) for block in blocks)
+    if sum(sum(block.wall_ns) for block in blocks) < LEAST_SPLIT_NS * calls or others > LEAST_OF_OTHERS * own:
+        return ""
+    return (
+        f"of {threads} threads only one worked: the kernel is serial, or a setting such as OMP_THREAD_LIMIT "
+        "or OMP_DYNAMIC forbids the others"
+    )
+
+
 MODE_NOTES: dict[DeviceMode, str] = {
     "batch": "batch: back-to-back calls replayed from a CUDA graph, caches hot; launching is not timed",
     "launches": (

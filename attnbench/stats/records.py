@@ -25,6 +25,7 @@ from attnbench.stats.doubts import (
     limit_share,
     limits,
     mode_notes,
+    one_thread_note,
     slow_clock_note,
     waiting_note,
 )
@@ -276,8 +277,8 @@ def _notes(
             "the machine is quieter"
         )
     yield from mode_notes(sets, name)
-    if waiting := waiting_note(sets, name, case.threads):
-        yield waiting
+    if threads := one_thread_note(sets, name, case.threads) or waiting_note(sets, name, case.threads):
+        yield threads
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ Time = Annotated[float, Meta(gt=0, le=1e18)]
 
 Origin = Literal["attnbench", "pytest-benchmark"]
 
+VARIABLE = "variable "
+"""Before the name of an environment variable among the facts of a run."""
 FAR_COPY = "far_copy"
 """The reference call that shows the memory which all cores share."""
 

@@ -122,8 +122,11 @@ def beside(one: Run, other: Run) -> Run:
 def test_runs_of_other_versions_or_of_one_case_are_refused() -> None:
     one = run_of({case(64): BMM})
     other = run_of({case(128): BMM}, torch="2.14.0")
-    with pytest.raises(BadInput, match=r"can't be put together: torch '2.13.0' and '2.14.0'"):
+    with pytest.raises(BadInput, match=r"can't be put together: torch \(2.13.0, then 2.14.0\)"):
         decide(beside(one, other), REGISTRY, "sdpa_flash")
+    slow = run_of({case(128): BMM}, variables={"MKL_CBWR": "COMPATIBLE"})
+    with pytest.raises(BadInput, match=r"variable MKL_CBWR \(no value, then COMPATIBLE\)"):
+        decide(beside(one, slow), REGISTRY, "sdpa_flash")
     with pytest.raises(BadInput, match=r"1 cases are in several runs, as scaled_dot/H2-L64-D8"):
         decide(beside(one, one), REGISTRY, "sdpa_flash")
 

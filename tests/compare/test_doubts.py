@@ -7,13 +7,36 @@ from typing import Any, get_args
 import pytest
 from made_sets import block, set_line
 
-from attnbench.stats.doubts import MODE_NOTES, hidden_work, mode_notes, preempted_share, waiting_note
+from attnbench.stats.doubts import (
+    MODE_NOTES,
+    hidden_work,
+    mode_notes,
+    one_thread_note,
+    preempted_share,
+    waiting_note,
+)
 from attnbench.types.record import DeviceMode, SetLine
 
 
 def line(cpu_ns: int, switches: list[int]) -> SetLine:
     """Six samples of a millisecond."""
     return set_line(x=[block([1_000_000] * 6, cpu_ns=[cpu_ns] * 6, switches=switches)])
+
+
+@pytest.mark.parametrize(
+    ("wall_ns", "others_ns", "threads", "said"),
+    [
+        (2_000_000, 0, 2, True),
+        (2_000_000, 6_000_000, 2, False),
+        (2_000_000, 0, 1, False),
+        pytest.param(200_000, 0, 2, False, id="too short to be divided"),
+    ],
+)
+def test_a_case_of_threads_in_which_one_worked_says_so(
+    wall_ns: int, others_ns: int, threads: int, *, said: bool
+) -> None:
+    samples = block([wall_ns] * 6, cpu_ns=[wall_ns] * 6, others_cpu_ns=others_ns)
+    assert ("only one worked" in one_thread_note([set_line(x=[samples])], "x", threads)) == said
 
 
 def test_preempted_samples_lost_time_and_were_put_off() -> None:

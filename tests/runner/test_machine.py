@@ -240,3 +240,15 @@ def test_one_that_fails_is_told_and_left_out(
     assert plugin_facts([entry(read), entry(lambda: 1, "other")]) == {"attnbench-mini": {"other": 1}}
     said = f"the fact 'turbo' {words}; the run goes without it"
     assert capsys.readouterr().err == f"attnbench: plugin attnbench-mini 1.0 (mini_facts): {said}\n"
+
+
+def test_variables_that_change_kernels_are_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that attnbench sets for its workers are none: what the user says there changes nothing."""
+    for name in machine.server_environment(2):
+        monkeypatch.setenv(name, "9")
+    before = machine.environment()["variables"]
+    monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    monkeypatch.setenv("A_PASSWORD", "secret")
+    found = {"OMP_THREAD_LIMIT": "1", "MKL_CBWR": "COMPATIBLE"}
+    assert machine.environment()["variables"] == before | found

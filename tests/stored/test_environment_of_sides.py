@@ -29,6 +29,8 @@ def run(**facts: Any) -> Measured:
         ("torch.threads", "1", "2", True),
         ("python", "3.11.7", "3.12.0", True),
         ("python", "3.11.7", "3.11.8", False),
+        ("variable MKL_CBWR", "COMPATIBLE", "AVX2", True),
+        ("variable TORCH_HOME", "~/a", "~/b", False),
         ("pandas", "2.2", "2.3", False),
         ("system", "Linux 6.1", "Linux 6.2", False),
         ("load_average", [0.1], [5.0], False),
@@ -80,6 +82,11 @@ def test_a_fact_that_one_side_does_not_tell_is_listed_and_warned_of() -> None:
     ]
     assert one_sided(found) == ["only one side states numpy (not stated in base, 2.0 in new)"]
     check_alike(found)
+
+
+def test_a_variable_that_one_side_has_not_set_matters() -> None:
+    (found,) = differences([run()], [run(**{"variable OMP_DYNAMIC": "TRUE"})])
+    assert (found.base, found.new, found.matters) == ("no value", "TRUE", True)
 
 
 def test_an_untold_fact_hides_no_difference_among_those_that_tell() -> None:
