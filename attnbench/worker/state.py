@@ -7,6 +7,8 @@ call returned is not in its time.
 from __future__ import annotations
 
 import contextlib
+import gc
+import locale
 import os
 import pickle
 import random
@@ -76,6 +78,21 @@ def switches() -> dict[str, Switch]:
         ),
         SDPA: (_sdpa_kernels, _allow_sdpa_kernels),
         ENVIRONMENT: (_environment, _set_environment),
+        "the cores of its thread": (
+            lambda: sorted(os.sched_getaffinity(0)), lambda cores: os.sched_setaffinity(0, cores)
+        ),
+        "the niceness": (
+            lambda: os.getpriority(os.PRIO_PROCESS, 0), lambda nice: os.setpriority(os.PRIO_PROCESS, 0, nice)
+        ),
+        "the umask": (_umask, lambda mask: os.umask(int(mask, 8))),
+        "the working folder": (os.getcwd, os.chdir),
+        "the locale": (
+            lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)
+        ),
+        "whether garbage is collected": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        "the thresholds of the garbage collector": (
+            gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds)
+        ),
         RANDOM[0]: (
             lambda: torch.get_rng_state().numpy().tobytes(),
             lambda bits: torch.set_rng_state(torch.frombuffer(bytearray(bits), dtype=torch.uint8)),
@@ -209,6 +226,13 @@ def _set_environment(before: dict[str, str]) -> None:
     for name in _environment().keys() - before.keys():
         del os.environ[name]
     os.environ.update(before)
+
+
+def _umask() -> str:
+    # Python reads it only by setting it.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return f"{mask:03o}"
 
 
 _TASKS = Path("/proc/self/task")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import gc
+import locale
 import os
 import random
 import subprocess
@@ -358,6 +360,15 @@ ACTS: dict[str, Callable[[], object]] = {
     "allows_tf32": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
     "no_flash": lambda: torch.backends.cuda.enable_flash_sdp(False),
     "sets_a_variable": lambda: os.environ.update(MEDDLING="1"),
+    "takes_a_core": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
+    "is_nice": lambda: os.setpriority(os.PRIO_PROCESS, 0, 19),
+    "shares_files": lambda: os.umask(0),
+    "goes_to_the_root": lambda: os.chdir("/"),
+    "speaks_c": lambda: locale.setlocale(
+        locale.LC_ALL, "C" if "UTF" in locale.setlocale(locale.LC_ALL) else "C.UTF-8"
+    ),
+    "keeps_garbage": gc.disable,
+    "collects_often": lambda: gc.set_threshold(7),
     "draws_from_torch": lambda: torch.rand(1),
     "draws_from_numpy": np.random.rand,
     "random": random.random,

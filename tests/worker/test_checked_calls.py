@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,16 @@ def ticks(worker: Asked) -> int:
         ("allows_tf32", "the call changed the precision of float32 matmuls from highest to high"),
         ("no_flash", "the call changed the kernels that SDPA may use from "),
         ("sets_a_variable", "the call changed the environment: MEDDLING"),
+        pytest.param(
+            "takes_a_core",
+            "the call changed the cores of its thread from ",
+            marks=pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core"),
+        ),
+        ("shares_files", "the call changed the umask from "),
+        ("goes_to_the_root", "the call changed the working folder from "),
+        ("speaks_c", "the call changed the locale from "),
+        ("keeps_garbage", "the call changed whether garbage is collected from True to False"),
+        ("collects_often", "the call changed the thresholds of the garbage collector from "),
         ("draws_from_torch", "the call drew from torch's random numbers"),
         ("draws_from_numpy", "the call drew from NumPy's random numbers"),
         ("random", "the call drew from Python's random numbers"),
@@ -65,6 +76,12 @@ def test_meddling_is_refused_and_switches_are_restored(prepared_worker: New, nam
     assert first.startswith(words)
     # The same call is refused again: a switch that were still changed could not be changed.
     assert name.startswith("leaves") or refusal(worker) == first
+
+
+def test_a_call_that_lowers_its_priority_is_refused(prepared_worker: New) -> None:
+    """An ordinary user can't put it back."""
+    worker = ready(prepared_worker, "is_nice")
+    assert refusal(worker).startswith("the call changed the niceness from ")
 
 
 @pytest.mark.parametrize(
