@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
@@ -29,7 +30,14 @@ from attnbench.runner.context import (
 )
 from attnbench.runner.outputs import check_draw, check_draws, give_checked
 from attnbench.runner.pool import WorkerPool
-from attnbench.runner.processes import ServerLost, VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
+from attnbench.runner.processes import (
+    ServerLost,
+    VerifierFailed,
+    VerifierLink,
+    WorkerFailed,
+    WorkerKilled,
+    WorkerLink,
+)
 from attnbench.stats.protocol import ORACLE_FLOPS, can_be_forked
 from attnbench.types.arithmetic import UNIT, coarser
 from attnbench.types.backend import Backend
@@ -150,7 +158,7 @@ def _each(
     """
     futures = {}
     for entry in entries:
-        futures[entry.name] = future = pool.executor.submit(check, entry)
+        futures[entry.name] = future = pool.executor.submit(_again_if_killed, check, entry)
         if not together:
             wait([future])
         if pool.one_at_a_time and isinstance(lost := future.exception(), ServerLost):
@@ -164,6 +172,19 @@ def _each(
                 undo(result)
             raise failure
     return results, {name: one for name, one in failures.items() if isinstance(one, WorkerFailed)}
+
+
+def _again_if_killed(check: Callable[[Entry[Backend]], T], entry: Entry[Backend]) -> T:
+    try:
+        return check(entry)
+    except WorkerKilled as failure:
+        tell_of_killed(entry.name, failure)
+        return check(entry)
+
+
+def tell_of_killed(name: str, failure: WorkerKilled) -> None:
+    """Say on stderr that a backend gets a second try."""
+    print(f"attnbench: {name}: its process {failure}; it is asked again", file=sys.stderr)  # noqa: T201
 
 
 def _check_backend(

@@ -9,7 +9,7 @@ from random import Random
 from msgspec.structs import replace
 
 from attnbench.runner.case import CaseRun, CheckedCase, check_case
-from attnbench.runner.check import Candidate
+from attnbench.runner.check import Candidate, tell_of_killed
 from attnbench.runner.processes import HelperLost, ServerLost, VerifierFailed
 from attnbench.runner.repetitions import RepetitionUnderWay, TimedWorkers
 from attnbench.stats.records import failed_candidates, timed_records
@@ -108,12 +108,22 @@ def _taking_part(one: CheckedCase, index: int) -> list[Candidate]:
 def _repetition(
     workers: TimedWorkers, one: CheckedCase, index: int, taking_part: list[Candidate]
 ) -> SetLine | None:
-    """Measure a repetition of a case; None if the verifier failed."""
+    """Measure a repetition of a case, once more if a worker was killed; None if the verifier failed."""
     run, context, planned = one.run, one.context, one.planned
-    rng = Random(f"{planned.draw_entropy} {index}")
+
+    def begun() -> RepetitionUnderWay:
+        rng = Random(f"{planned.draw_entropy} {index}")
+        return RepetitionUnderWay(run.pool, context, workers, index, planned.stretches, rng)
+
     try:
-        under_way = RepetitionUnderWay(run.pool, context, workers, index, planned.stretches, rng)
+        under_way = begun()
         line = under_way.measure(taking_part)
+        if under_way.killed:
+            for name, killed in under_way.killed.items():
+                tell_of_killed(name, killed)
+            found = {name: why for name, why in line.failed.items() if name not in under_way.killed}
+            line = begun().measure([each for each in taking_part if each.name not in found])
+            line = replace(line, failed=line.failed | found)
     except VerifierFailed as failure:
         run.record_all([each.entry for each in taking_part], "error", str(failure))
         return None

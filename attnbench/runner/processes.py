@@ -138,6 +138,19 @@ class WorkerFailed(Exception):  # noqa: N818
         self.dropout = dropout
 
 
+class WorkerKilled(WorkerFailed):
+    """A worker died of a signal that another program may have sent it: it deserves a second try."""
+
+
+_SENT_BY_OTHERS = (-signal.SIGKILL, -signal.SIGTERM)
+
+
+def how_ended(code: int, last_words: str, during: str = "") -> str:
+    """Return in words how a process ended: its signal or status, and the last line of its stderr."""
+    how = f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+    return how + during + (f": {last_words}" if last_words else "")
+
+
 class Process:
     """A process that the parent started itself: our end of its line, and a file that gets its stderr."""
 
@@ -395,9 +408,10 @@ class WorkerLink:
 
     def _death(self, request: type[m.Request]) -> WorkerFailed | ServerLost:
         """Return the failure of a worker that closed its line."""
+        by_itself = False
         if self._ended is None:
             # The line closes a moment before the process ends; to kill it now would hide how it ended.
-            wait_until_ended(self.pid, CLOSING_S)
+            by_itself = wait_until_ended(self.pid, CLOSING_S)
             self._ended = self._end()
         code, doing, server = self._ended, m.doing(request), self._server
         if server is not self and not server.alive:
@@ -405,11 +419,12 @@ class WorkerLink:
         if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
             killed = f"the system killed the worker during {doing}: the machine ran out of memory"
             return self._failed("out_of_memory", killed)
-        how = f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-        words = f": {self._last_words}" if self._last_words else ""
+        words = how_ended(code, self._last_words, f" during {doing}")
         if self._left:
             words += "; it left processes running, which were ended"
-        return self._failed("crashed", f"{how} during {doing}{words}")
+        if by_itself and code in _SENT_BY_OTHERS:
+            return WorkerKilled("crashed", words)
+        return self._failed("crashed", words)
 
 
 def start_server(
@@ -454,8 +469,10 @@ class VerifierLink:
                 self.close()
                 raise kind(f"the oracle took more than {self._timeout_s:g} s") from late
             except OSError as gone:
-                lost = HelperLost(f"the oracle's process ended: {self.close()}")
-                if self._started.process.returncode != -signal.SIGKILL:
+                last_words = self.close()
+                code = self._started.process.returncode
+                lost = HelperLost(f"the oracle's process {how_ended(code, last_words)}")
+                if code != -signal.SIGKILL:
                     # Most likely a rule did it.
                     lost.status = "error"
                 raise lost from gone

@@ -27,7 +27,7 @@ from attnbench.runner.context import (
 from attnbench.runner.handoff import take_segment
 from attnbench.runner.plan import order_of_slots
 from attnbench.runner.pool import WorkerPool
-from attnbench.runner.processes import WorkerFailed, WorkerLink
+from attnbench.runner.processes import WorkerFailed, WorkerKilled, WorkerLink
 from attnbench.stats.protocol import kept_over
 from attnbench.timing.warmup import BEFORE_SLOTS
 from attnbench.types.record import Block, CandidatePlan, Failure, SetLine
@@ -89,6 +89,9 @@ class TimedWorkers:
     def release(self, candidate: Candidate, link: WorkerLink, *, failed: bool) -> None:
         """Take a process back after a case, and end it if no other case can have it."""
         if not candidate.plan.fresh:
+            if failed:
+                self._kept = {key: kept for key, kept in self._kept.items() if kept[1] is not link}
+                link.kill()
             return
         link.pin(self._pool.all_cpus)
         if candidate.plan.anew and not failed:
@@ -152,7 +155,10 @@ def _mismatch_words(output: m.KeptOutput, scored: rm.Scored, index: int) -> str:
 
 
 class RepetitionUnderWay:
-    """A repetition in progress. A backend that fails drops out of it, and of all that follow."""
+    """A repetition in progress. A backend that fails drops out of it, and of all that follow.
+
+    killed: backends whose process somebody else may have killed.
+    """
 
     def __init__(
         self,
@@ -175,6 +181,7 @@ class RepetitionUnderWay:
         self._warmup_ns: dict[str, list[int]] = {}
         self._blocks: dict[str, list[Block]] = {}
         self._failed: dict[str, Failure] = {}
+        self.killed: dict[str, WorkerKilled] = {}
         self._verified: dict[str, int] = {}
 
     def measure(self, candidates: list[Candidate]) -> SetLine:
@@ -204,6 +211,8 @@ class RepetitionUnderWay:
         try:
             yield
         except WorkerFailed as failure:
+            if isinstance(failure, WorkerKilled):
+                self.killed[name] = failure
             self._failed[name] = Failure(failure.status, failure.reason, failure.check)
 
     def _start(self, candidates: list[Candidate]) -> None:

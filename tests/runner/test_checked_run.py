@@ -47,7 +47,7 @@ BUILT_INS: Asked = {
 }
 BROKEN_RULES = {
     "odd_raises": ("error", "", "the oracle failed: ZeroDivisionError: no scores today"),
-    "odd_exits": ("error", "", "the oracle's process ended: "),
+    "odd_exits": ("error", "", "the oracle's process exited with status "),
     "odd_gives_nan": ("mismatch", "rule_forms", "element (b=0, h=0, i=0, e=0) and 255 more are not finite"),
     "odd_wrong_shape": ("error", "", "the oracle failed: ValueError: "),
     "odd_disagrees": ("mismatch", "rule_forms", "RMS error "),

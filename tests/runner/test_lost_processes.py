@@ -66,6 +66,8 @@ def test_what_was_lost_twice_is_interrupted_and_measured_on_resuming(
     assert_records(by_backend(stored, other), {"eager": RIGHT, "bmm": RIGHT})
     lost = by_backend(stored, struck.case)
     assert {lost[name].status for name in ("eager", "bmm")} == {"interrupted"}
+    if kind == VERIFIER:
+        assert {lost[name].reason for name in ("eager", "bmm")} == {"the oracle's process died of SIGKILL"}
     kept = {(line.case, line.index): line for line in stored.sets}
     with pytest.warns(
         UserWarning, match="the run was cut off, [23] of its records are missing; continue with"
@@ -77,6 +79,23 @@ def test_what_was_lost_twice_is_interrupted_and_measured_on_resuming(
         assert_records(by_backend(again, case), EXPECTED)
     assert kept.items() <= {(line.case, line.index): line for line in again.sets}.items()
     assert again.finished is not None
+
+
+def test_a_worker_that_somebody_kills_gets_a_second_try(
+    odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One in its check, one in a timed call. A backend that always dies so has crashed."""
+    monkeypatch.setenv("ODD_NOTES", str(tmp_path))
+    names = ("eager", "dies_once", "third_die_once", "third_die")
+    stored = run_of(tmp_path / "run", (PLAIN,), names, sets=3)
+    assert_records(by_backend(stored), dict.fromkeys(names[:3], RIGHT))
+    died = "died of SIGKILL during timed calls"
+    assert_records(by_backend(stored), {"third_die": ("crashed", "", died)})
+    assert len(stored.sets) == 3
+    said = capsys.readouterr().err
+    assert "attnbench: dies_once: its process died of SIGKILL during a checked call; it is asked" in said
+    for name in ("third_die_once", "third_die"):
+        assert said.count(f"attnbench: {name}: its process {died}; it is asked again\n") == 1
 
 
 @pytest.mark.slow

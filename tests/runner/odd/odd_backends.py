@@ -141,6 +141,26 @@ def batons_here() -> Iterator[int]:
         yield from (int(line.split()[1], 16) for line in lines if line.startswith("eventfd-count:"))
 
 
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_once() -> None:
+    """As if somebody had killed this process by hand."""
+    notes = Path(os.environ["ODD_NOTES"]) / "timed"
+    if not notes.exists():
+        notes.touch()
+        die()
+
+
+def dies_once(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    notes = Path(os.environ["ODD_NOTES"]) / "checked"
+    if not notes.exists():
+        notes.touch()
+        die()
+    return right(q, k, v)
+
+
 def work_for_long() -> None:
     end = time.thread_time_ns() + NAP_NS
     while time.thread_time_ns() < end:
@@ -258,7 +278,7 @@ def forgets_k(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 @hookimpl
 def attnbench_backends() -> Iterator[Backend]:
     third = (os.abort, exit_at_once, exit_politely, raise_an_error, hang, tell_rubbish, close_everything,
-             kill_the_victim, kill_its_server)  # fmt: skip
+             kill_the_victim, kill_its_server, die, die_once)  # fmt: skip
     prepares = {f"third_{act.__name__}": in_turn(3, act) for act in third}
     every = (work_for_long, tell_where_it_runs)
     prepares |= {f"every_{act.__name__}": within("take_slots", act) for act in every}
@@ -274,7 +294,7 @@ def attnbench_backends() -> Iterator[Backend]:
         "refuses_elsewhere", "says that it can do one pair of lengths", prepare=halves_elsewhere,
         rules=("dot",), supports=elsewhere_in_words,
     )  # fmt: skip
-    for call in (reads_before, wrong_dk, wrong_dv_when_timed, forgets_k):
+    for call in (reads_before, wrong_dk, wrong_dv_when_timed, forgets_k, dies_once):
         yield Backend(
             call.__name__, f"{call.__name__}, on purpose", prepare=lambda setup, call=call: call,
             rules=("dot",), passes=("forward", "backward", "both"),
