@@ -82,7 +82,7 @@ def connect(address: str) -> Iterator[Fleet]:
     """
     asked = wanted(address)
     home = asked.folder / f".attnbench-slurm-{secrets.token_hex(4)}"
-    home.mkdir()
+    home.mkdir(mode=0o700)  # Its files hold the user's suites, plugins and variables.
     desks: dict[str, Desk] = {}
     ended = Event()
     # The jobs end by themselves when this process does not write any more.

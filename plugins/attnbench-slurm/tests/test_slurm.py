@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import attnbench_slurm
 import psutil
 import pytest
 
@@ -101,6 +102,20 @@ def test_the_script_of_a_job(cluster: Cluster) -> None:
     script = re.sub(r"slurm-\w{8}", "slurm-ID", script)
     assert script == (HERE / "job.sh").read_text()
     assert list(cluster.folder.glob(".attnbench-slurm-*")) == []
+
+
+def test_nobody_else_reads_the_folder_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the suites, the plugins and the variables of its owner."""
+    modes = []
+
+    def refuse(asked: object, home: Path) -> None:
+        modes.append(home.stat().st_mode & 0o777)
+        raise attnbench.BadInput("no job today")
+
+    monkeypatch.setattr(attnbench_slurm, "_submitter", refuse)
+    with pytest.raises(attnbench.BadInput), attnbench_slurm.connect(f"folder={tmp_path}"):
+        pass
+    assert modes == [0o700]
 
 
 @pytest.mark.parametrize(
