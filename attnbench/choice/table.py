@@ -24,7 +24,7 @@ from attnbench.types.device import UNKNOWN, device_kind, device_of, kind_of_devi
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.files import parse_toml, read_text
 from attnbench.types.record import Manifest, Record
-from attnbench.types.words import printable_json
+from attnbench.types.words import printable_json, without_home
 
 FIRST_LINE = "# Written by attnbench choose, for attnbench.choice.load.\n"
 LOOKUP_MS = 0.002
@@ -245,7 +245,7 @@ def write_table(table: Table) -> str:
             for name, value in msgspec.structs.asdict(choice).items()
             if name != "upto" or value
         ]
-    return "\n".join(lines) + "\n"
+    return without_home("\n".join(lines) + "\n")
 
 
 def _toml(value: object) -> str:

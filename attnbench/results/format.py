@@ -32,7 +32,7 @@ from attnbench.types.record import (
     SetLine,
     Shard,
 )
-from attnbench.types.words import printable_json
+from attnbench.types.words import printable_json, without_home
 
 T = TypeVar("T")
 _NOT_DECODED = (ValueError, RecursionError)
@@ -131,6 +131,19 @@ class StoredRun:
 def _printable(line: T) -> T:
     """Return a line with printable texts."""
     return msgspec.convert(printable_json(msgspec.to_builtins(line)), type(line))
+
+
+def _as_stored(line: T) -> tuple[T, bytes]:
+    """Return a line as files hold it, and its JSON: with printable texts, and without the user's home."""
+    data = _ENCODE(line)
+    if not _is_plain(data):
+        line = _printable(line)
+        data = _ENCODE(line)
+    text = data.decode()
+    shared = without_home(text)
+    if shared != text:
+        line, data = msgspec.json.decode(shared, type=type(line)), shared.encode()
+    return line, data
 
 
 class _Lines:
@@ -410,7 +423,7 @@ class RunWriter:
         """Begin a new file; raises :class:`BadInput` if it exists or cannot be written."""
         check_new(path)
         # A command may hold file names that are not UTF-8, which can't be encoded.
-        manifest = _printable(manifest)
+        manifest, _ = _as_stored(_printable(manifest))
         writer = cls(path, _open(path, _NEW), manifest)
         try:
             writer._lock()
@@ -459,6 +472,7 @@ class RunWriter:
     def begin_behind(self, manifest: Manifest) -> None:
         """Begin a run behind the one in the file, which goes on with it."""
         self.keep_file()
+        manifest, _ = _as_stored(manifest)
         self._lines = _Lines(self.path, manifest, self._lines.end_byte)
         self.append(manifest)
 
@@ -470,12 +484,9 @@ class RunWriter:
     def append(self, line: Line) -> None:
         """Write one line and force it to disk; raises :class:`MeasuringFailed` where that fails.
 
-        Texts of plugins in it are made printable.
+        Texts of plugins in it are made printable, and the user's home folder becomes ``~``.
         """
-        data = _ENCODE(line)
-        if not _is_plain(data):
-            line = _printable(line)
-            data = _ENCODE(line)
+        line, data = _as_stored(line)
         self.keep_file()
         with self._told():
             self._write(data)

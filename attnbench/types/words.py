@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
@@ -34,6 +35,14 @@ def printable(text: str) -> str:
     return _NOT_PLAIN.sub(
         lambda found: found[0] if found[0].isprintable() else found[0].encode("unicode_escape").decode(), text
     )
+
+
+def without_home(text: str) -> str:
+    """Return a text with ``~`` for the home folder of the user, whose name need not be in a shared file."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - "~" where there is none
+    if home in ("", "~", "/") or home not in text:
+        return text
+    return re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text)
 
 
 def printable_json(value: Any) -> Any:

@@ -398,3 +398,22 @@ def test_a_later_record_takes_the_place_of_an_interrupted_one(path: Path, tmp_pa
     written(tmp_path / "two.jsonl", RECORD, LOST)
     with pytest.raises(BadFile, match="line 3: a second line for eager"):
         read_run(tmp_path / "two.jsonl")
+
+
+def test_a_file_does_not_name_the_home_of_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the command nor what a plugin raised."""
+    monkeypatch.setenv("HOME", "/home/ada")
+    path = tmp_path / "run.jsonl"
+    said = "no such file: /home/ada/.cache/kernel, and not /home/adam; cc -I/home/ada\u0007"
+    head = manifest_of(
+        cases=MANIFEST.cases, backends=["x"], command=["attnbench", "run", "/home/ada/mine.toml"],
+        environment={"variables": {"TORCH_HOME": "/home/ada"}},
+    )  # fmt: skip
+    with RunWriter.create(path, head) as writer:
+        writer.append(Record(MANIFEST.cases[0], "dot", "x", "error", said))
+        assert writer.run == read_run(path)
+    assert "/home/ada/" not in path.read_text()
+    stored = read_run(path)
+    assert stored.manifest.command[-1] == "~/mine.toml"
+    assert stored.manifest.environment["variables"]["TORCH_HOME"] == "~"
+    assert stored.records[0].reason == "no such file: ~/.cache/kernel, and not /home/adam; cc -I~\\x07"

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from attnbench import __version__
@@ -34,7 +35,7 @@ from attnbench.reports.table import footer, legend
 from attnbench.types.errors import BadInput, go_on_words
 from attnbench.types.extensions import WORDS
 from attnbench.types.status import MEANING, STATUSES
-from attnbench.types.words import printable
+from attnbench.types.words import printable, without_home
 
 ROWS_AT_FIRST = 200
 """Rows of the table that are shown before a reader asks for all."""
@@ -127,18 +128,20 @@ def _title(run: Run, parts: Sequence[Part]) -> str:
 def _section(run: Run, part: Part, before: str, report: Sequence[Part]) -> dict[str, Any]:
     """The values of one part of a report for the template."""
     manifests, paths = [run.manifests[one] for one in part.runs], [run.paths[one] for one in part.runs]
-    manifest, path, judged = manifests[0], paths[0], part.judged
+    manifest, judged = manifests[0], part.judged
+    # A page is for sharing.
+    shown = [printable(without_home(str(path))) for path in paths]
     leads = () if part.answer is None else part.answer.leads
     failed, quiet = failures(judged)
     unfinished = [path in run.unfinished for path in paths]
-    go_on = go_on_words(path, live=bool(manifest.sides), command="attnbench run")
-    suite = isolated(suite_of(manifest) or printable(path.name))
+    go_on = go_on_words(Path(shown[0]), live=bool(manifest.sides), command="attnbench run")
+    suite = isolated(suite_of(manifest) or printable(paths[0].name))
     machine = ", ".join(map(isolated, kinds_of(part))) or "an unnamed machine"
     before, several = before[:1].upper() + before[1:], len(report) > 1 or len(part.runs) > 1
     return {
         "title": part_head(part) if several else f"{before}{suite} on {machine}",
         "before": before,
-        "path": ", ".join(dict.fromkeys(printable(str(path)) for path in paths)),
+        "path": ", ".join(dict.fromkeys(shown)),
         "started": manifest.started[:16].replace("T", " "),
         "torch": isolated(str(manifest.environment.get("torch") or "")),
         "cut_off": f"The run was cut off; {isolated(printable(go_on))}." if any(unfinished) else "",
@@ -148,7 +151,7 @@ def _section(run: Run, part: Part, before: str, report: Sequence[Part]) -> dict[
         "quiet": quiet,
         "names": short_names(case_numbers(report)),
         "conventions": footer(judged) + legend(judged, {column.head for column in table_columns(judged)}),
-        "facts": facts(manifests, list(map(printable, map(str, paths))), [not one for one in unfinished]),
+        "facts": facts(manifests, shown, [not one for one in unfinished]),
     }
 
 
