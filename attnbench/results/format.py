@@ -146,6 +146,12 @@ def _as_stored(line: T) -> tuple[T, bytes]:
     return line, data
 
 
+def stored_manifest(manifest: Manifest) -> Manifest:
+    """Return a manifest as a file holds it."""
+    # A command may hold file names that are not UTF-8, which can't be encoded.
+    return _as_stored(_printable(manifest))[0]
+
+
 class _Lines:
     """The lines of one run, gathered while they are read or written."""
 
@@ -422,8 +428,7 @@ class RunWriter:
     def create(cls, path: Path, manifest: Manifest) -> RunWriter:
         """Begin a new file; raises :class:`BadInput` if it exists or cannot be written."""
         check_new(path)
-        # A command may hold file names that are not UTF-8, which can't be encoded.
-        manifest, _ = _as_stored(_printable(manifest))
+        manifest = stored_manifest(manifest)
         writer = cls(path, _open(path, _NEW), manifest)
         try:
             writer._lock()
@@ -472,7 +477,7 @@ class RunWriter:
     def begin_behind(self, manifest: Manifest) -> None:
         """Begin a run behind the one in the file, which goes on with it."""
         self.keep_file()
-        manifest, _ = _as_stored(manifest)
+        manifest = stored_manifest(manifest)
         self._lines = _Lines(self.path, manifest, self._lines.end_byte)
         self.append(manifest)
 

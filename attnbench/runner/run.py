@@ -22,7 +22,15 @@ from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.code import code_of
 from attnbench.plugins.libraries import libraries
 from attnbench.plugins.registry import Entry, Registry
-from attnbench.results.format import RunWriter, StoredRun, check_new, new_run_path, part_of, read_runs
+from attnbench.results.format import (
+    RunWriter,
+    StoredRun,
+    check_new,
+    new_run_path,
+    part_of,
+    read_runs,
+    stored_manifest,
+)
 from attnbench.runner.case import CaseRun
 from attnbench.runner.forecast import RunPlan, groups_of
 from attnbench.runner.machine import allow_descriptors, check_threads, environment
@@ -202,7 +210,7 @@ def resume_run(
             for line in stored.cases:
                 for name, begun in line.contenders.items():
                     pool.go_on_with(f" {registry.backends[name].source.module}", begun.code)
-            here = _manifest(plan, pool, {})
+            here = stored_manifest(_manifest(plan, pool, {}))
             left = [case for case, backends in stored.recorded.items() if backends != set(manifest.backends)]
             if left and (found := unlike(manifest, here)):
                 _check_elsewhere(manifest, here, found, force=force)

@@ -42,7 +42,8 @@ def without_home(text: str) -> str:
     home = os.path.expanduser("~")  # noqa: PTH111 - "~" where there is none
     if home in ("", "~", "/") or home not in text:
         return text
-    return re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text)
+    # Not inside of other paths, but behind options of compilers.
+    return re.sub(rf"(?:(?<![\w.-])|(?<=-[BIL])){re.escape(home)}(?![\w.-])", "~", text)
 
 
 def printable_json(value: Any) -> Any:

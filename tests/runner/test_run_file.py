@@ -404,7 +404,7 @@ def test_a_file_does_not_name_the_home_of_its_owner(tmp_path: Path, monkeypatch:
     """Neither the command nor what a plugin raised."""
     monkeypatch.setenv("HOME", "/home/ada")
     path = tmp_path / "run.jsonl"
-    said = "no such file: /home/ada/.cache/kernel, and not /home/adam; cc -I/home/ada\u0007"
+    said = "no such file: /home/ada/.cache/kernel, and not /home/adam or /opt/home/ada; cc -I/home/ada\u0007"
     head = manifest_of(
         cases=MANIFEST.cases, backends=["x"], command=["attnbench", "run", "/home/ada/mine.toml"],
         environment={"variables": {"TORCH_HOME": "/home/ada"}},
@@ -416,4 +416,7 @@ def test_a_file_does_not_name_the_home_of_its_owner(tmp_path: Path, monkeypatch:
     stored = read_run(path)
     assert stored.manifest.command[-1] == "~/mine.toml"
     assert stored.manifest.environment["variables"]["TORCH_HOME"] == "~"
-    assert stored.records[0].reason == "no such file: ~/.cache/kernel, and not /home/adam; cc -I~\\x07"
+    assert (
+        stored.records[0].reason
+        == "no such file: ~/.cache/kernel, and not /home/adam or /opt/home/ada; cc -I~\\x07"
+    )
