@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -339,8 +340,9 @@ def two_sides(
     for source in registry.plugins:
         if source.path:
             raise BadInput(
-                f"{source.distribution} is a file, which would be the same on both sides: --ref needs "
-                f"plugins by name; install it (pip install -e .), or give --plugin {source.name}"
+                f"{source.distribution} is a file, which would be the same on both sides. --ref imports "
+                f"plugins by name: install it (pip install -e .), or put its folder on the import path, "
+                f"PYTHONPATH={shlex.quote(str(Path(source.path).parent))}, and give --plugin {source.name}"
             )
     sources = registry.plugins
     with ExitStack() as removing:

@@ -229,7 +229,7 @@ def _causes(spreads: Sequence[float], drift: Drift, fewest: int) -> str:
     """List the parts of the resolution with their sizes."""
     before, after = (percent(expm1(spread)) for spread in spreads)
     parts = [f"repetitions of base differ by {before}, those of new by {after}"]
-    if drift.together is not None:
+    if drift.together is not None and drift.together >= (drift.reference or 0.0):
         moved = percent(expm1(drift.together))
         parts.append(
             f"so few backends, which all moved by {moved} or more, don't tell the machine from the code"

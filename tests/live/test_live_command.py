@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -121,7 +122,7 @@ def test_what_head_lacks_or_cannot_import_fails_the_gate_also_where_the_tree_is_
 
 def test_where_no_code_differs_nothing_is_measured(project: Install) -> None:
     there = project("mini_o")
-    there.commit(mini_o=source("one"))
+    there.commit(mini_o____init__=source("one"))
     there.commit(other="new = 1")
     words = ("compare", "--ref", "HEAD~", "--out", "out.jsonl", CASE)
     done = attnbench(there.repo, *words)
@@ -130,7 +131,26 @@ def test_where_no_code_differs_nothing_is_measured(project: Install) -> None:
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("left out")]
     assert line.endswith("more; --all measures them too")
     assert not (there.repo / "out.jsonl").exists()
-    (there.site / "filed.py").write_text(source("filed"))
-    refused = attnbench(there.repo, *words, "--all", "--plugin", str(there.site / "filed.py"))
-    assert refused.returncode == 2
-    assert "is a file, which would be the same on both sides" in refused.stderr
+
+
+def test_what_is_said_about_a_plugin_of_one_file_can_be_followed(
+    project: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = project("mini_t")
+    there.commit(mini_t=source("one"), more__filed=source("filed"))
+    there.commit()
+    # As a console script, which does not import from the working folder.
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    words = ("compare", "--ref", "HEAD~", "--out", "out.jsonl", CASE, "--plugin")
+    by_name = attnbench(there.repo / "more", *words, "filed")
+    assert by_name.returncode == 2
+    assert "did you mean the file 'filed.py'?" in by_name.stderr
+    by_file = attnbench(there.repo / "more", *words, "filed.py")
+    assert by_file.returncode == 2
+    assert "is a file, which would be the same on both sides" in by_file.stderr
+    said = re.search(r"PYTHONPATH=(\S+), and give --plugin (\w+)$", by_file.stderr)
+    assert said is not None, by_file.stderr
+    monkeypatch.setenv("PYTHONPATH", said[1], prepend=os.pathsep)
+    followed = attnbench(there.repo / "more", *words, said[2], "--format", "json")
+    assert followed.returncode == 0, followed.stderr
+    assert {"one", "filed"} <= set(json.loads(followed.stdout)["left_out"])
