@@ -250,7 +250,8 @@ def without_two_times(pair: Pair) -> tuple[Outcome, str] | None:
     """Return the verdict on a cell that can't be compared, with the reason; None if it can.
 
     An output on the new side that is wrong, or less exact than in base, comes first. ``missing``: base has a
-    time and new has not, or a cell is ok without a time. ``none``: the cell is new, or failed in base.
+    time and new has not, base ran it and new can't, or a cell is ok without a time. ``none``: the cell is
+    new, or failed in base.
     """
     base, new = pair.base, pair.new
     timed_base, timed_new = pair.timed_base, pair.timed_new
@@ -267,7 +268,9 @@ def without_two_times(pair: Pair) -> tuple[Outcome, str] | None:
     for side, cells, timed in sides:
         if not timed and any(cell.status == "ok" for cell in cells):
             return "missing", f"ok in {side}, and yet without a sample"
-    if timed_base:
+    # Of a suspect cell only the time is in doubt: what ran in base and does not in new is missing.
+    ran = any(MEANING[cell.status].timed for cell in base)
+    if timed_base or (ran and not any(MEANING[cell.status].timed for cell in new)):
         return "missing", _why_not(new, "new")
     if base and new and (base[-1].status, base[-1].reason) == (new[-1].status, new[-1].reason):
         return "none", _why_not(new, "both")

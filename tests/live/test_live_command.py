@@ -108,7 +108,7 @@ def test_what_head_lacks_or_cannot_import_fails_the_gate_also_where_the_tree_is_
     found = json.loads(done.stdout)
     cells = {cell["backend"]: cell for cell in found["cells"]}
     assert set(cells) == {"gone", "broken", "deleted", "stays"}
-    assert {cell["verdict"] for cell in cells.values()} == {"missing"}
+    assert {cell["verdict"] for cell in cells.values()} == {"missing"}, cells
     assert "brings no 'gone' here" in cells["gone"]["reason"]
     assert "mini_r" in cells["broken"]["reason"]
     assert "RuntimeError: half done" in cells["broken"]["reason"]
