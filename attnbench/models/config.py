@@ -22,6 +22,8 @@ _MOST_LAYERS = 10_000
 _TEXT = ("text_config", "language_config")
 _OTHER_PARTS = ("vision_config", "audio_config")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "decoder_attention_heads")
+_HEADS_OF_T5 = "num_heads"
+"""Beside d_kv. Alone it may count the heads of a layer without attention, as in Mamba 2."""
 _KV_HEADS = (
     "n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups",
     "kv_n_heads",
@@ -208,6 +210,8 @@ def _encoder_decoder(fields: Fields, family: Family) -> tuple[LayerKind, ...]:
     tokens = _first(fields, "max_source_positions")
     # Where nothing fixes the length of the source, it is the longest; T5 has no longest, and learned on 512.
     keys = tokens or _first(fields, *_LIMITS) or 512
+    # Of both parts one is an encoder, which is said below.
+    family = replace(family, encoder=False)
     parts = {}
     for name, own, numbers in (
         ("encoder", "encoder_attention_heads", ("encoder_layers", *layers)),
@@ -286,8 +290,10 @@ def _words(fields: Fields) -> Sequence[str]:
 
 def _heads(fields: Fields) -> int:
     H = _same(fields, *_HEADS)
+    if H is None and _first(fields, "d_kv"):
+        H = _first(fields, _HEADS_OF_T5)
     if H is None:
-        raise BadFile(f"it has no attention heads: none of {', '.join(_HEADS)}")
+        raise BadFile(f"it has no attention heads: none of {', '.join(_HEADS)}, {_HEADS_OF_T5} with d_kv")
     return H
 
 

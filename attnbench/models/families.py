@@ -64,7 +64,13 @@ FAMILIES: dict[str, Family] = {
     "whisper": Family({"max_source_positions": 1500, "max_target_positions": 448}),
     "bart": Family(),
     **dict.fromkeys(
-        ("t5", "mt5"), Family(scale=1.0, beyond=("a learned bias for each distance of positions",))
+        ("t5", "mt5", "umt5"),
+        Family(
+            {"is_encoder_decoder": True},
+            encoder=True,
+            scale=1.0,
+            beyond=("a learned bias for each distance of positions",),
+        ),
     ),
     "bloom": Family({"alibi": True}),
     "cohere2": Family({"sliding_window": 4096, "sliding_window_pattern": 4}),

@@ -349,3 +349,20 @@ def test_configs_that_contradict_themselves(changed: Config, words: str) -> None
     with pytest.raises(BadFile) as caught:
         describe(config("llama", 4096, 32, 32, 32) | changed)
     assert str(caught.value).startswith(words)
+
+
+def test_a_config_like_that_of_t5() -> None:
+    t5 = dict(PUBLISHED["t5-base"])
+    assert isinstance(t5, dict)
+    plain = describe(t5)
+    # The field is left out where it has the value of its type.
+    del t5["is_encoder_decoder"]
+    assert describe(t5).layers == plain.layers
+    encoder = describe(t5 | {"is_encoder_decoder": False})
+    assert [(kind.name, kind.H, kind.D, kind.causal) for kind in encoder.layers] == [
+        ("encoder", 12, 64, False)
+    ]
+    alike = describe(t5 | {"model_type": "mine"})
+    assert [(kind.H, kind.D) for kind in alike.layers] == [(12, 64)]
+    with pytest.raises(BadFile, match="it has no attention heads"):
+        describe({"model_type": "mamba2", "hidden_size": 64, "num_heads": 4, "head_dim": 16})
