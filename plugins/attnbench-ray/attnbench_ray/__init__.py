@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +21,10 @@ SET_BY_RAY = ("RAY_", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONBREAKPOINT", 
 
 _CARD = "accelerator_type:"
 
-_ANSWER_S = 10.0
+_ANSWER_S, _CONNECT_S = 10.0, 30.0
+"""The time in which a host must answer, and in which a process must have joined the cluster."""
+
+_TRY = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='CRITICAL')"
 
 
 @contextmanager
@@ -75,14 +81,24 @@ def connect(address: str) -> Iterator[Fleet]:
 
 
 def _check_answers(address: str) -> None:
-    """Raise ConnectionError if nothing answers at HOST:PORT: Ray would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if not (host and port.isdigit()) or "://" in address:
-        return
+    """Raise ConnectionError if no cluster answers at an address, or at that of this machine's last cluster.
+
+    Ray itself would wait without end, also for a cluster that has ended. So another process tries first.
+    """
+    host, _, port = (address or os.environ.get("RAY_ADDRESS", "")).rpartition(":")
+    if host and port.isdigit() and "://" not in host:
+        try:
+            socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+        except (OSError, OverflowError) as failure:
+            raise ConnectionError(f"no cluster answers there ({failure})") from failure
+    words = [sys.executable, "-c", _TRY, address or "auto"]
     try:
-        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
-    except (OSError, OverflowError) as failure:
-        raise ConnectionError(f"no cluster answers there ({failure})") from failure
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_CONNECT_S, check=False)
+    except subprocess.TimeoutExpired as late:
+        raise ConnectionError(f"no cluster answers there within {_CONNECT_S:g} s") from late
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["no cluster answers there"]
+        raise ConnectionError(last[0].partition("Error: ")[2] or last[0])
 
 
 def _there(task: Task) -> Pieces:

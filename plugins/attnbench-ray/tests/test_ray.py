@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -347,3 +348,16 @@ def test_no_cluster_at_the_address(watched: Watched) -> None:
     assert run.returncode == 2
     assert "Traceback" not in errors
     assert errors.splitlines()[-1].startswith("attnbench: --on ray:127.0.0.1:1: no cluster answers there")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [True, False])
+def test_what_answers_there_is_no_cluster(watched: Watched, named: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        variables = {} if named else {"RAY_ADDRESS": address}
+        on = f"ray:{address}" if named else "ray"
+        run = attnbench("fleet", "--on", on, variables=watched.variables | variables)
+        _, errors = run.communicate(timeout=LONGEST_S)
+    assert run.returncode == 2, errors
+    assert errors.splitlines()[-1] == f"attnbench: --on {on}: no cluster answers there within 30 s"
