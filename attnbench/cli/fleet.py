@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _AT_HOME = ("out", "resume", "force", "plan", "benchmark_json", "on", "where", "each", "kept", *SHOWING)
 """The parameters of ``run`` that are for the driver alone: units have cases of their own (``kept``)."""
 
+_DOCTOR_ANSWERS, _FAILED = (0, 1), "failed: "
+"""The exit statuses of a doctor that has looked; the beginning of the cell of one that has not."""
+
 
 @click.command("fleet")
 @click.option(
@@ -43,6 +46,8 @@ _AT_HOME = ("out", "resume", "force", "plan", "benchmark_json", "on", "where", "
 def command(on: str, where: tuple[str, ...], format_: Format) -> None:
     """List the devices that an executor reaches: versions, and what the doctor finds on each.
 
+    The exit status is 3 if the doctor can't run on one of them.
+
     \b
     attnbench fleet --on local
     attnbench fleet --on ray --where gpu=H100,A100
@@ -56,6 +61,8 @@ def command(on: str, where: tuple[str, ...], format_: Format) -> None:
         with ThreadPoolExecutor(len(sites)) as threads:
             rows = list(threads.map(lambda site: _row(fleet, site), sites))
     print_listing(rows, ("place", "device", "memory_gib", "torch", "attnbench", "doctor"), format_)
+    if any(row["doctor"].startswith(_FAILED) for row in rows):
+        click.get_current_context().exit(3)
 
 
 def _row(fleet: Fleet, site: Site) -> dict[str, Any]:
@@ -64,12 +71,14 @@ def _row(fleet: Fleet, site: Site) -> dict[str, Any]:
 
     facts = site.facts
     try:
-        ended = ask(fleet, site.place, Task(("--quiet", "doctor", "--format", "json")))
-        findings = json.loads(ended.stdout) if ended.stdout else []
-        bad = [finding["name"] for finding in findings if finding["level"] == "bad"]
-        doctor = ", ".join(bad) or ("fine" if findings else last_line(ended))
+        ended = ask(fleet, site.place, Task(("attnbench", "--quiet", "doctor", "--format", "json")))
+        if ended.status in _DOCTOR_ANSWERS:
+            bad = [one["name"] for one in json.loads(ended.stdout) if one["level"] == "bad"]
+            doctor = ", ".join(bad) or "fine"
+        else:
+            doctor = f"{_FAILED}{last_line(ended)}"
     except PlaceLost as failure:
-        doctor = f"lost: {failure}"
+        doctor = f"{_FAILED}{failure}"
     details = facts.cuda_details[0] if site.place.device == "cuda" else ""
     return {
         "place": site.place.name,

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -52,6 +53,28 @@ STILL = Fleet(
 CASES = [f"attention/dot/H1-L{length}-D4" for length in (8, 16, 24)]
 QUICK = ("--backend", "eager", "--backend", "bmm", "--sets", "1")
 WHOLE = (*QUICK, "--budget", "0.01")
+
+
+def test_the_list_of_a_fleet_has_what_the_doctor_finds() -> None:
+    done = CliRunner().invoke(attnbench_cli, ["fleet", "--on", "local", "--format", "json"])
+    assert done.exit_code == 0, done.output
+    (row,) = (row for row in json.loads(done.stdout) if row["place"] == "cpu")
+    known = {"fine", "threads", "cores", "busy core", "clock", "memory", "swap", "allocator", "torch", "GPU"}
+    assert {*row["doctor"].split(", ")} <= known, row["doctor"]
+
+
+def test_a_fleet_whose_doctor_can_not_run_ends_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(place: Place, task: Task) -> Iterator[Ended]:
+        yield Ended(2, "", "attnbench: no such option") if "doctor" in task.words else ANSWER
+
+    @contextmanager
+    def connected(*_: object) -> Iterator[Fleet]:
+        yield Fleet((Place("a", "cpu", {}),), run)
+
+    monkeypatch.setattr("attnbench.cli.fleet.connected", connected)
+    done = CliRunner().invoke(attnbench_cli, ["fleet", "--on", "local"])
+    assert done.exit_code == 3
+    assert "failed: no such option" in done.stdout
 
 
 def on(address: str, *words: str, out: Path, loud: str = "--verbose") -> subprocess.Popen[str]:
