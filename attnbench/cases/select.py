@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -77,7 +78,9 @@ def select(
     """
     for name in overrides.rules:
         registry.rule(name)
-    suites = [_suite_of(word, registry) for word in words]
+    # A file or a suite that is named twice counts once: its counts would be doubled.
+    named = {os.path.realpath(word) if word.endswith(".toml") else word: word for word in reversed(words)}
+    suites = [_suite_of(word, registry) for word in reversed(named.values())]
     for suite in suites:
         if timed and suite.check_only:
             raise BadInput(

@@ -63,6 +63,8 @@ def one_line_errors(culprit: Callable[[], str]) -> Iterator[None]:
             # click would exit with 1, which stands for a failed check.
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
             raise click.exceptions.Exit(128 + signal.SIGPIPE) from failure
+        if failure.errno == errno.ENAMETOOLONG:
+            raise Failure(f"the name of a file is too long: {clean(failure.filename)}", 2) from failure
         if failure.errno in (errno.EMFILE, errno.ENFILE):
             raise Failure("too few file descriptors: allow more, as by ulimit -n 1024", 2) from failure
         where = f" {str(failure.filename)!r}" if failure.filename is not None else ""

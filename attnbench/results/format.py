@@ -428,6 +428,7 @@ class RunWriter:
     def create(cls, path: Path, manifest: Manifest) -> RunWriter:
         """Begin a new file; raises :class:`BadInput` if it exists or cannot be written."""
         check_new(path)
+        make_folder(path)
         manifest = stored_manifest(manifest)
         writer = cls(path, _open(path, _NEW), manifest)
         try:
@@ -592,20 +593,38 @@ def _open(path: Path, flags: int) -> int:
         raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
 
 
-def check_new(path: Path) -> None:
-    """Make the folder of a new run file; raises :class:`BadInput` where the file can't be made there."""
-    folder = path.parent
-    if path.is_dir():
-        raise BadInput(f"{str(path)!r} is a folder, but a name with .jsonl must be a file: name another")
-    if path.is_symlink() or (path.exists() and not _holds_nothing(path)):
-        raise BadInput(f"{str(path)!r} exists; continue it with --resume, or name another file")
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{str(folder)!r} is not a folder; give a folder, or a file whose name ends in .jsonl")
+def is_there(path: Path) -> bool:
+    """Return whether a name is taken; raises :class:`BadInput` where no file can have it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError as failure:
-        raise BadInput(f"can't make the folder {str(folder)!r}: {failure.strerror}") from failure
-    check_writable(folder)
+        raise BadInput(f"can't write {str(path)!r}: {failure.strerror}; name another file") from failure
+    return True
+
+
+def check_new(path: Path) -> None:
+    """Raise :class:`BadInput` where a new run file can't be made. Makes nothing, not even its folder."""
+    folder = path.parent
+    taken = is_there(path)
+    if taken and path.is_dir():
+        raise BadInput(f"{str(path)!r} is a folder, but a name with .jsonl must be a file: name another")
+    if taken and (path.is_symlink() or not _holds_nothing(path)):
+        raise BadInput(f"{str(path)!r} exists; continue it with --resume, or name another file")
+    # Folders that are not there are made with the file.
+    there = next(each for each in (folder, *folder.parents) if is_there(each))
+    if not there.is_dir():
+        raise BadInput(f"{str(there)!r} is not a folder; give a folder, or a file whose name ends in .jsonl")
+    check_writable(there)
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder of a new file; raises :class:`BadInput`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise BadInput(f"can't make the folder {str(path.parent)!r}: {failure.strerror}") from failure
 
 
 def _holds_nothing(path: Path) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from attnbench.results.disk import force_to_disk
-from attnbench.results.format import StoredRun, check_new, check_writable, read_runs
+from attnbench.results.format import StoredRun, check_new, check_writable, is_there, make_folder, read_runs
 from attnbench.types.errors import BadFile, BadInput
 
 
@@ -84,7 +84,7 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
         BadFile: a file cannot be read, or two copies of a run differ. BadInput: the new file exists or cannot
             be written.
     """
-    if out.exists() or out.is_symlink():
+    if is_there(out):
         raise BadInput(f"{str(out)!r} exists; name another file")
     check_new(out)
     notes: list[str] = []
@@ -100,6 +100,7 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
             else:
                 kept[name] = run
     runs = tuple(sorted(kept.values(), key=lambda run: run.manifest.started))
+    make_folder(out)
     with whole_file(out) as file:
         for run in runs:
             file.writelines(_pieces(run))

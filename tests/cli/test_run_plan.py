@@ -11,8 +11,9 @@ import torch
 from click.testing import Result
 
 import attnbench.api
-from attnbench.cases.select import shard_number
+from attnbench.cases.select import select, shard_number
 from attnbench.cli.run import plan_words
+from attnbench.plugins.registry import load_registry
 from attnbench.runner import machine
 from attnbench.runner.forecast import CaseForecast, Forecast
 from attnbench.runner.options import Options
@@ -111,6 +112,29 @@ def test_an_empty_shard_is_fine_and_writes_nothing(invoke: Invoke, tmp_path: Pat
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == f"shard {number}/2: 0 of 1 case; nothing to run, and no file is written\n"
     assert not out.exists()
+
+
+def test_a_plan_makes_no_folder(invoke: Invoke, tmp_path: Path) -> None:
+    out = tmp_path / "made" / "later"
+    assert invoke("run", CASE, "--plan", "--out", str(out)).exit_code == 0
+    assert not out.parent.exists()
+
+
+@pytest.mark.parametrize("name", ["a" * 300, f"{'a' * 300}.jsonl", f"{'a' * 300}/run.jsonl"])
+def test_a_name_that_no_file_can_have_is_one_sentence(invoke: Invoke, tmp_path: Path, name: str) -> None:
+    result = invoke("run", CASE, "--plan", "--out", str(tmp_path / name))
+    assert result.exit_code == 2, result.output
+    assert "File name too long; name another file" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_suite_that_is_named_twice_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    suite = Path("counted.toml")
+    suite.write_text(f'[[cases]]\nid = "{CASE}"\ncount = 24\n')
+    registry = load_registry()
+    for words in (["counted.toml"], ["counted.toml", "counted.toml"], ["counted.toml", str(suite.resolve())]):
+        assert list(select(words, registry).counts.values()) == [24]
 
 
 def test_a_choice_of_places_needs_an_executor(invoke: Invoke) -> None:
