@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -134,6 +136,26 @@ def test_ctrl_c_before_a_command_is_130(
     monkeypatch.setattr(click.Group, where, stopped)
     result = invoke("list", "suites")
     assert (result.exit_code, result.stderr) == (130, "attnbench: interrupted\n")
+
+
+def test_many_ctrl_c_end_a_run_as_one_does(tmp_path: Path) -> None:
+    words = ["--verbose", "run", "attention/dot/H1-L16-D8", "--backend", "eager", "--out", "run.jsonl"]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "attnbench", *words], cwd=tmp_path, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert run.stderr is not None
+    for line in run.stderr:
+        if "variant case" in line:
+            break
+    while run.poll() is None:
+        run.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+    left = run.stderr.read()
+    run.stderr.close()
+    assert run.returncode == 130, left
+    assert left.splitlines()[-1] == "attnbench: interrupted; continue with --resume run.jsonl"
+    assert "Traceback" not in left
 
 
 def test_ctrl_c_while_the_command_line_is_imported(tmp_path: Path) -> None:
