@@ -17,6 +17,7 @@ from attnbench.compare.environment import changed
 from attnbench.plugins.registry import Registry
 from attnbench.reports.run import Run
 from attnbench.results.read import facts_of
+from attnbench.results.targets import FileKind
 from attnbench.stats.answer import by_repetition, over, saved
 from attnbench.stats.tests import Interval
 from attnbench.types.case import Case
@@ -26,7 +27,7 @@ from attnbench.types.files import parse_toml, read_text
 from attnbench.types.record import Manifest, Record
 from attnbench.types.words import printable_json, without_home
 
-FIRST_LINE = "# Written by attnbench choose, for attnbench.choice.load.\n"
+TABLE = FileKind("a table of choices", b"# Written by attnbench choose, for attnbench.choice.load.")
 LOOKUP_MS = 0.002
 """About the time that a call through a choice takes to find it: ``python tests/benchmarks/dispatch.py``."""
 
@@ -234,7 +235,7 @@ def table_of(run: Run, decisions: Iterable[Decision], default: str) -> Table:
 
 def write_table(table: Table) -> str:
     """Return the table as TOML."""
-    lines = [FIRST_LINE.rstrip(), f"attnbench = {_toml(table.attnbench)}"]
+    lines = [TABLE.mark.decode(), f"attnbench = {_toml(table.attnbench)}"]
     lines += [f"runs = {_toml(table.runs)}", f"default = {_toml(table.default)}", "", "[facts]"]
     lines += [f"{name} = {_toml(value)}" for name, value in table.facts.items()]
     lines += ["", "[plugins]", *(f"{_toml(k)} = {_toml(v)}" for k, v in table.plugins.items())]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from attnbench.cli.options import force_option
 from attnbench.cli.output import note, say
 from attnbench.cli.parameters import Whole
 from attnbench.types.words import count_of
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- PROGRAM [ARGS]...")
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default="captured.toml", show_default=True,
-    help="The suite to write. Overwrites only files that capture wrote.",
+    help="The suite to write.",
 )  # fmt: skip
 @click.option(
     "--steps", type=Whole(1), metavar="N", help="Record N optimizer steps; write the counts per step."
 )
-def command(program: tuple[str, ...], out: Path, steps: int | None) -> None:
+@force_option
+def command(program: tuple[str, ...], out: Path, steps: int | None, force: bool) -> None:
     """Run a program, and write a suite of the attention calls that it makes.
 
     Calls of torch's attention functions are counted in all threads and Python child processes, forward and
@@ -39,17 +41,15 @@ def command(program: tuple[str, ...], out: Path, steps: int | None) -> None:
     attnbench run captured.toml
     """
     from attnbench.programs.capture import run_program
-    from attnbench.programs.suite import FIRST_LINE
-    from attnbench.results.merge import check_own, check_place, whole_file
+    from attnbench.programs.suite import SUITE
+    from attnbench.results.targets import check_target, write_files
 
-    check_place(out)
-    check_own(out, FIRST_LINE, "capture")
+    check_target(out, SUITE, force=force)
     start = time.monotonic()
     status, found = run_program(program, steps)
     _tell(found, status, time.monotonic() - start, out, steps)
     if found.cases:
-        with whole_file(out) as file:
-            file.write(found.toml().encode())
+        write_files({out: found.toml().encode()})
     sys.exit(status)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from attnbench.cli.options import force_option
 from attnbench.cli.output import note, say
 from attnbench.types.words import count_of
 
@@ -22,7 +23,7 @@ DEFAULT = "sdpa_flash"
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default="choice.toml", show_default=True,
-    help="The table to write. Overwrites only files that choose wrote.",
+    help="The table to write.",
 )  # fmt: skip
 @click.option(
     "--default", "default", metavar="BACKEND", default=DEFAULT, show_default=True,
@@ -32,7 +33,8 @@ DEFAULT = "sdpa_flash"
     "--on-device", "kind", metavar="NAME",
     help="Use only records of this kind of device. Needed if the runs have several.",
 )  # fmt: skip
-def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None) -> None:
+@force_option
+def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, force: bool) -> None:
     """For each case of runs, choose a backend that is proved faster than torch's own.
 
     If two measured lengths have the same choice, lengths between them get it too. Everything else keeps
@@ -43,12 +45,12 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None) -
     attnbench choose results/mine.jsonl --out choice.toml
     """
     from attnbench.api import loaded
-    from attnbench.choice.table import FIRST_LINE, decide, on_kind, saving, table_of, write_table
+    from attnbench.choice.table import TABLE, decide, on_kind, saving, table_of, write_table
     from attnbench.plugins.registry import load_and_tell
     from attnbench.reports.units import duration, duration_interval, reach
-    from attnbench.results.merge import check_own, whole_file
+    from attnbench.results.targets import check_target, write_files
 
-    check_own(out, FIRST_LINE, "choose")
+    check_target(out, TABLE, force=force)
     registry = load_and_tell()
     registry.backend(default)
     run = loaded([str(path) for path in runs], registry)
@@ -64,8 +66,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None) -
         bounds = "" if interval is None else f" {duration_interval(ms, interval.low, interval.high)}"
         far = None if interval is None else reach(ms, interval.low, interval.high)
         say(f"all counted calls: {duration(ms, far)}{bounds} less, where calls are as the cases")
-    with whole_file(out) as file:
-        file.write(write_table(table).encode())
+    write_files({out: write_table(table).encode()})
     note(f"{count_of(len(table.choices), 'choice')} in {out}")
 
 

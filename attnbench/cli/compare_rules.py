@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from attnbench.cli.options import format_option
+from attnbench.cli.options import force_option, format_option
 from attnbench.cli.output import note, print_listing, print_text, width
 from attnbench.cli.parameters import RULE, Positive, Whole, load_plugins, meant, plugin_option, seed_option
 
@@ -42,11 +42,12 @@ _MOST = 1024
     "--plot", type=click.Path(path_type=Path), metavar="FILE.svg",
     help="Also draw charts to this .svg or .png.",
 )  # fmt: skip
+@force_option
 @plugin_option
 @format_option
 def command(
     *, names: tuple[str, ...], widths: tuple[int, ...], gains: tuple[float, ...], keys: int, seed: int,
-    plot: Path | None, format_: Format,
+    plot: Path | None, force: bool, format_: Format,
 ) -> None:  # fmt: skip
     """Compare rules by their effect on weights: entropy, largest weight, gradient; and by their cost.
 
@@ -61,11 +62,14 @@ def command(
     """
     from attnbench.explain.attention import guarded
     from attnbench.explain.behaviour import behaviour_steps, behaviours
-    from attnbench.explain.picture import draw
+    from attnbench.explain.picture import check_picture, draw
     from attnbench.explain.steps import steps_text
     from attnbench.plugins.calling import tell
+    from attnbench.results.targets import write_files
     from attnbench.types.errors import BadInput, PluginFailed
 
+    if plot is not None:
+        check_picture(plot, force=force)
     registry = load_plugins()
     asked = [meant(name, registry.rules) for name in names]
     wanted = [registry.rule(name).name for name in dict.fromkeys(asked or registry.rules)]
@@ -94,7 +98,8 @@ def command(
     steps = list(behaviour_steps(by_width, by_gain))
     # Before printing, since a picture may be refused.
     if plot is not None:
-        draw([step for step in steps if step.drawn == "lines"], "rules by their effect on weights", plot)
+        lines = [step for step in steps if step.drawn == "lines"]
+        write_files({plot: draw(lines, "rules by their effect on weights", plot)})
         note(f"drawn in {plot}")
     if format_ == "table":
         print_text(steps_text(steps, width=width(), digits=3, rows=len(wanted)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnbench.cli.options import format_option, given_options
+from attnbench.cli.options import force_option, format_option, given_options
 from attnbench.cli.output import note, print_listing, print_text, say, width
 from attnbench.cli.parameters import (
     DOORS,
@@ -69,12 +69,13 @@ _FEATURES = 8
     "--picture", type=click.Path(path_type=Path), metavar="FILE.svg",
     help="Also draw every step to this file, .svg or .png.",
 )  # fmt: skip
+@force_option
 @plugin_option
 @format_option
 @click.pass_context
 def command(
     ctx: click.Context, /, *, topic: str | None, seed: int, digits: int, rows: int,
-    heatmap: Path | None, picture: Path | None, format_: Format, **chosen: Any,
+    heatmap: Path | None, picture: Path | None, force: bool, format_: Format, **chosen: Any,
 ) -> None:  # fmt: skip
     """Compute attention step by step. TOPIC is a rule, an example or a lesson; without it, all are listed.
 
@@ -90,14 +91,18 @@ def command(
     from attnbench.cases.ids import parse_rule, rule_word
     from attnbench.explain.attention import explain, guarded
     from attnbench.explain.lessons import LESSONS
-    from attnbench.explain.picture import draw
+    from attnbench.explain.picture import check_picture, draw
     from attnbench.explain.steps import number_rows, steps_markdown, steps_rows, steps_text
     from attnbench.reports.formats import as_text
+    from attnbench.results.targets import write_files
 
     registry = load_plugins()
     if not given_options(ctx, [name for name in ctx.params if name != "format_"]):
         _list(registry, format_)
         return
+    for asked in (heatmap, picture):
+        if asked is not None:
+            check_picture(asked, force=force)
     if picture is not None and picture == heatmap:
         raise click.UsageError(f"--heatmap and --picture both write {str(picture)!r}: give two files")
     word, constants = parse_rule(topic or "")
@@ -116,10 +121,13 @@ def command(
         steps = guarded(registry.rules[rule], explain, record, example)
         title = f"{rule_word(rule, dict(example.constants))} on {example.summary}"
     # Before printing, since a picture may be refused.
+    drawn: dict[Path, bytes] = {}
     for path, shown in ((heatmap, [step for step in steps if step.drawn != "numbers"]), (picture, steps)):
         if path is not None:
-            draw(shown, title, path)
-            note(f"drawn in {path}")
+            drawn[path] = draw(shown, title, path)
+    write_files(drawn)
+    for path in drawn:
+        note(f"drawn in {path}")
     if format_ == "table":
         heading = textwrap.fill(clean(title), width(), subsequent_indent="  ")
         print_text(f"{heading}\n\n{steps_text(steps, width=width(), digits=digits, rows=rows)}")

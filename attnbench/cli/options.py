@@ -189,6 +189,10 @@ benchmark_json_option = click.option(
     help="Also write the run to this file in the format of pytest-benchmark.",
 )  # fmt: skip
 
+force_option = click.option(
+    "--force", is_flag=True, help="Replace a file even if attnbench did not write one of that kind."
+)
+
 
 def decorated(*options: Option) -> Callable[[Command], Command]:
     """Return a decorator that gives a command options, which help lists in this order."""

@@ -152,30 +152,22 @@ def told_side(files: Sequence[Path]) -> list[Measured]:
     return runs
 
 
-def check_benchmark_json(path: Path | None) -> None:
-    """Raise :class:`BadInput` where the file can't be written, before anything is measured for it."""
-    if path is not None:
-        from attnbench.results.pytest_benchmark import check_target
-
-        check_target(path)
-
-
-def write_benchmark_json(stored: Sequence[Path], path: Path) -> None:
-    """Write the run of a file in the format of pytest-benchmark, and count what has no time.
+def benchmark_text(stored: Sequence[Path], path: Path) -> tuple[str, list[str]]:
+    """Return the run of a file in the format of pytest-benchmark, and what is to be said when it is written.
 
     Raises:
-        BadInput: there are several runs, or the file can't be written.
+        BadInput: there are several runs.
     """
-    from attnbench.results.pytest_benchmark import is_benchmark, write_pytest_benchmark
+    from attnbench.results.pytest_benchmark import is_benchmark, pytest_benchmark_text
     from attnbench.results.read import read_side
 
     runs = read_side(list(dict.fromkeys(stored)))
     if len(runs) != 1:
         raise BadInput(f"--benchmark-json writes one run, and these are {len(runs)}: give one")
-    write_pytest_benchmark(runs[0], path)
     cells = runs[0].cells
-    note(f"{count_of(sum(map(is_benchmark, cells)), 'benchmark')} written to {path}")
+    words = [f"{count_of(sum(map(is_benchmark, cells)), 'benchmark')} written to {path}"]
     left_out = Counter(cell.status for cell in cells if not is_benchmark(cell))
     kinds = [f"{n} {'without a time' if kind == 'ok' else kind}" for kind, n in left_out.items()]
     if kinds:
-        note(f"left out, with their reasons in the file: {', '.join(kinds)}")
+        words.append(f"left out, with their reasons in the file: {', '.join(kinds)}")
+    return pytest_benchmark_text(runs[0]), words

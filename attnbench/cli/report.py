@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnbench.cli.options import benchmark_json_option, decorated, record_options
+from attnbench.cli.options import benchmark_json_option, decorated, force_option, record_options
 from attnbench.cli.output import (
-    check_benchmark_json,
+    benchmark_text,
     note,
     own_format,
     print_listing,
@@ -21,7 +21,6 @@ from attnbench.cli.output import (
     say,
     told_side,
     view_of,
-    write_benchmark_json,
 )  # fmt: skip
 from attnbench.cli.parameters import load_plugins
 from attnbench.reports.formats import as_text
@@ -30,6 +29,7 @@ from attnbench.types.errors import BadInput
 
 if TYPE_CHECKING:
     from attnbench.reports.run import Run
+    from attnbench.results.targets import FileKind
     from attnbench.types.compared import Measured
     from attnbench.types.words import Format
 
@@ -47,6 +47,7 @@ _FILES = decorated(
         help="Also write the table as Markdown to this file.",
     ),
     benchmark_json_option,
+    force_option,
     *record_options,
 )  # fmt: skip
 
@@ -58,6 +59,7 @@ def command(
     *,
     files: tuple[Path, ...],
     benchmark_json: Path | None,
+    force: bool,
     format_: str,
     html: Path | None,
     csv: Path | None,
@@ -89,8 +91,7 @@ def command(
             )
         _print_benchmarks(theirs, own_format(format_, "files of pytest-benchmark have no records"))
         return
-    check_benchmark_json(benchmark_json)
-    _check_targets(targets, files)
+    _check_targets(targets, files, force)
     registry = load_plugins()
     printed = record_format(format_, registry)
     run = loaded(list(files), registry)
@@ -99,55 +100,76 @@ def command(
             say(flaw, err=True)
         print_run(run, printed, view)
     finally:
-        for name, path in targets.items():
-            if name == "benchmark":
-                write_benchmark_json(files, path)
-            else:
-                _write(path, _content(name, run, view.trace))
+        _write(targets, files, run, view.trace)
 
 
-def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:
-    """Raise :class:`BadInput` where a file can't be written or made, is named twice, or is one of ``runs``.
+def _check_targets(targets: dict[str, Path], runs: Sequence[Path], force: bool) -> None:
+    """Raise :class:`BadInput` where a file can't be written or replaced, or is named twice or in ``runs``.
 
     Before all else, so that nothing is printed or overwritten in vain.
     """
     from attnbench.results.format import expand
-    from attnbench.results.merge import check_place
+    from attnbench.results.targets import check_target
 
+    kinds = _kinds()
     read = {os.path.realpath(file) for file in expand(list(runs))} if targets else set()
     seen: set[str] = set()
-    for path in targets.values():
-        check_place(path)
+    for name, path in targets.items():
         real = os.path.realpath(path)
         if real in read:
             raise BadInput(f"{str(path)!r} is a run to be read: name another file to write")
         if real in seen:
             raise BadInput(f"two options write {str(path)!r}: name another file for one of them")
         seen.add(real)
+        check_target(path, kinds[name], force=force)
     if "html" in targets:
         from attnbench.reports.html.page import check_packages
 
         check_packages()
 
 
-def _content(name: str, run: Run, trace: bool) -> str:
-    """Return the text of a file for the option --html, --csv or --markdown."""
+_WRITTEN = "<!-- Written by attnbench report. -->"
+
+
+def _kinds() -> dict[str, FileKind]:
+    from attnbench.reports.columns import KEYS
+    from attnbench.reports.html.page import PAGE
+    from attnbench.results.pytest_benchmark import BENCHMARKS
+    from attnbench.results.targets import FileKind
+
+    return {
+        "benchmark": BENCHMARKS,
+        "csv": FileKind("a CSV of records", ",".join(KEYS[:6]).encode()),
+        "html": PAGE,
+        "markdown": FileKind("a Markdown report", _WRITTEN.encode()),
+    }
+
+
+def _write(targets: dict[str, Path], stored: Sequence[Path], run: Run, trace: bool) -> None:
+    """Write all files, or none."""
     from attnbench.reports.render import render_run
     from attnbench.reports.table import View
+    from attnbench.results.targets import write_files
 
-    if name == "html":
-        from attnbench.reports.html.page import page
+    contents: dict[Path, bytes] = {}
+    said: list[str] = []
+    for name, path in targets.items():
+        words = [f"written to {path}"]
+        if name == "benchmark":
+            text, words = benchmark_text(stored, path)
+        elif name == "html":
+            from attnbench.reports.html.page import page
 
-        return page(run)
-    return render_run(run, "csv" if name == "csv" else "markdown", View(trace=trace))
-
-
-def _write(target: Path, text: str) -> None:
-    from attnbench.results.merge import whole_file
-
-    with whole_file(target) as file:
-        file.write(text.encode())
-    note(f"written to {target}")
+            text = page(run)
+        elif name == "csv":
+            text = render_run(run, "csv", View(trace=trace))
+        else:
+            text = f"{_WRITTEN}\n\n{render_run(run, 'markdown', View(trace=trace))}"
+        contents[path] = text.encode()
+        said += words
+    write_files(contents)
+    for sentence in said:
+        note(sentence)
 
 
 def _print_benchmarks(files: Sequence[Path], format_: Format) -> None:

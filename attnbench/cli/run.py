@@ -11,7 +11,7 @@ import click
 
 from attnbench.cli.options import SHOWING, CommonFirst, given_options, measuring_options, options_of, selected
 from attnbench.cli.output import (
-    check_benchmark_json,
+    benchmark_text,
     note,
     own_format,
     print_listing,
@@ -19,7 +19,6 @@ from attnbench.cli.output import (
     record_format,
     say,
     view_of,
-    write_benchmark_json,
 )  # fmt: skip
 from attnbench.cli.parameters import load_plugins, named_plugins
 from attnbench.cli.progress import progress
@@ -56,7 +55,11 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
     attnbench run mine.toml --on ray --out all.jsonl
     attnbench run --resume results/mine.jsonl
     """
-    check_benchmark_json(chosen["benchmark_json"])
+    if chosen["benchmark_json"] is not None:
+        from attnbench.results.pytest_benchmark import BENCHMARKS
+        from attnbench.results.targets import check_target
+
+        check_target(chosen["benchmark_json"], BENCHMARKS, otherwise="")
     measure(ctx, chosen, timed=True)
 
 
@@ -121,6 +124,8 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
 
 def _end(ctx: click.Context, chosen: dict[str, Any], run: Run, printed: Format | Entry[Reporter]) -> NoReturn:
     """Print the records of a run, and exit with their status."""
+    from attnbench.results.targets import write_files
+
     try:
         print_run(run, printed, view_of(chosen))
     finally:
@@ -130,7 +135,10 @@ def _end(ctx: click.Context, chosen: dict[str, Any], run: Run, printed: Format |
             say(f"some records are interrupted; {go_on_words(run.path, live=False)}", err=True)
         _tell(run.without_success)
         if chosen.get("benchmark_json") is not None:
-            write_benchmark_json(run.paths, chosen["benchmark_json"])
+            text, said = benchmark_text(run.paths, chosen["benchmark_json"])
+            write_files({chosen["benchmark_json"]: text.encode()})
+            for words in said:
+                note(words)
     ctx.exit(run.exit_code)
 
 

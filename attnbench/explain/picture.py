@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import struct
 import textwrap
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import numpy as np
 
 from attnbench.explain.steps import Step, grid, short
-from attnbench.results.merge import whole_file
+from attnbench.results.targets import FileKind, check_target
 from attnbench.types.errors import BadInput
 from attnbench.types.words import clean
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 ENDINGS = (".png", ".svg")
 Panel = tuple[float, float, str]
 """Width, height, and the SVG of a part of the picture that begins at (0, 0)."""
+PICTURE = FileKind("a picture", b"Written by attnbench explain.")
+_PNG_HEADER = 33
+"""The bytes of the signature and of the first chunk."""
 _WIDTH = 1120
 _CELL, _ROW, _MANY = 54, 26, 16
 """The width and the height of a cell with a number, and the most cells of a side that have numbers."""
@@ -34,25 +39,32 @@ _LINES = ("#08519c", "#d94801", "#238b45", "#6a51a3", "#b30000", "#525252")
 _BOX = 210, 150
 
 
-def draw(steps: Sequence[Step], title: str, path: Path) -> None:
-    """Draw steps into a file, in the format that its name ends in.
-
-    Raises:
-        BadInput: there is nothing to draw, too much, or another format; or the file can't be written.
-    """
+def check_picture(path: Path, *, force: bool) -> None:
+    """Raise :class:`BadInput` if a picture can't be written to a file, or would replace another file."""
     if path.suffix.lower() not in ENDINGS:
         raise BadInput(f"{str(path)!r}: give a file that ends in {' or '.join(ENDINGS)}")
+    check_target(path, PICTURE, force=force)
+
+
+def draw(steps: Sequence[Step], title: str, path: Path) -> bytes:
+    """Return a picture of steps in the format that the name of a file ends in.
+
+    Raises:
+        BadInput: there is nothing to draw, or too much, or a package is missing.
+    """
     text = svg(steps, title)
-    drawn = text.encode()
-    if path.suffix.lower() == ".png":
-        try:
-            import vl_convert
-        except ImportError:
-            words = "a .png needs vl-convert-python: pip install 'attnbench[html]', or give a .svg"
-            raise BadInput(words) from None
-        drawn = vl_convert.svg_to_png(text, scale=2)
-    with whole_file(path) as file:
-        file.write(drawn)
+    if path.suffix.lower() != ".png":
+        return text.encode()
+    try:
+        import vl_convert
+    except ImportError:
+        words = "a .png needs vl-convert-python: pip install 'attnbench[html]', or give a .svg"
+        raise BadInput(words) from None
+    png: bytes = vl_convert.svg_to_png(text, scale=2)
+    # A text after the header, as the format has it: its length, its name and words, and their checksum.
+    words_of = b"tEXtComment\0" + PICTURE.mark
+    chunk = struct.pack(">I", len(words_of) - 4) + words_of + struct.pack(">I", crc32(words_of))
+    return png[:_PNG_HEADER] + chunk + png[_PNG_HEADER:]
 
 
 def svg(steps: Sequence[Step], title: str) -> str:
@@ -70,7 +82,8 @@ def svg(steps: Sequence[Step], title: str) -> str:
     width, height = max(width, _LETTER * 1.3 * len(title)) + 24, height + 48
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-        f'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="white"/>\n'
+        f'font-family="sans-serif" font-size="11"><!-- {PICTURE.mark.decode()} -->'
+        f'<rect width="100%" height="100%" fill="white"/>\n'
         f'{_text(12, 22, title, font_size=14)}\n<g transform="translate(12,40)">\n{body}</g></svg>\n'
     )
 

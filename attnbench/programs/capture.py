@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from attnbench.programs.begin import BY_NAME, FLEX, FOLDER, STEPS
-from attnbench.programs.suite import Captured, captured
+from attnbench.programs.suite import SUITE, Captured, captured
 from attnbench.programs.tally import read_calls
+from attnbench.results.targets import check_target, write_files
 from attnbench.types.errors import BadInput
 
 _SITE = Path(__file__).parent / "site"
@@ -24,9 +25,16 @@ class Capture:
 
     captured: Captured
 
-    def write(self, path: Path | str) -> None:
-        """Write the suite of the block's calls."""
-        Path(path).write_text(self.captured.toml(), encoding="utf-8")
+    def write(self, path: Path | str, *, force: bool = False) -> None:
+        """Write the suite of the block's calls.
+
+        force: replace any file; without it only one that attnbench captured is replaced.
+
+        Raises:
+            BadInput: the file can't be written or replaced.
+        """
+        check_target(Path(path), SUITE, force=force, otherwise="force=True")
+        write_files({Path(path): self.captured.toml().encode()})
 
 
 @contextmanager

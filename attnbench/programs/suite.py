@@ -11,12 +11,13 @@ from math import isclose, log2
 from attnbench.cases.ids import case_id, parse_case, short_id
 from attnbench.plugins.registry import load_registry
 from attnbench.programs.tally import Call, Calls, Kind, Unclassified
+from attnbench.results.targets import FileKind
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
 from attnbench.types.rule import wrong_constant
 from attnbench.types.words import count_of
 
-FIRST_LINE = "# Written by attnbench capture.\n"
+SUITE = FileKind("a suite", b"# Written by attnbench capture.")
 
 SCALE_TOLERANCE = 1e-6
 """Scales that differ by less are one, since programs compute them in float32: so they have seven digits."""
@@ -55,7 +56,7 @@ class Captured:
         """Return the suite as TOML."""
         whole = "a program" if self.steps is None else f"one step, a mean of {self.steps}"
         lines = [
-            FIRST_LINE.rstrip(),
+            SUITE.mark.decode(),
             *(f"# {note}" for note in self.notes),
             f'summary = "attention calls of {whole}"',
             "",

@@ -17,6 +17,7 @@ import msgspec
 
 from attnbench.results.digest import next_digest, with_digest
 from attnbench.results.disk import force_to_disk, lock
+from attnbench.results.targets import check_writable
 from attnbench.types.compared import FAR_COPY
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed, go_on_words
 from attnbench.types.files import parse_json
@@ -641,14 +642,6 @@ def _holds_nothing(path: Path) -> bool:
         return False
     torn = not first.endswith(b"\n")
     return torn and (first.startswith(_MANIFEST) or _MANIFEST.startswith(first))
-
-
-def check_writable(folder: Path) -> None:
-    """Raise :class:`BadInput` if files cannot be made in a folder."""
-    if not folder.is_dir():
-        raise BadInput(f"there is no folder {str(folder)!r}; make it, or name another file")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise BadInput(f"can't write into the folder {str(folder)!r}: it is not writable")
 
 
 def new_run_path(out: Path, run_id: str) -> Path:

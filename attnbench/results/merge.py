@@ -2,65 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from attnbench.results.disk import force_to_disk
-from attnbench.results.format import StoredRun, check_new, check_writable, is_there, make_folder, read_runs
+from attnbench.results.format import StoredRun, check_new, is_there, make_folder, read_runs
+from attnbench.results.targets import whole_file
 from attnbench.types.errors import BadFile, BadInput
-
-
-def check_place(path: Path) -> None:
-    """Raise :class:`BadInput` where no file can be written, or where something else than a file is."""
-    if path.is_dir():
-        raise BadInput(f"{str(path)!r} is a folder: name a file to write")
-    check_writable(path.parent)
-    if path.exists() and not path.is_file():
-        raise BadInput(f"{str(path)!r} is not a regular file: name a file to write")
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for writing under a name of its own; it gets its real name when the block ends.
-
-    It replaces a file of that name, or the one that a link of that name leads to.
-
-    Raises:
-        BadInput: as :func:`check_place`, or where writing fails, as on a full disk.
-    """
-    check_place(path)
-    real = Path(os.path.realpath(path))
-    unfinished = real.parent / f".{path.name}.{secrets.token_hex(4)}"
-    try:
-        # Opened as any file, so that the user's umask decides on its permissions.
-        with unfinished.open("xb") as file:
-            yield file
-            file.flush()
-            force_to_disk(file.fileno(), path)
-        unfinished.replace(real)
-    except OSError as failure:
-        raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def check_own(path: Path, first_line: str, command: str) -> None:
-    """Raise :class:`BadInput` if a path is taken by something that a command did not write.
-
-    first_line: of every file that the command writes.
-    """
-    if path.is_file():
-        with path.open(encoding="utf-8", errors="replace") as file:
-            if file.readline() == first_line:
-                return
-    if path.exists():
-        raise BadInput(f"--out {path}: {command} did not write this file: name another one")
-
 
 _PIECE_BYTES = 2**20
 

@@ -19,9 +19,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from attnbench.results.merge import check_place, whole_file
+from attnbench.results.targets import FileKind, check_target, write_files
 from attnbench.types.compared import Cell, Measured, Time
-from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.errors import BadFile
 from attnbench.types.files import parse_json
 from attnbench.types.status import MEANING, STATUSES
 from attnbench.types.words import printable_json
@@ -246,6 +246,15 @@ def to_pytest_benchmark(run: Measured) -> dict[str, Any]:
     words = str(run.environment.get("system") or "").split()
     system, release, machine = (*words, "", "", "")[:3]
     return {
+        # First, where it marks the file as written by attnbench.
+        "attnbench": {
+            "format": run.version,
+            "run_id": run.run_id,
+            "environment": run.environment,
+            "protocol": run.protocol,
+            "problems": list(run.problems),
+            "left_out": [_entry(cell) for cell in run.cells if not is_benchmark(cell)],
+        },
         "machine_info": {
             "node": "",
             "processor": "",
@@ -266,14 +275,6 @@ def to_pytest_benchmark(run: Measured) -> dict[str, Any]:
         "benchmarks": [_benchmark(cell) for cell in run.cells if is_benchmark(cell)],
         "datetime": run.started,
         "version": FORMAT,
-        "attnbench": {
-            "format": run.version,
-            "run_id": run.run_id,
-            "environment": run.environment,
-            "protocol": run.protocol,
-            "problems": list(run.problems),
-            "left_out": [_entry(cell) for cell in run.cells if not is_benchmark(cell)],
-        },
     }
 
 
@@ -336,25 +337,20 @@ def stats_of(times: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def check_target(path: Path) -> None:
-    """Raise :class:`BadInput` if a file cannot be written; one of pytest-benchmark may be overwritten."""
-    check_place(path)
-    if path.exists():
-        try:
-            _loaded(path)
-        except BadFile as failure:
-            other = f"{str(path)!r} exists and is not a file of pytest-benchmark; name another file"
-            raise BadInput(other) from failure
+BENCHMARKS = FileKind("a file of pytest-benchmark's format", b'{\n "attnbench": {')
+
+
+def pytest_benchmark_text(run: Measured) -> str:
+    """Return a run in the format of pytest-benchmark."""
+    content = printable_json(to_pytest_benchmark(run))
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_pytest_benchmark(run: Measured, path: Path) -> None:
     """Write a run in the format of pytest-benchmark; the file is there as a whole or as it was.
 
     Raises:
-        BadInput: as :func:`check_target`, or where writing fails.
+        BadInput: as :func:`attnbench.results.targets.check_target`, or where writing fails.
     """
-    check_target(path)
-    content = printable_json(to_pytest_benchmark(run))
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    with whole_file(path) as file:
-        file.write(text.encode())
+    check_target(path, BENCHMARKS)
+    write_files({path: pytest_benchmark_text(run).encode()})

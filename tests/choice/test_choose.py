@@ -179,4 +179,4 @@ def test_a_file_of_somebody_else_is_kept(tmp_path: Path) -> None:
     mine.write_text("mine")
     status, _, notes = invoke(str(REFERENCE), "--out", str(mine))
     assert (status, mine.read_text()) == (2, "mine")
-    assert "choose did not write this file" in notes
+    assert "exists and is not a table of choices that attnbench wrote" in notes

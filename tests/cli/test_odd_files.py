@@ -134,7 +134,7 @@ def test_a_file_that_could_not_be_written_whole_is_not_left(tmp_path: Path, opti
     run, target = write_run(tmp_path / "run.jsonl"), tmp_path / "target"
     if before:
         target.write_text(before)
-    done = limited(resource.RLIMIT_FSIZE, 100, "report", str(run), option, str(target))
+    done = limited(resource.RLIMIT_FSIZE, 100, "report", str(run), option, str(target), "--force")
     assert done.returncode == 2, done.stderr
     assert "can't write" in done.stderr
     assert [path.read_text() for path in tmp_path.iterdir() if path != run] == [before] * bool(before)

@@ -305,9 +305,9 @@ def test_only_a_file_of_pytest_benchmark_is_overwritten(
     write_pytest_benchmark(two, path)
     assert read_pytest_benchmark(path).cells == two.cells
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    for text in ("", '{"kind":"manifest"}\n{"kind":"end"}\n', '{"my": "notes"}', "[" * 100_000):
+    for text in ('{"benchmarks": []}', "mine", '{"kind":"manifest"}\n{"kind":"end"}\n', "[" * 100_000):
         path.write_text(text)
-        with pytest.raises(BadInput, match="exists and is not a file of pytest-benchmark; name another file"):
+        with pytest.raises(BadInput, match="pytest-benchmark's format that attnbench wrote: name another"):
             write_pytest_benchmark(one, path)
         assert path.read_text() == text
     path.unlink()

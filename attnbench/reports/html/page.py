@@ -32,6 +32,7 @@ from attnbench.reports.names import short_names
 from attnbench.reports.overview import part_head
 from attnbench.reports.run import Run
 from attnbench.reports.table import footer, legend
+from attnbench.results.targets import FileKind
 from attnbench.types.errors import BadInput, go_on_words
 from attnbench.types.extensions import WORDS
 from attnbench.types.status import MEANING, STATUSES
@@ -59,6 +60,9 @@ def vega() -> str:
 
     version = [name for name in vl_convert.get_vegalite_versions() if name.startswith(_VEGA_LITE)][-1]
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
+
+
+PAGE = FileKind("a page of results", b'<meta name="generator" content="attnbench')
 
 
 def page(run: Run) -> str:

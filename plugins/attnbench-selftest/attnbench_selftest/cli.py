@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from attnbench.cli.group import NamingGroup
+from attnbench.cli.options import force_option
 from attnbench.cli.output import colourful, note, width
 from attnbench.cli.parameters import OneOf, Positive, Whole
 from attnbench.cli.progress import progress
 from attnbench.cli.run import check_device
+from attnbench.results.targets import FileKind, check_target, write_files
 from attnbench.runner.options import CHECK_PARTS
 from attnbench.types.case import DEVICES
 from attnbench.types.errors import BadInput
@@ -36,10 +38,8 @@ EPILOG = (
 )
 
 
-def _file(path: Path | None) -> Path | None:
-    if path is not None and not path.absolute().parent.is_dir():
-        raise BadInput(f"can't write {str(path)!r}: there is no folder {str(path.parent)!r}")
-    return path
+_FINDINGS = FileKind("findings of selftest", b'{\n "selftest": "')
+_TABLES = FileKind("tables of selftest", b"<!-- Written by attnbench selftest. -->")
 
 
 def _path_option(name: str, target: str, words: str) -> Callable[[Any], Any]:
@@ -72,6 +72,7 @@ _OPTIONS = (
     click.option("--stress", is_flag=True, help="Keep every core busy meanwhile, with spinning processes."),
     _KEEP,
     _JSON,
+    force_option,
 )  # fmt: skip
 
 
@@ -159,6 +160,7 @@ class _Rates:
     stress: bool
     keep: Path | None
     json_file: Path | None
+    force: bool
 
 
 def _measure(ctx: click.Context, name: str, options: _Rates) -> NoReturn:
@@ -171,7 +173,8 @@ def _measure(ctx: click.Context, name: str, options: _Rates) -> NoReturn:
     from attnbench_selftest.tables import rate_text
 
     check_device(options.device)
-    _file(options.json_file)
+    if options.json_file is not None:
+        check_target(options.json_file, _FINDINGS, force=options.force)
     chosen = tuple(int(length) for length in dict.fromkeys(options.lengths)) or ORDINARY
     choices = Choices(options.full, chosen, options.device, options.budget, options.sets, options.trials)
     plan, score = {"aa": (aa_parts, score_aa), "power": (power_parts, score_power)}[name]
@@ -218,7 +221,8 @@ def _measure_live(ctx: click.Context, options: _Rates, *, planted: bool) -> NoRe
 
     if options.lengths or options.device != "cpu":
         raise BadInput("--live takes neither --length nor --device: its cases are fixed, on the CPU")
-    _file(options.json_file)
+    if options.json_file is not None:
+        check_target(options.json_file, _FINDINGS, force=options.force)
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)
     words = [*(("--budget", str(options.budget)) if options.budget else ())]
@@ -254,7 +258,7 @@ def _write(
         **asdict(scored),
         **more,
     }
-    path.write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_files({path: (json.dumps(everything, indent=1, ensure_ascii=False) + "\n").encode()})
 
 
 def _duration(seconds: float) -> str:
@@ -285,6 +289,7 @@ def _duration(seconds: float) -> str:
 @_DEVICE
 @_KEEP
 @_JSON
+@force_option
 @_path_option("--markdown", "markdown_file", "Write the tables to this file.")
 @click.pass_context
 def judge(
@@ -298,6 +303,7 @@ def judge(
     device: str,
     keep: Path | None,
     json_file: Path | None,
+    force: bool,
     markdown_file: Path | None,
 ) -> None:
     """Every wrong backend is refused, and no right one.
@@ -313,14 +319,15 @@ def judge(
     attnbench selftest judge --full --json judged.json
     attnbench selftest judge --device cuda
     """
-    from attnbench_selftest.judge import SECONDS, count, judge_mutants, write_finding
+    from attnbench_selftest.judge import SECONDS, count, finding_text, judge_mutants
     from attnbench_selftest.judge_plan import BRIEF, FULL
     from attnbench_selftest.mutants import MUTANTS
     from attnbench_selftest.tables import judge_markdown, judge_text
 
     check_device(device)
-    _file(json_file)
-    _file(markdown_file)
+    for path, kind in ((json_file, _FINDINGS), (markdown_file, _TABLES)):
+        if path is not None:
+            check_target(path, kind, force=force)
     names = {mutant.name for mutant in MUTANTS}
     if unknown := sorted(set(only) - names):
         raise BadInput(unknown_name("mutant", unknown[0], sorted(names)))
@@ -337,8 +344,10 @@ def judge(
     found = count(mutants, finding.outcomes)
     click.echo(judge_text(found, finding.facts, width=width(), colour=colourful()))
     click.echo(found.last_line)
+    contents: dict[Path, bytes] = {}
     if json_file is not None:
-        write_finding(json_file, finding, found)
+        contents[json_file] = finding_text(finding, found).encode()
     if markdown_file is not None:
-        markdown_file.write_text(judge_markdown(found, finding.facts), encoding="utf-8")
+        contents[markdown_file] = _TABLES.mark + f"\n\n{judge_markdown(found, finding.facts)}".encode()
+    write_files(contents)
     ctx.exit(0 if found.fine else 1)

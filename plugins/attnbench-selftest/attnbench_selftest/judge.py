@@ -266,8 +266,8 @@ def _checks(of_wrong: Mapping[str, Sequence[Outcome]]) -> tuple[Check, ...]:
     return tuple(sorted(checks, key=lambda check: -len(check.kills)))
 
 
-def write_finding(path: Path, finding: Finding, found: Judged) -> None:
-    """Write everything found, as JSON."""
+def finding_text(finding: Finding, found: Judged) -> str:
+    """Return everything found, as JSON."""
     everything = {
         "selftest": "judge",
         "attnbench": __version__,
@@ -277,4 +277,4 @@ def write_finding(path: Path, finding: Finding, found: Judged) -> None:
         **asdict(found),
         "outcomes": [asdict(outcome) for outcome in finding.outcomes],
     }
-    path.write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return json.dumps(everything, indent=1, ensure_ascii=False) + "\n"
