@@ -52,7 +52,7 @@ def attnbench(where: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_what_a_commit_changed_is_measured_told_and_can_be_looked_at_again(project: Install) -> None:
     there = project("mini_m", "mini_n")
-    there.commit(mini_m=source("slow", "off"), mini_n=plugin("same"))
+    there.commit(mini_m=source("slow", "off"), mini_n____init__=plugin("same"))
     there.commit(mini_m=source("slow", "off", "new", "hidden", times=6, factor=1.5))
     in_the_tree = source("slow", "off", "new", times=99)
     there.write(mini_m=in_the_tree)
