@@ -60,7 +60,8 @@ def _tell(found: Captured, status: int, took_s: float, out: Path, steps: int | N
     if status:
         note(f"the program ended with status {status}; this was captured until then:")
     if not found.cases:
-        note("no attention call was captured: nothing was written; does the program's Python have attnbench?")
+        why = "" if found.notes else "; does the program's Python have attnbench?"
+        note(f"no attention call was captured: nothing was written{why}")
     else:
         if steps and not found.steps:
             say("no optimizer made a step: the counts are of the whole program", err=True)

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -28,16 +29,32 @@ BY_NAME = {
 """Functions whose calls are counted by their names alone."""
 
 
+LOST = ".lost"
+"""The ending of a mark in the folder: a process whose calls are not recorded, or no longer."""
+_MOST_WORDS = 200
+
+
 def begin() -> None:
     """Record in this process, as its environment says. Until it imports torch, this costs nothing."""
-    if FOLDER in os.environ and Path(os.environ[FOLDER]).is_dir():  # Else the recording is over.
-        sys.meta_path.insert(0, _Finder())
+    folder, steps = os.environ.get(FOLDER), os.environ.get(STEPS)
+    with suppress(OSError):  # A user of less rights may not look.
+        if folder and Path(folder).is_dir():  # Else the recording is over.
+            sys.meta_path.insert(0, _Finder(Path(folder), int(steps) if steps else None))
+
+
+def mark_lost(folder: Path, failure: Exception) -> None:
+    """Note that recording failed in this process. The program goes on."""
+    words = getattr(failure, "strerror", None) or f"{type(failure).__name__}: {failure}"
+    # The text of a link takes neither room on a full disk nor a file descriptor.
+    with suppress(OSError, ValueError):  # The recording is over, or no link can be made here.
+        (folder / f"{os.getpid()}{LOST}").symlink_to(words[:_MOST_WORDS] or "?")
 
 
 class _Finder(MetaPathFinder):
     """Finds modules as others do, with loaders that patch them in the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path, steps: int | None) -> None:
+        self._folder, self._steps = folder, steps
         self._finding: set[str] = set()
         self._watch: Watch | None = None
 
@@ -64,11 +81,13 @@ class _Finder(MetaPathFinder):
 
     def _patch(self, module: ModuleType) -> None:
         """Have the calls of a module counted."""
-        from attnbench.programs.watch import Watch
+        try:
+            from attnbench.programs.watch import Watch
 
-        if self._watch is None:
-            steps = os.environ.get(STEPS)
-            self._watch = Watch(Path(os.environ[FOLDER]), int(steps) if steps else None)
-            if hasattr(os, "register_at_fork"):  # not on Windows
-                os.register_at_fork(after_in_child=self._watch.after_fork)
-        self._watch.patch(module)
+            if self._watch is None:
+                self._watch = Watch(self._folder, self._steps)
+                if hasattr(os, "register_at_fork"):  # not on Windows
+                    os.register_at_fork(after_in_child=self._watch.after_fork)
+            self._watch.patch(module)
+        except Exception as failure:
+            mark_lost(self._folder, failure)

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from attnbench.programs.begin import BY_NAME, FLEX, FOLDER, STEPS
 from attnbench.programs.suite import SUITE, Captured, captured
-from attnbench.programs.tally import read_calls
+from attnbench.programs.tally import Calls, read_calls
 from attnbench.results.targets import check_target, write_files
 from attnbench.types.errors import BadInput
 
@@ -43,21 +44,34 @@ def capture(steps: int | None = None) -> Iterator[Capture]:
 
     Modules that imported an attention function by its name are seen; local variables that hold one are not.
     steps: how many steps of optimizers to record; counts are then those of one. None for all that the block
-    calls.
+    calls. The block also runs where recording fails, as on a full disk; the notes say so.
     """
     from attnbench.programs.watch import Watch
 
-    result = Capture()
-    with tempfile.TemporaryDirectory(prefix="attnbench-capture-") as folder:
-        watch = Watch(Path(folder), steps)
-        for name in ("torch", FLEX, *BY_NAME):
-            if name in sys.modules:
-                watch.patch(sys.modules[name])
+    result, watch = Capture(), None
+    calls = Calls({}, 0, 0.0)
+    with ExitStack() as after:
+        try:
+            folder = Path(after.enter_context(_folder()))
+            watch = Watch(folder, steps)
+        except OSError as failure:
+            calls = replace(calls, lost=(failure.strerror or str(failure),))
+        else:
+            for name in ("torch", FLEX, *BY_NAME):
+                if name in sys.modules:
+                    watch.patch(sys.modules[name])
         try:
             yield result
         finally:
-            watch.restore()
-            result.captured = captured(read_calls(Path(folder)), by_step=steps is not None)
+            if watch is not None:
+                watch.restore()
+                calls = read_calls(folder)
+            result.captured = captured(calls, by_step=steps is not None)
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Make a folder for the files of a recording. Processes may still write while it is removed."""
+    return tempfile.TemporaryDirectory(prefix="attnbench-capture-", ignore_cleanup_errors=True)
 
 
 def run_program(command: Sequence[str], steps: int | None = None) -> tuple[int, Captured]:
@@ -66,9 +80,13 @@ def run_program(command: Sequence[str], steps: int | None = None) -> tuple[int, 
     Ctrl-C reaches the program, which decides whether it ends.
 
     Raises:
-        BadInput: it can't be started.
+        BadInput: it can't be started, or there is no temporary folder.
     """
-    with tempfile.TemporaryDirectory(prefix="attnbench-capture-") as folder:
+    with ExitStack() as after:
+        try:
+            folder = after.enter_context(_folder())
+        except OSError as failure:
+            raise BadInput(f"no temporary folder: {failure}; set TMPDIR to one with room") from failure
         path = os.pathsep.join(filter(None, [str(_SITE), os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, "PYTHONPATH": path, FOLDER: folder}
         if steps is not None:

@@ -41,7 +41,7 @@ class Captured:
 
     cases: the case with the most work first. steps: of optimizers that were recorded, if the counts are those
     of one; None if they are those of the whole program. classified, calls: how many calls became cases, of
-    how many. notes: in words, what was not classified. recording_s: time that
+    how many. notes: in words, what was not classified, and where recording failed. recording_s: time that
     recording took in all processes.
     """
 
@@ -110,7 +110,10 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
         steps,
         total - lost,
         total,
-        tuple(f"{count_of(number, 'call')}: {note}" for note, number in notes.items()),
+        (
+            *(f"{count_of(number, 'call')}: {note}" for note, number in notes.items()),
+            *(f"recording failed in {n:,} of its processes: {why}" for why, n in Counter(calls.lost).items()),
+        ),
         calls.recording_s,
     )
 

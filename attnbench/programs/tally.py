@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import mkstemp
 
+from attnbench.programs.begin import LOST
 from attnbench.types.words import clean
 
 
@@ -58,12 +59,14 @@ class Calls:
     """All that processes counted.
 
     counted: by kind, how often it ran forward, and how often backward. steps: of optimizers, over all
-    processes. recording_s: time that recording took, over all processes.
+    processes. recording_s: time that recording took, over all processes. lost: for each process in which
+    recording failed, why.
     """
 
     counted: Mapping[Kind, tuple[int, int]]
     steps: int
     recording_s: float
+    lost: tuple[str, ...] = ()
 
 
 _STEPS, RECORDING_NS, _HEAD = 0, 1, 2
@@ -79,16 +82,23 @@ class Tally:
 
     Each kind is a line of one file. Its numbers are in another file that is mapped into memory, so that the
     system keeps them however the process ends.
+
+    Raises:
+        OSError: there is no room for the files. :meth:`place` raises it too.
     """
 
     def __init__(self, folder: Path) -> None:
-        handle, name = mkstemp(suffix=_LINES, prefix=f"{os.getpid()}-", dir=folder)
-        self._lines = os.fdopen(handle, "w", encoding="utf-8")
-        with Path(name).with_suffix(_NUMBERS).open("w+b") as file:
-            file.truncate(8 * (_HEAD + 2 * _MOST))
+        handle, name = mkstemp(suffix=_NUMBERS, prefix=f"{os.getpid()}-", dir=folder)
+        with os.fdopen(handle, "w+b") as file:
+            # Written, not only made as long: where the disk gets full, a page without room would end the
+            # program with SIGBUS.
+            file.write(bytes(8 * (_HEAD + 2 * _MOST)))
+            file.flush()
             self._numbers = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
+        self._lines = Path(name).with_suffix(_LINES)
+        self._lines.touch()
         self._places: dict[Kind, int] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # A signal may come while it is held, and its handler may call.
 
     def place(self, kind: Kind) -> int:
         """Return the place of a kind's calls; that of their backward passes is the next one."""
@@ -98,14 +108,11 @@ class Tally:
             if kind not in self._places:
                 # It may raise, before anything changed.
                 line = json.dumps({type(kind).__name__: asdict(kind)})
+                # Opened for each: a program that closes all files may have got the number of an open one.
+                with self._lines.open("ab", buffering=0) as file:
+                    file.write(f"{line}\n".encode())
                 self._places[kind] = _HEAD + 2 * len(self._places)
-                self._lines.write(line + "\n")
-                self._lines.flush()
             return self._places[kind]
-
-    def close(self) -> None:
-        """Close the file of kinds."""
-        self._lines.close()
 
     def step(self) -> int:
         """Count a step of an optimizer, and return how many there were."""
@@ -130,7 +137,8 @@ def read_calls(folder: Path) -> Calls:
             forward, backward = found.get(kind, (0, 0))
             place = _HEAD + 2 * at
             found[kind] = forward + numbers[place], backward + numbers[place + 1]
-    return Calls(found, steps, recording_ns / 1e9)
+    lost = tuple(clean(str(path.readlink())) for path in sorted(folder.glob(f"*{LOST}")))
+    return Calls(found, steps, recording_ns / 1e9, lost)
 
 
 def _kinds(text: str) -> Iterator[Kind]:

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.layouts import layout_of, strides_of
-from attnbench.programs.begin import BY_NAME, FLEX
+from attnbench.programs.begin import BY_NAME, FLEX, mark_lost
 from attnbench.programs.classify import MaskReader, Words, check_readable, mask_words
 from attnbench.programs.tally import RECORDING_NS, Call, Kind, Tally, Unclassified
 
@@ -31,12 +31,17 @@ _HERE = str(Path(__file__).parent)
 class Watch:
     """The functions that were replaced in this process, and the tally of their calls.
 
-    folder: for the files of a tally. steps: how many steps of optimizers to record; None for all.
+    folder: for the files of a tally. steps: how many steps of optimizers to record; None for all. Whatever
+    fails later than here, the program goes on, and the folder gets a mark.
+
+    Raises:
+        OSError: there is no room for the files.
     """
 
     def __init__(self, folder: Path, steps: int | None = None) -> None:
         self.folder, self.most = folder, steps
         self.tally = Tally(folder)
+        self._before: list[Tally] = []
         self.on = True
         self._undo = ExitStack()
         self._inside = _Inside()
@@ -44,27 +49,36 @@ class Watch:
 
     def after_fork(self) -> None:
         """Count the calls of a forked process in files of its own."""
+        # The end of a mapping closes a descriptor, whose number may be of a file of the program by now.
+        self._before.append(self.tally)
         try:
             self.tally = Tally(self.folder)
-        except OSError:  # The recording is over.
-            self.on = False
+        except OSError as failure:
+            self._lose(failure)
+
+    def _lose(self, failure: Exception) -> None:
+        """Record no more."""
+        self.on = False
+        mark_lost(self.folder, failure)
 
     def patch(self, module: ModuleType) -> None:
         """Replace the attention functions of a module that was just imported."""
-        if module.__name__ == "torch":
-            self._patch_torch(module)
-        elif module.__name__ == FLEX:
-            self._replace(module, "flex_attention", self._flex)
-        else:
-            for name in BY_NAME[module.__name__]:
-                if hasattr(module, name):
-                    self._replace(module, name, partial(_named, name), attention=False)
+        try:
+            if module.__name__ == "torch":
+                self._patch_torch(module)
+            elif module.__name__ == FLEX:
+                self._replace(module, "flex_attention", self._flex)
+            else:
+                for name in BY_NAME[module.__name__]:
+                    if hasattr(module, name):
+                        self._replace(module, name, partial(_named, name), attention=False)
+        except Exception as failure:  # As where a file of the program has a library's name.
+            self._lose(failure)
 
     def restore(self) -> None:
         """Put the functions and settings back."""
         self.on = False
         self._undo.close()
-        self.tally.close()
 
     def _patch_torch(self, torch: Any) -> None:
         functional = torch.nn.functional
@@ -133,7 +147,10 @@ class Watch:
                 inside.depth -= 1
             if inside.counted == before and (attention or not inside.depth):
                 start = thread_time_ns()
-                self._count(real.__name__, read, output, args, kwargs)
+                try:
+                    self._count(real.__name__, read, output, args, kwargs)
+                except Exception as failure:
+                    self._lose(failure)
                 self.tally.add(RECORDING_NS, thread_time_ns() - start)
             return output
 
@@ -148,14 +165,18 @@ class Watch:
             if kind is None:
                 return
             place = tally.place(kind)
+        except OSError:
+            raise
         except Exception as failure:  # The program goes on; the call is told as one that wasn't read.
             kind = Unclassified(name, f"{type(failure).__name__}: {failure}")
             place = tally.place(kind)
         self._inside.counted += 1
         tally.add(place)
         first = output[0] if isinstance(output, tuple) else output
-        if isinstance(kind, Call) and getattr(first, "requires_grad", False):
-            first.register_hook(lambda _: tally.add(place + 1) if self.on else None)
+        node = getattr(first, "grad_fn", None)
+        if isinstance(kind, Call) and node is not None:
+            # Not a hook of the tensor, which a program would be warned of when it saves it.
+            node.register_prehook(lambda _: tally.add(place + 1) if self.on else None)
 
     def _sdpa(
         self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,

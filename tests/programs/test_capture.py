@@ -327,3 +327,120 @@ def test_a_mask_that_was_read_before_is_known_while_a_cuda_graph_is_captured(
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
         functional.scaled_dot_product_attention(q, q, q, attn_mask=mask)
     assert in_words(calls.captured) == {"scaled_dot/H2-L16-D8/causal/BHLD": 2}
+
+
+FILLS = """
+import os, resource, torch
+from torch.nn.functional import scaled_dot_product_attention as attention
+
+def called(length):
+    q = torch.ones(1, 2, length, 4, requires_grad=True)
+    attention(q, q, q).sum().backward()
+
+called(8)
+_full()
+for length in range(9, 40):
+    called(length)
+called(8)
+print("out")
+"""
+SMALL_FILES = "def _full(): resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))"
+FULL_FOLDER = """
+def _full():
+    with open(os.environ["ATTNBENCH_CAPTURE"] + "/filler", "wb", 0) as file:
+        try:
+            for _ in range(512):  # No more: this must never be a real disk.
+                file.write(bytes(4096))
+        except OSError:
+            pass
+"""
+
+
+def test_a_program_goes_on_where_no_file_can_grow(tmp_path: Path) -> None:
+    done = capture(tmp_path, sys.executable, "-c", SMALL_FILES + FILLS)
+    assert (done.returncode, done.stdout) == (0, "out\n"), done.stderr
+    assert "recording failed in 1 of its processes: File too large" in done.stderr
+    assert list(counts(tmp_path / "captured.toml").values()) == [1]  # both
+
+
+@pytest.mark.parametrize(("kib", "recorded"), [(100, False), (1100, True)])
+def test_a_program_goes_on_where_the_temporary_folder_is_full(
+    kib: int, recorded: bool, tmp_path: Path
+) -> None:
+    """In a file system of its own. A page of a mapped file that gets no room ends a program with SIGBUS."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = f"mount -t tmpfs -o size={kib}k tmpfs {small}"
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True, check=False).returncode:
+        pytest.skip("no file system of its own can be made here")
+    program = tmp_path / "program.py"
+    program.write_text(FULL_FOLDER + FILLS)
+    command = (
+        f"{mount}; TMPDIR={small} exec {sys.executable} -m attnbench capture -- {sys.executable} {program}"
+    )
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "out\n"), done.stderr
+    assert "recording failed in 1 of its processes: No space left on device" in done.stderr
+    assert (tmp_path / "captured.toml").exists() == recorded
+
+
+def test_a_block_runs_where_there_is_no_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with attnbench.capture() as calls:
+        functional.scaled_dot_product_attention(*[torch.ones(1, 2, 8, 4)] * 3)
+    assert calls.captured.cases == ()
+    assert calls.captured.notes == ("recording failed in 1 of its processes: No such file or directory",)
+
+
+CLOSES = """
+import os, torch
+from torch.nn.functional import scaled_dot_product_attention as attention
+
+q = torch.ones(1, 2, 8, 4)
+attention(q, q, q)
+if os.fork() == 0:
+    os.closerange(3, 100)
+    mine = [open(f"mine-{n}", "w+") for n in range(50)]
+    for length in range(9, 12):
+        k = torch.ones(1, 2, length, 4)
+        attention(k, k, k)
+    if os.fork() == 0:
+        for file in mine:
+            print("mine", file=file, flush=True)
+        os._exit(0)
+    os.wait()
+    os._exit(0)
+os.wait()
+assert all(open(f"mine-{n}").read() == "mine\\n" for n in range(50))
+os.environ.clear()
+"""
+
+
+def test_files_that_a_program_opens_after_closing_all_are_its_own(tmp_path: Path) -> None:
+    done = capture(tmp_path, sys.executable, "-c", CLOSES)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert sum(counts(tmp_path / "captured.toml").values()) == 4
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["import os; os.environ.clear(); import torch; print(torch.ones(1).softmax(-1).item())",
+     "import flash_attn; print(flash_attn.flash_attn_func())",
+     "import torch, io, warnings; warnings.simplefilter('error');"
+     "q = torch.ones(1, 1, 2, 2, requires_grad=True);"
+     "torch.save(torch.nn.functional.scaled_dot_product_attention(q, q, q), io.BytesIO())"],
+    ids=["without an environment", "a file named as a library", "outputs are saved"],
+)  # fmt: skip
+def test_a_program_sees_what_it_sees_alone(program: str, tmp_path: Path) -> None:
+    (tmp_path / "flash_attn.py").write_text(
+        "from functools import partial\nflash_attn_func = partial(int, 7)\n"
+    )
+    words = [sys.executable, "-c", program]
+    alone = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = capture(tmp_path, sys.executable, "-c", program)
+    assert (done.returncode, done.stdout) == (alone.returncode, alone.stdout), done.stderr
+    assert alone.returncode == 0, alone.stderr
