@@ -170,10 +170,14 @@ def resumed(rng: random.Random, folder: Path, shared: Path) -> None:
         _cut(path, new, rng)
     else:
         place = rng.choice(_facts(environment))
-        holder = environment[place[0]] if len(place) == 2 else environment
-        fact, old = place[-1], holder[place[-1]]
-        holder[fact] = _other(old, rng)
-        what = f"begun with {'.'.join(place)} {str(holder[fact])[:60]!r}, gone on with {str(old)[:60]!r}"
+        fact = place[-1]
+        old = environment[place[0]][fact] if len(place) == 2 else environment[fact]
+        other_value = _other(old, rng)
+        # The version of torch stands in two places.
+        for holder in (environment, *environment.values()):
+            if isinstance(holder, dict) and fact in holder:
+                holder[fact] = other_value
+        what = f"begun with {'.'.join(place)} {str(other_value)[:60]!r}, gone on with {str(old)[:60]!r}"
         _cut(path, new, rng, environment)
     before = new.read_bytes()
     done = check(kernel.measured(["run", "--resume", str(new), *kernel.plugin], folder, **variables))
