@@ -29,8 +29,8 @@ from attnbench.types.words import Format
 def command(*, threads: int, allocator: str, format_: Format) -> None:
     """Find what would disturb a run on this machine: cores, threads, clocks, memory, allocator, libraries.
 
-    This takes some seconds, longer on a busy machine. Each finding states its effect and what helps. The exit
-    status is 1 if a finding would change a verdict.
+    This takes some seconds, longer on a busy machine. A finding that would change a verdict states its effect
+    and what helps. The exit status is then 1.
 
     \b
     attnbench doctor

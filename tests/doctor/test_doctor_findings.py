@@ -101,6 +101,7 @@ def test_findings(changes: dict[str, object], name: str, level: str, text: str) 
     (finding,) = (one for one in examine(replace(WELL, **changes)) if one.name == name)
     assert finding.level == level
     assert text in f"{finding.what}\n{finding.effect}\n{finding.remedy}"
+    assert level != "bad" or (finding.effect and finding.remedy)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
