@@ -95,10 +95,7 @@ def test_a_file_of_somebody_else_is_kept_and_a_missing_program_is_named(tmp_path
     (tmp_path / "mine.toml").write_text("mine")
     kept = capture(tmp_path, sys.executable, "-c", "print('ran')", options=("--out", "mine.toml"))
     assert (kept.returncode, kept.stdout) == (2, "")
-    assert (
-        "is not a suite that attnbench wrote: name another file, or replace it with --force"
-        in kept.stderr
-    )
+    assert "is not a suite that attnbench wrote: name another file, or replace it with --force" in kept.stderr
     nowhere = capture(tmp_path, sys.executable, "-c", "print('ran')", options=("--out", "none/mine.toml"))
     assert (nowhere.returncode, nowhere.stdout) == (2, "")
     assert "there is no folder 'none'; make it, or name another file" in nowhere.stderr
