@@ -25,6 +25,8 @@ Function = Callable[..., Any]
 Read = Callable[..., Kind | None]
 """Takes the arguments of a call and returns what it is; None for nothing of interest."""
 
+_REFUSALS = (RuntimeError, TypeError, ValueError)
+"""What torch raises for a call that it can't compute."""
 _HERE = str(Path(__file__).parent)
 
 
@@ -140,19 +142,23 @@ class Watch:
             if torch.compiler.is_compiling() or not self.on:
                 return real(*args, **kwargs)
             inside.depth += 1
-            before = inside.counted
+            before, output, refused = inside.counted, None, False
             try:
                 output = real(*args, **kwargs)
+                return output
+            except _REFUSALS:
+                refused = True
+                raise
             finally:
+                # Also after another exception: checkpoint ends a call so when it computed what it needs.
                 inside.depth -= 1
-            if inside.counted == before and (attention or not inside.depth):
-                start = thread_time_ns()
-                try:
-                    self._count(real.__name__, read, output, args, kwargs)
-                except Exception as failure:
-                    self._lose(failure)
-                self.tally.add(RECORDING_NS, thread_time_ns() - start)
-            return output
+                if not refused and inside.counted == before and (attention or not inside.depth):
+                    start = thread_time_ns()
+                    try:
+                        self._count(real.__name__, read, output, args, kwargs)
+                    except Exception as failure:
+                        self._lose(failure)
+                    self.tally.add(RECORDING_NS, thread_time_ns() - start)
 
         # torch.jit.script compiles what is called, not what counts.
         vars(counting).update({"__script_if_tracing_wrapper": True, "__original_fn": real})

@@ -141,6 +141,19 @@ def test_a_block_is_captured_and_the_functions_are_put_back() -> None:
     }
 
 
+def test_calls_that_are_computed_again_count_and_refused_ones_do_not() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    q = torch.randn(1, 2, 16, 8, requires_grad=True)
+    with attnbench.capture() as calls:
+        for _ in range(3):
+            attention = functional.scaled_dot_product_attention
+            checkpoint(attention, q, q, q, use_reentrant=False).sum().backward()
+        with pytest.raises(RuntimeError):
+            functional.scaled_dot_product_attention(q, q[..., :4], q)
+    assert in_words(calls.captured) == {"scaled_dot/H2-L16-D8/both/BHLD": 3, "scaled_dot/H2-L16-D8/BHLD": 3}
+
+
 @pytest.mark.parametrize("weights", [False, True])
 def test_a_layer_is_one_call_with_its_masks_put_together(weights: bool) -> None:
     layer = nn.MultiheadAttention(32, 4, batch_first=True)
