@@ -17,9 +17,20 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-_MARKUP = re.compile(r"<(?=[A-Za-z/!?])|&(?=#?\w+;)|\\|\](?=[(\[:])|:(?=//)|(?<=\bwww)\.")
-"""The places where HTML, a link or an image would begin, or an address would become a link."""
-_ENTITIES = {"<": "&lt;", "&": "&amp;", ":": "&#58;", ".": "&#46;"}
+_MARKUP = re.compile(
+    r"<(?=[A-Za-z/!?])|&(?=#?\w+;)|\\|\](?=[(\[:])|:(?=//)|(?<=\bwww)\."
+    r"|(?<!\w)@(?=\w)|(?<=\w)@(?=[\w-]+\.)|#(?=\d)|(?<=\bGH)-(?=\d)",
+    re.IGNORECASE,
+)
+"""The places where HTML, a link or an image would begin, or text would become a link.
+
+In a comment GitHub links people and issues too: @name, a@b.c, #12, GH-12. It finds them after it resolved
+entities, so an empty space (&#8203;) divides them.
+"""
+_ENTITIES = {
+    "<": "&lt;", "&": "&amp;", ":": "&#58;", ".": "&#46;",
+    "@": "@&#8203;", "#": "#&#8203;", "-": "-&#8203;",
+}  # fmt: skip
 _FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]")
 """The beginning of a cell that a spreadsheet computes."""
 

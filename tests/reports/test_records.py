@@ -124,6 +124,16 @@ def test_values_in_each_format() -> None:
     assert lines == ["| got &lt;class 'int'> |", "| &lt;/td>&lt;!-- &amp;lt; a & b |", "| <512 KiB, 1 < 2 |"]
 
 
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [("@name fixed #12", "@&#8203;name fixed #&#8203;12"), ("an/other#3", "an/other#&#8203;3"),
+     ("GH-7, gh-8", "GH-&#8203;7, gh-&#8203;8"), ("a@b.org", "a@&#8203;b.org"),
+     ("sdpa@base", "sdpa@base"), ("softcap@c=50", "softcap@c=50"), ("# of 3, @ 2 GHz", "# of 3, @ 2 GHz")],
+)  # fmt: skip
+def test_markdown_in_a_comment_names_nobody_and_no_issue(words: str, written: str) -> None:
+    assert as_markdown([{"why": words}], ["why"]).splitlines()[2] == f"| {written} |"
+
+
 def test_without_rows_there_are_heads_alone() -> None:
     assert render([], "markdown") == "| case | backend | status | reason |\n| --- | --- | --- | --- |\n"
     assert (listing([], ["name"], "json"), listing([], ["name"], "csv")) == ("[]\n", "name\n")
