@@ -11,9 +11,11 @@ from click.testing import Result
 import attnbench
 from attnbench.cases.select import Overrides
 from attnbench.plugins.registry import load_wanted
+from attnbench.reports.run import exit_code, without_success
 from attnbench.testing.judge import plan
 from attnbench.types.case import Case
 from attnbench.types.mask import parse_mask
+from attnbench.types.record import Record
 
 Invoke = Callable[..., Result]
 
@@ -100,3 +102,13 @@ def test_a_shard_without_a_case_is_no_success_of_a_named_backend(invoke: Invoke,
     assert "0 of 1 case; nothing to run" in empty.stderr
     assert "attnbench: mine succeeded on no case: it had none to run" in empty.stderr
     assert [invoke("check", CASE, "--shard", f"{n}/3", "--plan").exit_code for n in (1, 2, 3)] == [0, 0, 0]
+
+
+def test_a_suspect_time_is_no_success_of_a_named_backend() -> None:
+    records = [Record(CASE, "scaled_dot", "mine", "suspect", "faster than the machine", failed_check="limit")]
+    assert (exit_code(records), exit_code(records, ("mine",))) == (0, 3)
+    assert without_success(records, ("mine",)) == [
+        "mine succeeded on no case: suspect: faster than the machine"
+    ]
+    wrong = [*records, Record(CASE, "scaled_dot", "other", "mismatch", "RMS", failed_check="values")]
+    assert exit_code([*wrong, Record(CASE, "scaled_dot", "third", "crashed", "died")], ("mine",)) == 1
