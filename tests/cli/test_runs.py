@@ -202,7 +202,7 @@ def test_a_benchmark_file_that_can_not_be_written_is_said_before_anything_is_mea
 def test_a_run_that_was_gone_on_with_is_written_for_pytest_benchmark_too(
     invoke: Callable[..., Result], store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(attnbench.api, "go_on", lambda path, *_: attnbench.api.load(path))
+    monkeypatch.setattr(attnbench.api, "go_on", lambda path, *_, **__: attnbench.api.load(path))
     path, bench = store(record()), tmp_path / "bench.json"
     assert invoke("run", "--resume", str(path), "--benchmark-json", str(bench)).exit_code == 0
     assert bench.exists()
