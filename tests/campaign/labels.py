@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from commands import Done, check, in_fork, in_process
 from files import CASES, FORMS, lines_for, originals
-from kernel import CASE, EDIT, MAIN, PART, all_said, base, stored_words, timed
+from kernel import CASE, EDIT, MAIN, PART, Kernel, all_said, base, stored_words, timed
 from rewritten import rewritten
 
 import attnbench
@@ -183,8 +183,7 @@ def resumed(rng: random.Random, folder: Path, shared: Path) -> None:
     done = check(kernel.measured(["run", "--resume", str(new), *kernel.plugin], folder, **variables))
     mixed = done.status in (0, 3) and bool(kernel.computed())
     if variables:
-        # A variable that attnbench sets for its workers is none of the user's.
-        other = any(line["environment"].get(fact) == variables[fact] for line in kernel.computed())
+        other = bool(_in_force(variables, kernel))
     else:
         other = fact in ALWAYS or _compare_refuses(path, new, folder)
         if fact in VARYING:
@@ -284,6 +283,16 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 ALONE = re.compile(r"second thread|one thread|1 thread|only one worked", re.IGNORECASE)
 
 
+def _in_force(variables: dict[str, str], kernel: Kernel) -> set[str]:
+    """The variables that the kernel ran with; a value that attnbench gives its workers itself is not one."""
+    return {
+        name
+        for name, value in variables.items()
+        if value != kernel.usual.get(name)
+        and any(line["environment"].get(name) == value for line in kernel.computed())
+    }
+
+
 def settings(rng: random.Random, folder: Path, shared: Path) -> None:
     """Measure with a few variables set, and put the file beside one that was measured without them."""
     threads = rng.choice([1, 2]) if len(os.sched_getaffinity(0)) > 1 else 1
@@ -294,14 +303,7 @@ def settings(rng: random.Random, folder: Path, shared: Path) -> None:
     done = check(kernel.measured(kernel.words(new, threads), folder, **variables))
     if done.status == 2 or not timed(new):
         return
-    computed = kernel.computed()
-    # A value that attnbench itself gives to its workers is none of the user's.
-    inside = {
-        name
-        for name, value in variables.items()
-        if value != kernel.usual.get(name)
-        and any(line["environment"].get(name) == value for line in computed)
-    }
+    inside = _in_force(variables, kernel)
     command = rng.choice([
         ["compare", str(path), str(new)], ["history", str(path), str(new)],
         ["choose", str(path), str(new), "--default", "eager", "--out", "choice.toml"],
@@ -311,7 +313,7 @@ def settings(rng: random.Random, folder: Path, shared: Path) -> None:
     unsaid = sorted(name for name in inside if name not in said)
     refused = beside.status == 2 and "conditions" in beside.stderr
     assert refused or not unsaid, f"{command[0]} tells nothing of {unsaid}: {variables}"
-    alone = threads > 1 and any(line["threads"] < 2 for line in computed)
+    alone = threads > 1 and any(line["threads"] < 2 for line in kernel.computed())
     told = ALONE.search(done.stderr + stored_words(new))
     assert not alone or told, f"{threads} threads, of which one worked: {variables}"
 
