@@ -157,7 +157,7 @@ def reported_code(
         side = entry.side
         sources.append(entry.source)
     whose = f"{side} {sources[-1].module}"
-    if not side:
+    if not side and not pool.knows(whose):
         pool.same_code(whose, stamps(sources, beside=False))
     code, _ = worker.ask(m.ReportCode(tuple(sources)), m.Code)
     return pool.same_code(whose, code.modules)

@@ -188,6 +188,10 @@ class WorkerPool:
                 raise WorkerFailed("error", f"{file} changed during the run: start again")
         return digests
 
+    def knows(self, whose: str) -> bool:
+        """Return whether a process has reported a module of a plugin."""
+        return any(known == whose for known, _ in list(self._code))
+
     def go_on_with(self, whose: str, digests: Mapping[str, str]) -> None:
         """Expect these digests of a plugin's modules, by which a run was begun."""
         self._begun |= {(whose, module): digest for module, digest in digests.items()}

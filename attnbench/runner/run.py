@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from attnbench import __version__
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.calling import Raised, call, tell, traced
-from attnbench.plugins.code import code_of
+from attnbench.plugins.code import code_of, stamps
 from attnbench.plugins.libraries import libraries
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.results.format import (
@@ -43,7 +43,7 @@ from attnbench.stats.verdict import sets_before_look
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput, Interrupted
-from attnbench.types.extensions import EnvironmentFact, FactValue
+from attnbench.types.extensions import EnvironmentFact, FactValue, Source
 from attnbench.types.record import FORMAT_VERSION, EndLine, Manifest, PluginLine
 from attnbench.types.rule import Rule
 from attnbench.types.words import clean
@@ -313,7 +313,7 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, RunSide]) -> 
         counts=dict(plan.counts),
         shard=plan.shard,
         protocol=plan.options.protocol(),
-        plugins=[PluginLine(s.name, s.distribution, s.version, code_of(s)) for s in plan.registry.plugins],
+        plugins=[_plugin_line(source, pool) for source in plan.registry.plugins],
         environment=machine
         | ({"plugin_facts": facts} if facts else {})
         | ({"plugin_libraries": needed} if needed else {})
@@ -325,6 +325,12 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, RunSide]) -> 
         | ({"cuda_details": list(pool.torch.cuda_details)} if pool.torch.cuda_details else {}),
         sides={name: side.facts for name, side in sides.items()},
     )
+
+
+def _plugin_line(source: Source, pool: WorkerPool) -> PluginLine:
+    """Return the line of a plugin. Workers must then have its modules as they were before its digest."""
+    pool.same_code(f" {source.module}", stamps([source], beside=False))
+    return PluginLine(source.name, source.distribution, source.version, code_of(source))
 
 
 def _libraries(plan: RunPlan) -> dict[str, str]:
