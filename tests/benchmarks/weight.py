@@ -1,8 +1,11 @@
-"""Print how large attnbench is: ``python tests/benchmarks/weight.py [--run]``.
+"""Print how large attnbench is, and how tangled: ``python tests/benchmarks/weight.py [--run]``.
 
-A code line holds something else than a comment, a docstring or blank space. A room is a top folder of a
-package; files beside the rooms count as ``.``. With ``--run`` the script also runs one tiny case, and counts
-the files and functions of attnbench that the parent process calls. Module bodies do not count.
+AST nodes measure the amount of program, which neither lines nor files do. A code line holds something else
+than a comment, a docstring or blank space. A room is a top folder of a package; files beside the rooms count
+as ``.``. Below the rooms stand counts that should be small: class names that stand for several classes,
+imports from a lower layer of ``pyproject.toml`` to a higher one, device words outside of their record and of
+backends, files that read fields of a mask. With ``--run`` the script also runs one tiny case, and counts the
+files and functions of attnbench that the parent process calls. Module bodies do not count.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ import subprocess
 import sys
 import tempfile
 import tokenize
+import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +69,7 @@ def code_lines(path: Path) -> int:
 def print_rooms(name: str, package: Path) -> None:
     """Print files, code lines and small files of a package, by room."""
     files: Counter[str] = Counter()
+    nodes: Counter[str] = Counter()
     lines: Counter[str] = Counter()
     small: Counter[str] = Counter()
     for path in sorted(package.rglob("*.py")):
@@ -71,11 +77,78 @@ def print_rooms(name: str, package: Path) -> None:
         rooms = (inside[0] if len(inside) > 1 else ".", "total")
         for room in rooms:
             files[room] += 1
+            nodes[room] += sum(1 for _ in ast.walk(tree_of(path)))
             lines[room] += code_lines(path)
             small[room] += len(path.read_text(encoding="utf-8").splitlines()) < SMALL
-    print(f"\n{name:<24}{'files':>7}{'code':>9}{'small':>7}")
+    print(f"\n{name:<24}{'files':>7}{'nodes':>10}{'lines':>9}{'small':>7}")
     for room in sorted(files, key=lambda one: (one == "total", -lines[one])):
-        print(f"  {room:<22}{files[room]:>7,}{lines[room]:>9,}{small[room]:>7,}")
+        print(f"  {room:<22}{files[room]:>7,}{nodes[room]:>10,}{lines[room]:>9,}{small[room]:>7,}")
+
+
+def tree_of(path: Path) -> ast.Module:
+    """Parse a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def print_tangles(package: Path) -> None:
+    """Print what should be rare, each with the files where it stands."""
+    trees = {path.relative_to(package): tree_of(path) for path in sorted(package.rglob("*.py"))}
+    classes: dict[str, list[Path]] = {}
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes.setdefault(node.name, []).append(path)
+    several = {name: paths for name, paths in classes.items() if len(paths) > 1}
+    print(f"\nclass names that stand for several classes: {len(several)}")
+    for name, paths in sorted(several.items()):
+        print(f"  {name}: {', '.join(map(str, paths))}")
+    up = list(arrows_up(package, trees))
+    print(f"imports from a lower layer to a higher one: {len(up)}")
+    for arrow in up:
+        print(f"  {arrow}")
+    devices = {path: count for path, tree in trees.items() if (count := device_words(path, tree))}
+    print(
+        f"device words outside of their record and of backends: {sum(devices.values())} in {len(devices)} files"
+    )
+    print("  " + ", ".join(f"{path} {count}" for path, count in devices.items()))
+    readers = [str(path) for path, tree in trees.items() if reads_mask(tree)]
+    print(f"files that read fields of a mask: {len(readers)}")
+    print(f"  {', '.join(readers)}")
+
+
+def arrows_up(package: Path, trees: dict[Path, ast.Module]) -> Iterator[str]:
+    """Yield imports that go against the layers of ``pyproject.toml``, those inside of functions too."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = next(c for c in settings["tool"]["importlinter"]["contracts"] if c["type"] == "layers")["layers"]
+    rank = {room.strip(): at for at, layer in enumerate(layers) for room in layer.split("|")}
+    for path, tree in trees.items():
+        mine = rank.get(f"{package.name}.{path.parts[0].removesuffix('.py')}")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and mine is not None:
+                other = rank.get(".".join(node.module.split(".")[:2]))
+                if other is not None and other < mine:
+                    yield f"{path} imports {node.module}"
+
+
+def device_words(path: Path, tree: ast.Module) -> int:
+    """Count the literals "cpu" and "cuda" in a file, 0 where they belong."""
+    if path.parts[0] == "backends" or path == Path("types/device.py"):
+        return 0
+    return sum(isinstance(node, ast.Constant) and node.value in ("cpu", "cuda") for node in ast.walk(tree))
+
+
+MASK_FIELDS = {"causal", "window", "padding", "explicit", "per_head"}
+
+
+def reads_mask(tree: ast.Module) -> bool:
+    """Return whether a file reads a field of a mask, or imports the words of masks."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr in MASK_FIELDS
+        and isinstance(node.value, ast.Name | ast.Attribute)
+        and (node.value.id if isinstance(node.value, ast.Name) else node.value.attr) in ("mask", "self")
+        for node in ast.walk(tree)
+    )
 
 
 def print_entered() -> None:
@@ -99,6 +172,7 @@ def print_entered() -> None:
 def main() -> None:
     """Print everything."""
     print_rooms("attnbench", ROOT / "attnbench")
+    print_tangles(ROOT / "attnbench")
     print_rooms("tests", ROOT / "tests")
     for plugin in sorted((ROOT / "plugins").iterdir()):
         print_rooms(f"plugins/{plugin.name}", plugin)
