@@ -107,9 +107,8 @@ def print_tangles(package: Path) -> None:
     for arrow in up:
         print(f"  {arrow}")
     devices = {path: count for path, tree in trees.items() if (count := device_words(path, tree))}
-    print(
-        f"device words outside of their record and of backends: {sum(devices.values())} in {len(devices)} files"
-    )
+    words = sum(devices.values())
+    print(f"device words outside of their record and backends: {words} in {len(devices)} files")
     print("  " + ", ".join(f"{path} {count}" for path, count in devices.items()))
     readers = [str(path) for path, tree in trees.items() if reads_mask(tree)]
     print(f"files that read fields of a mask: {len(readers)}")
