@@ -36,7 +36,7 @@ class GetDraw(Struct, frozen=True, tag=True):
     """Ask for inputs. Draws count from 0: first those of the check, then those of timed calls.
 
     change: the seed of the transform applied to the draw (:mod:`attnbench.inputs.symmetries`); 0 for none.
-    nudged: a draw of the check with every number a little changed (:mod:`attnbench.check.errors`).
+    nudged: a draw of the check with every number a little changed (:mod:`attnbench.verifier.errors`).
     Answer: :class:`Arrays` with a descriptor.
     """
 

@@ -74,7 +74,7 @@ def _check(case: Case) -> str | None:
 
 def plain(setup: Setup) -> Call:
     """Prepare the plain reference. It is imported here because it needs torch."""
-    from attnbench.check.reference import prepare
+    from attnbench.kit.reference import prepare
 
     return prepare(setup)
 

@@ -57,7 +57,7 @@ _TRIVIAL = {
     "running_mean": "the mean of the visible values",
     "nearest_value": "the value of the key with the largest weight",
 }
-"""Trivial answers (:mod:`attnbench.check.trivial`) in words."""
+"""Trivial answers (:mod:`attnbench.verifier.trivial`) in words."""
 
 COMPILES = "compiles slowly: this suite gives it few cases"
 """The reason of a backend that a suite leaves out of a case."""

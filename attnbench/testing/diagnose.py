@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.check.gradients import leaf_inputs, passed, recast, with_gradients
-from attnbench.check.reference import PLAIN
 from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstream, widen
 from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, draw_family, families_of
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, UPSTREAM, parameter_names
+from attnbench.kit.reference import PLAIN
 from attnbench.testing.advice import BY_FAMILY
 from attnbench.testing.diagnosis_process import Diagnosed, Look
 from attnbench.testing.mistakes import mistakes_for
@@ -29,14 +28,15 @@ from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
 from attnbench.worker.answers import stored_answer
 from attnbench.worker.failures import NotPrepared
+from attnbench.worker.gradients import leaf_inputs, passed, recast, with_gradients
 from attnbench.worker.outputs import to_tensors
 from attnbench.worker.prepared import PreparedBackend, loaded_here, prepare
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.check.gradients import Triple
     from attnbench.types.backend import Call
+    from attnbench.worker.gradients import Triple
 
 Parts = dict[str, NDArray[Any]]
 """An answer in float64, by part: ``out``, and gradients where the case has them."""

@@ -100,7 +100,7 @@ class Operation:
         generator of random numbers. None: standard normal numbers, for inputs of the kind ``float``.
     check: returns the reason why a case can't have this operation, or None.
     reference: ``reference(setup)`` returns a plain torch function of the inputs, in the case's dtype, whose
-        error sets the limit. None: :data:`attnbench.check.errors.ASSUMED_RMS` stands for that error.
+        error sets the limit. None: :data:`attnbench.verifier.errors.ASSUMED_RMS` stands for that error.
     unread: ``unread(case, rule, queries, keys)`` counts the elements of inputs that no kept pair reads, where
         so many queries and keys are kept over all batch elements.
 

@@ -10,19 +10,6 @@ import msgspec
 import numpy as np
 
 from attnbench.cases.ids import parse_case
-from attnbench.check.errors import (
-    Errors,
-    Scatter,
-    assumed_errors,
-    compare_wide,
-    errors_of,
-    nudged,
-    pool,
-    reference_off,
-    rounded,
-    verdict,
-)
-from attnbench.check.weights import WeightErrors, weight_errors, weights_problem
 from attnbench.inputs.draw import (
     Parameters,
     Stored,
@@ -43,8 +30,21 @@ from attnbench.types.operation import operation_of
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
+from attnbench.verifier.errors import (
+    Errors,
+    Scatter,
+    assumed_errors,
+    compare_wide,
+    errors_of,
+    nudged,
+    pool,
+    reference_off,
+    rounded,
+    verdict,
+)
 from attnbench.verifier.judging import AttentionJudging, Judging, Rows
 from attnbench.verifier.parts import Drawn, Part
+from attnbench.verifier.weights import WeightErrors, weight_errors, weights_problem
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from attnbench.check.dropout import Tally, dropout_calls, judge_tally, telling_rows
 from attnbench.inputs.draw import Stored, widen
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import OUT, PLAIN
@@ -17,6 +16,7 @@ from attnbench.types.record import DropoutNumbers
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
 from attnbench.verifier.case import CaseVerifier
+from attnbench.verifier.tally import Tally, dropout_calls, judge_tally, telling_rows
 
 if TYPE_CHECKING:
     Parts = Mapping[str, Stored]

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.cases.ids import rule_word
-from attnbench.check.trivial import trivial_answers, wrong_constants
 from attnbench.inputs.draw import Parameters, Stored, draw_parameters, store, widen, widened
 from attnbench.inputs.kinds import NORMAL, families_of, family_draws
 from attnbench.inputs.symmetries import Change, draw_change
@@ -20,6 +19,7 @@ from attnbench.types.case import Case, output_shape
 from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
 from attnbench.verifier.parts import Part, WeightedMean, gradient_parts, output_parts
+from attnbench.verifier.trivial import trivial_answers, wrong_constants
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array

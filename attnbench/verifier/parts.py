@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from attnbench.check.errors import Errors, Scale, longest_sum, rounding_unit, scale_of, together
-from attnbench.check.gradients import few, gradient_scale, summed
 from attnbench.inputs.draw import Stored, widen
 from attnbench.types.case import Case, Dtype
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
+from attnbench.verifier.errors import Errors, Scale, longest_sum, rounding_unit, scale_of, together
+from attnbench.verifier.gradients import few, gradient_scale, summed
 
 if TYPE_CHECKING:
     from attnbench.types.operation import Operation
@@ -42,7 +42,7 @@ class Drawn:
         return self._scales[name]
 
 
-class Limits(Protocol):
+class Allowance(Protocol):
     """The rounding that a right part may have beside that of the plain reference."""
 
     def scales(self, draws: Sequence[Drawn], arithmetic: str) -> tuple[Scale, Scale]:
@@ -135,7 +135,7 @@ class Part:
     """A letter for each axis, to name an element by and to undo a change of order; "" for unnamed axes."""
     words: str
     """Go before a fault."""
-    limits: Limits
+    limits: Allowance
     check: Check = "values"
     """The check that a wrong value fails."""
     stressed: bool = True

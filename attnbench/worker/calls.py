@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from attnbench.check.gradients import plain_errors, plain_gradients, recast
 from attnbench.inputs.kinds import GRADED
 from attnbench.ipc.messages import Compute, Outputs
 from attnbench.ipc.names import ERROR, HELD, WEIGHTS
@@ -17,6 +16,7 @@ from attnbench.ipc.shared_memory import Stored, anonymous_file
 from attnbench.timing.sample import timer_for
 from attnbench.worker.answers import output_of, outputs_by_name, outputs_of, stored_answer, written
 from attnbench.worker.failures import NotPrepared, WrongOutput
+from attnbench.worker.gradients import plain_errors, plain_gradients, recast
 from attnbench.worker.guards import check_bands, check_unchanged, keep, ordinals, poison
 from attnbench.worker.outputs import as_stored, check_output, check_own_memory
 from attnbench.worker.prepared import PreparedBackend
@@ -141,8 +141,8 @@ def computed(prepared: PreparedBackend, request: Compute) -> tuple[PreparedBacke
 def exact_gradients(prepared: PreparedBackend) -> dict[str, Stored]:
     """Return gradients on the present inputs by name, in float64.
 
-    ``held.NAME`` is the source of the units of its errors (:func:`attnbench.check.gradients.gradient_scale`),
-    ``error.NAME`` the error of the plain reference in the dtype of the case.
+    ``held.NAME`` is what the verifier takes the scale of its errors from, ``error.NAME`` the error of the
+    plain reference in the dtype of the case.
     """
     assert prepared.inputs is not None
     assert prepared.passed is not None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import traceback
 
-from attnbench.check.gradients import NoGradient
 from attnbench.ipc.messages import Failed
 from attnbench.types.status import Check, Status
 from attnbench.types.words import clean, one_line
+from attnbench.worker.gradients import NoGradient
 
 _LONGEST_TRACE = 8000
 _NO_MEMORY = ("can't allocate memory", "out of memory", "cannot allocate memory", "unable to allocate")

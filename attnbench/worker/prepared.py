@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from attnbench.cases.ids import parse_case
 from attnbench.cases.layouts import lies_as
 from attnbench.cases.work import output_elements
-from attnbench.check.gradients import GradientPass, passed, rebound, with_gradients
-from attnbench.check.reference import PLAIN
 from attnbench.inputs.kinds import DROPPED, GRADED, STRIDED
 from attnbench.ipc.messages import Prepare, Prepared
 from attnbench.ipc.names import UPSTREAM, rule_key
 from attnbench.ipc.shared_memory import Stored
+from attnbench.kit.reference import PLAIN
 from attnbench.masks import kept_keys
 from attnbench.plugins.load import Loaded, load
 from attnbench.timing.allocator import last_level_cache_bytes
@@ -33,6 +32,7 @@ from attnbench.types.status import Status
 from attnbench.types.words import clean
 from attnbench.worker.answers import OutputLog, TimedCall
 from attnbench.worker.failures import NotPrepared, classify, failed, no_answer
+from attnbench.worker.gradients import GradientPass, passed, rebound, with_gradients
 from attnbench.worker.guards import between_bands
 from attnbench.worker.layouts import laid_out, laying_out, seen_in_layout, strides_apart, with_strides
 from attnbench.worker.outputs import as_tensor, to_tensors

@@ -8,11 +8,11 @@ import torch
 from solved import BACKENDS, Solved, solved
 from torch.profiler import ProfilerActivity, profile
 
-from attnbench.check.errors import Errors, compare, pool, scale_of, verdict
-from attnbench.check.gradients import recast
-from attnbench.check.reference import PLAIN
+from attnbench.kit.reference import PLAIN
 from attnbench.types.backend import Backend
 from attnbench.types.record import Accuracy
+from attnbench.verifier.errors import Errors, compare, pool, scale_of, verdict
+from attnbench.worker.gradients import recast
 from attnbench.worker.outputs import as_stored
 
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from attnbench.backends import attnbench_backends
 from attnbench.cases.ids import parse_case
-from attnbench.check.gradients import rebound
 from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, store, widen, widened
 from attnbench.oracle.solve import solve
 from attnbench.rules import attnbench_rules
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
+from attnbench.worker.gradients import rebound
 from attnbench.worker.outputs import to_tensors
 
 Array = NDArray[Any]

@@ -14,7 +14,7 @@ from judging import operators, problem
 from solved import BACKENDS, solved
 
 from attnbench.backends.compiled import no_compiler
-from attnbench.check.gradients import leaf_inputs, passed, plain_gradients, with_gradients
+from attnbench.worker.gradients import leaf_inputs, passed, plain_gradients, with_gradients
 
 # torch 2.13 decorates functions of its own with what it calls deprecated, while its compiler is imported.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")]

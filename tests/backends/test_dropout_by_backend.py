@@ -14,11 +14,11 @@ from solved import BACKENDS, QUICK, Solved, solved, supported
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from attnbench.check.dropout import Tally, dropout_calls, judge_tally, telling_rows
-from attnbench.check.reference import PLAIN
 from attnbench.inputs.draw import Parameters, widen
+from attnbench.kit.reference import PLAIN
 from attnbench.oracle.moments import solve_moments
 from attnbench.types.record import DropoutNumbers
+from attnbench.verifier.tally import Tally, dropout_calls, judge_tally, telling_rows
 from attnbench.worker.outputs import as_stored
 
 if TYPE_CHECKING:

@@ -14,11 +14,15 @@ from judging import upstream_of, wide
 from solved import BACKENDS, QUICK, Solved, refusal, solved, supported
 
 from attnbench.cases.ids import parse_case
-from attnbench.check.errors import compare, pool, verdict
-from attnbench.check.gradients import (
+from attnbench.inputs.kinds import family_draws
+from attnbench.types.backend import Backend
+from attnbench.types.case import PASSES, Case
+from attnbench.types.rule import DotForm, Scoring
+from attnbench.verifier.errors import compare, pool, verdict
+from attnbench.verifier.gradients import gradient_scale
+from attnbench.worker.gradients import (
     GradientPass,
     NoGradient,
-    gradient_scale,
     leaf_inputs,
     leaves,
     passed,
@@ -26,10 +30,6 @@ from attnbench.check.gradients import (
     plain_gradients,
     with_gradients,
 )
-from attnbench.inputs.kinds import family_draws
-from attnbench.types.backend import Backend
-from attnbench.types.case import PASSES, Case
-from attnbench.types.rule import DotForm, Scoring
 from attnbench.worker.outputs import as_stored
 
 if TYPE_CHECKING:

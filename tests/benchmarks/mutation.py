@@ -30,7 +30,7 @@ _STATS = (
     "answer", "doubts", "interim", "few_sets", "unpaired",
 )  # fmt: skip
 TESTS = {
-    "check": [f"tests/maths/test_{name}.py" for name in _CHECK],
+    "verifier": [*(f"tests/maths/test_{name}.py" for name in _CHECK), "tests/worker/test_verifier.py"],
     "inputs": [f"tests/maths/test_{name}.py" for name in ("draw", "rounding", "input_laws", "families")],
     "stats": [f"tests/compare/test_{name}.py" for name in _STATS],
 }

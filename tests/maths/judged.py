@@ -10,7 +10,14 @@ import numpy as np
 from maths_tools import RULES, setup_of, stored_bits, tensor, wide_parameters
 from torch import Tensor
 
-from attnbench.check.errors import (
+from attnbench.inputs.draw import widen
+from attnbench.inputs.kinds import draw_family, family_draws, largest_score
+from attnbench.kit.reference import PLAIN
+from attnbench.oracle.solve import solve
+from attnbench.types.backend import Setup
+from attnbench.types.case import Case
+from attnbench.types.record import Accuracy
+from attnbench.verifier.errors import (
     Errors,
     Scatter,
     compare,
@@ -23,13 +30,6 @@ from attnbench.check.errors import (
     scale_of,
     verdict,
 )
-from attnbench.check.reference import PLAIN
-from attnbench.inputs.draw import widen
-from attnbench.inputs.kinds import draw_family, family_draws, largest_score
-from attnbench.oracle.solve import solve
-from attnbench.types.backend import Setup
-from attnbench.types.case import Case
-from attnbench.types.record import Accuracy
 
 Kernel = Callable[[Setup, Tensor, Tensor, Tensor], Tensor]
 

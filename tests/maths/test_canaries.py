@@ -7,14 +7,14 @@ import pytest
 from judged import Judge
 from maths_tools import RULES, small_case, tensor, wide_activations, wide_parameters
 
-from attnbench.check.trivial import TRIVIAL_ANSWERS
-from attnbench.check.trivial import trivial_answers as answers_of
 from attnbench.inputs.draw import draw_activations, widen
 from attnbench.inputs.kinds import draw_family, families_of
 from attnbench.masks import keep_rows
 from attnbench.oracle.solve import solve, solve_weights
 from attnbench.types.case import Case, Layer, output_shape
 from attnbench.types.mask import Mask
+from attnbench.verifier.trivial import TRIVIAL_ANSWERS
+from attnbench.verifier.trivial import trivial_answers as answers_of
 
 
 def given_away(case: Case, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:

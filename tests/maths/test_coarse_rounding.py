@@ -15,11 +15,11 @@ from torch import Tensor
 from wrong_kernels import WRONG, attend, one_element, scale_off, score_lost
 
 from attnbench.cases.ids import parse_case
-from attnbench.check.errors import FEWEST_OFF, MOST_ALIKE
 from attnbench.inputs.kinds import DELIVERIES, families_of
 from attnbench.types.arithmetic import ARITHMETICS, ASSUMED, UNIT, assumed, coarser
 from attnbench.types.backend import Setup
 from attnbench.types.case import DTYPES
+from attnbench.verifier.errors import FEWEST_OFF, MOST_ALIKE
 
 CASES = (
     "H4-Hkv2-Lq33-Lk17-D8/none", "H2-Lq64-Lk129-D64/causal:lower_right", "H1-Lq33-Lk80-D80/bool",

@@ -11,10 +11,10 @@ import pytest
 from maths_tools import RULES, small_case, wide_activations, wide_parameters
 from scipy import stats
 
-from attnbench.check.dropout import Dropping, Tally, judge_tally, keep_chances, spread_limits
 from attnbench.oracle.moments import in_groups, solve_moments
 from attnbench.oracle.solve import finish, heads_for, solve, solve_weights
 from attnbench.types.case import Layer
+from attnbench.verifier.tally import Dropping, Tally, judge_tally, keep_chances, spread_limits
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from maths_tools import small_case
 
-from attnbench.check.errors import Errors, compare, compare_wide, pool
 from attnbench.inputs.draw import store, widen
 from attnbench.inputs.kinds import family_draws
 from attnbench.types.case import Layer
+from attnbench.verifier.errors import Errors, compare, compare_wide, pool
 
 numbers = st.floats(-100, 100)
 

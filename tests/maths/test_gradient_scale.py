@@ -7,10 +7,11 @@ from maths_tools import setup_of, tensors
 from scipy import stats
 
 from attnbench.cases.ids import parse_case
-from attnbench.check.errors import SUM_ERROR, scale_of
-from attnbench.check.gradients import few, gradient_scale, plain_errors, summed
 from attnbench.inputs.draw import EPS
 from attnbench.types.case import Dtype
+from attnbench.verifier.errors import SUM_ERROR, scale_of
+from attnbench.verifier.gradients import few, gradient_scale, summed
+from attnbench.worker.gradients import plain_errors
 
 MANY = np.random.default_rng(0).standard_normal(100_000)
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from maths_tools import RULES, setup_of, small_case, small_cases, stored_bits, tensor, wide_parameters
 
-from attnbench.check.reference import PLAIN
 from attnbench.inputs.draw import draw_activations, widen
 from attnbench.inputs.symmetries import Change, draw_change
+from attnbench.kit.reference import PLAIN
 from attnbench.oracle.solve import solve
 from attnbench.types.case import DTYPES, Case, Dtype, Layer
 from attnbench.types.mask import Mask

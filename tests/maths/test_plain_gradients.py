@@ -12,8 +12,11 @@ import torch
 from maths_tools import RULES, setup_of, tensors
 
 from attnbench.cases.ids import parse_case
-from attnbench.check import reference as plain
-from attnbench.check.gradients import (
+from attnbench.inputs.draw import EPS, Parameters, draw_activations, draw_parameters
+from attnbench.kit import reference as plain
+from attnbench.oracle.solve import solve
+from attnbench.types.case import Case
+from attnbench.worker.gradients import (
     NoGradient,
     leaf_inputs,
     leaves,
@@ -24,9 +27,6 @@ from attnbench.check.gradients import (
     source_names,
     with_gradients,
 )
-from attnbench.inputs.draw import EPS, Parameters, draw_activations, draw_parameters
-from attnbench.oracle.solve import solve
-from attnbench.types.case import Case
 
 Array = np.ndarray[Any, Any]
 

@@ -9,9 +9,9 @@ from summation import ORDERS
 from wrong_kernels import WRONG
 
 from attnbench.cases.ids import parse_case
-from attnbench.check.errors import rounding_unit
 from attnbench.inputs.kinds import DELIVERIES, families_of
 from attnbench.types.case import DTYPES
+from attnbench.verifier.errors import rounding_unit
 
 ASKED = [
     *((dtype, length, "none") for dtype in DTYPES for length in (16, 300)),

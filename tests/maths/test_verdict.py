@@ -9,12 +9,12 @@ from right_kernels import unfused
 from wrong_kernels import scale_off, score_lost
 
 from attnbench.cases.ids import parse_case
-from attnbench.check.errors import MOST_RMS, Errors, Scale, verdict
-from attnbench.check.reference import PLAIN
 from attnbench.inputs.draw import EPS
+from attnbench.kit.reference import PLAIN
 from attnbench.testing.mistakes import VALUES as MISTAKES
 from attnbench.types.case import DTYPES, Layer
 from attnbench.types.mask import Mask
+from attnbench.verifier.errors import MOST_RMS, Errors, Scale, verdict
 
 OUTPUT, VALUES = Scale(0.5, 2.0), Scale(1.0, 3.0)
 

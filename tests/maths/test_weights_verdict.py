@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from maths_tools import RULES, setup_of, small_case, small_cases, stored_bits, tensor, wide_parameters
 
-from attnbench.check.reference import weights as plain_weights
-from attnbench.check.weights import weight_errors, weights_problem
 from attnbench.inputs.draw import draw_activations, store, widen
 from attnbench.kit.attention import weights as kit_weights
+from attnbench.kit.reference import weights as plain_weights
 from attnbench.oracle.solve import solve_weights
 from attnbench.types.case import DTYPES, Case
 from attnbench.types.mask import Mask
+from attnbench.verifier.weights import weight_errors, weights_problem
 
 Change = Callable[[np.ndarray], np.ndarray]
 

@@ -21,11 +21,11 @@ from judging import errors_of, problem, upstream_of, wide
 from solved import BACKENDS, Solved, refusal, solved, solved_by
 
 from attnbench.cases.ids import parse_case
-from attnbench.check.gradients import leaf_inputs, passed, plain_gradients, with_gradients
-from attnbench.check.reference import PLAIN
 from attnbench.kit.masks import Chunk, chunks_of
+from attnbench.kit.reference import PLAIN
 from attnbench.timing.memory import peak_extra_bytes
 from attnbench.types.backend import Setup
+from attnbench.worker.gradients import leaf_inputs, passed, plain_gradients, with_gradients
 
 torch.set_num_threads(1)
 

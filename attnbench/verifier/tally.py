@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.check.errors import element, place_of_largest
 from attnbench.inputs.draw import EPS
 from attnbench.oracle.moments import Moments, in_groups
 from attnbench.types.case import Case
 from attnbench.types.record import DropoutNumbers
+from attnbench.verifier.errors import element, place_of_largest
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array

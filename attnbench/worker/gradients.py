@@ -1,5 +1,4 @@
-"""Gradients: the tensors they belong to, those of the plain reference in any dtype, and the unit of
-errors."""
+"""Gradients: the tensors they belong to, and those of the plain reference in any dtype."""
 
 from __future__ import annotations
 
@@ -8,12 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from attnbench.check.errors import Scale, rounding_unit, scale_of
-from attnbench.check.reference import prepare
 from attnbench.inputs.draw import EPS
 from attnbench.kit.dtypes import case_dtype
+from attnbench.kit.reference import prepare
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case, Dtype, projection_shapes, rule_parameter_shapes
 from attnbench.types.operation import operation_of
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attnbench.types.backend import Call
-    from attnbench.types.rule import Array
 
     Triple = tuple[Tensor, Tensor, Tensor]
 
@@ -252,52 +247,3 @@ def _gradients(
 
 def _missing(names: tuple[str, ...], found: tuple[Any, ...]) -> list[str]:
     return [name for name, x in zip(names, found, strict=True) if x is None]
-
-
-BEFORE = 0.5
-"""The share of the terms before subtraction that counts. A larger one widens the limits of ordinary
-gradients (at 1, in bfloat16, from 2.6 % of dq to 4.2 %); a quarter refused one of 3000 right gradients."""
-
-VANISHED = 4.0
-"""The share that counts where the subtraction leaves nothing: rounding adds up over D features."""
-
-FEW = 8.0
-"""A root mean square over n numbers may be sqrt(1 + FEW / n) times too small. With the factor of 2 in limits,
-n normal numbers exceed them by chance in at most 3 of 10⁹ cases, whatever n is: 6 standard deviations for one
-number, and fewer for more."""
-
-SUMMED = 2.0
-"""The factor for a tensor whose gradient is a sum over rows, in any order: a bias, or a rule's parameter.
-Without it two of 574 right gradients of biases in the suite ``edges`` reached 1.1 and 1.6 of the limits."""
-
-
-def summed(case: Case, part: str, arithmetic: str = "") -> float:
-    """Return the factor for the gradient of a tensor: by the number of rows or keys that it sums over."""
-    if part.startswith(("rule.", "b_")):
-        terms = case.B * case.Lq * (case.Lk if part.startswith("rule.") else 1)
-        return SUMMED * max(1.0, rounding_unit(case.dtype, terms, arithmetic=arithmetic))
-    rows = case.Lq * (case.B if part.startswith("w_") else case.group)
-    return max(1.0, rounding_unit(case.dtype, max(rows, case.Lk), arithmetic=arithmetic))
-
-
-def few(count: int) -> float:
-    """Return by how much a root mean square over ``count`` numbers may be too small."""
-    return float(np.sqrt(1 + FEW / max(1, count)))
-
-
-def gradient_scale(
-    exact: Sequence[Array], held: Sequence[Array], dtype: Dtype, *, summed: float = 1.0
-) -> Scale:
-    """Return the scale of the gradients of one tensor over all draws, for
-    :func:`attnbench.check.errors.verdict`.
-
-    It serves as the scale of the output and as that of the values. exact: by :func:`plain_gradients` in
-    float64. held: the same with ``held``. summed: the factor by :func:`summed`.
-    """
-    own, before = scale_of(exact), scale_of(held)
-    share = VANISHED if own.rms <= EPS[dtype] * before.rms else BEFORE
-    factor = few(sum(array.size for array in exact)) * summed
-    return Scale(
-        rms=factor * max(own.rms, share * before.rms),
-        largest=factor * max(own.largest, share * before.largest),
-    )

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnbench.check.errors import (
+from attnbench.inputs.draw import EPS
+from attnbench.masks import keep_rows
+from attnbench.types.case import Case
+from attnbench.verifier.errors import (
     MAX_FACTOR,
     Errors,
     Scale,
@@ -19,9 +22,6 @@ from attnbench.check.errors import (
     scale_of,
     verdict,
 )
-from attnbench.inputs.draw import EPS
-from attnbench.masks import keep_rows
-from attnbench.types.case import Case
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,1 +1,0 @@
-"""Comparing the outputs of backends with exact answers, and judging the errors."""
