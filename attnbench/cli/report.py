@@ -26,6 +26,7 @@ from attnbench.cli.parameters import load_plugins
 from attnbench.reports.formats import as_text
 from attnbench.reports.units import duration
 from attnbench.types.errors import BadInput
+from attnbench.types.gc_paused import gc_paused
 
 if TYPE_CHECKING:
     from attnbench.reports.run import Run
@@ -55,6 +56,7 @@ _FILES = decorated(
 @click.command("report")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @_FILES
+@gc_paused()
 def command(
     *,
     files: tuple[Path, ...],

@@ -30,6 +30,8 @@ BUSY_SHARE = 0.1
 """A run with a larger share of disturbed measurements says so."""
 FEW_CASES = 0.25
 """A backend without a mean and with no more than this share of the cases has no line in the matrix."""
+MOST_IN_MATRIX = 1000
+"""The matrix of backends has cells for no more cases."""
 _MOST_TIES = 3
 STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
 _MOST_LOST, _WORTH = 3, 0.01
@@ -232,8 +234,13 @@ def _compared_text(compared: Compared | None, *, tight: bool = False) -> str:
 def backends_grid(judged: Sequence[Judged], answer: Answer, numbers: Mapping[str, int]) -> tuple[Grid, str]:
     """Return a row for each backend that ran: its mean, its wins, and a cell for each case by number.
 
-    Backends that ran in few cases are not in the grid but in a sentence, which may be "".
+    Backends that ran in few cases are not in the grid but in a sentence, which may be "". Of many cases
+    there are no cells, which nobody would find again; the sentence then says where they are.
     """
+    many = ""
+    if len(numbers) > MOST_IN_MATRIX:
+        many = f"more than {MOST_IN_MATRIX:,} cases: --csv and --html have the ratio in each"
+        numbers = {}
     cells = {(one.record.case, one.record.backend): one for one in judged}
     leads = {lead.best.case: lead for lead in answer.leads}
     ran = Counter(one.record.backend for one in judged if not MEANING[one.record.status].declined)
@@ -246,7 +253,7 @@ def backends_grid(judged: Sequence[Judged], answer: Answer, numbers: Mapping[str
     coarse = {one.record.backend: text for one in judged if (text := arithmetic_text(one.record))}
     for name in dict.fromkeys([*wins, *ran]):
         row = [_cell(cells.get((case, name)), leads.get(case)) for case in numbers]
-        if name not in means and ran[name] <= FEW_CASES * len(numbers):
+        if not many and name not in means and ran[name] <= FEW_CASES * len(numbers):
             placed = zip(numbers.values(), row, strict=True)
             shown = (f"{text} in {n}" for n, text in placed if text not in ("", ABSENT))
             others.append(f"{name} {', '.join(shown)}")
@@ -254,7 +261,7 @@ def backends_grid(judged: Sequence[Judged], answer: Answer, numbers: Mapping[str
         told = (column.get(name, "") for column in columns.values())
         rows.append((name + coarse.get(name, ""), *told, *row))
     places = [str(place) for place in numbers.values()]
-    words = f"in few cases: {'; '.join(others)}" if others else ""
+    words = f"in few cases: {'; '.join(others)}" if others else many
     return Grid(("backend", *columns, *places), tuple(rows), frozenset([*columns, *places])), words
 
 

@@ -330,7 +330,7 @@ def markdown(compared: Compared, gate: GateResult) -> str:
     shown, folded = told[:MOST_OPEN], told[MOST_OPEN:]
     folded += [cell for cell in ordered if cell.verdict in ("same", "none")]
     mark = "✅" if gate.exit_code == 0 else "❌"
-    lines = [f"**attnbench compare:** {mark} {gate_words(gate)}. {counts(compared)}.", ""]
+    lines = [f"**attnbench compare:** {mark} {as_text(gate_words(gate))}. {counts(compared)}.", ""]
     if compared.forced:
         lines = [f"**{as_text(forced_words(compared))}**", "", *lines]
     if worst_words(compared):

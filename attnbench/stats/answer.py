@@ -4,6 +4,7 @@ time of all counted calls of a model or program.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
@@ -142,7 +143,7 @@ def common_cases(cases: Mapping[str, Sequence[Record]], baseline: str | None) ->
     """
     has = {case: {record.backend for record in those} for case, those in cases.items()}
     common = [case for case in cases if baseline in has[case]]
-    counts = {name: sum(name in has[case] for case in common) for names in has.values() for name in names}
+    counts = Counter(name for case in common for name in has[case])
     for name in sorted(counts, key=lambda name: (-counts[name], name)):
         shared = [case for case in common if name in has[case]]
         if 2 * len(shared) > len(cases):

@@ -111,7 +111,7 @@ def failures(judged: Sequence[Judged]) -> tuple[list[Failed], list[Failed]]:
     worst_first = sorted(groups, key=lambda key: (STATUSES.index(key[0]), *key[1:]))
     found = [Failed(*key, tuple(groups[key])) for key in worst_first]
     quiet = [one for one in found if MEANING[one.status].declined]
-    return [one for one in found if one not in quiet], quiet
+    return [one for one in found if not MEANING[one.status].declined], quiet
 
 
 MOST_VALUES = 3
