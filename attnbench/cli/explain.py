@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnbench.cli.options import force_option, format_option, given_options
+from attnbench.cli.options import force_option, given_options
 from attnbench.cli.output import note, print_listing, print_text, say, width
 from attnbench.cli.parameters import (
     DOORS,
@@ -18,6 +18,7 @@ from attnbench.cli.parameters import (
     RULE,
     TOPIC,
     MaskWord,
+    OneOf,
     Whole,
     load_plugins,
     meant,
@@ -41,8 +42,8 @@ _FEATURES = 8
 @click.option("--rule", type=RULE, metavar="NAME", help="Compute an example by this rule.")
 @click.option("--example", type=EXAMPLE, metavar="NAME", help="Use the inputs of this example.")
 @click.option(
-    "--tokens", type=click.Path(path_type=Path), metavar="FILE",
-    help="Read tokens, one per row, from .csv, .json, .npy or .npz; .json and .npz may hold q, k and v.",
+    "--tokens", type=click.Path(path_type=Path), metavar="FILE.csv",
+    help="Read tokens from this file, one per row; words in the first column are labels.",
 )  # fmt: skip
 @click.option(
     "--sentence", metavar="TEXT", help="Label tokens with these words. Without --tokens they are random."
@@ -71,7 +72,10 @@ _FEATURES = 8
 )  # fmt: skip
 @force_option
 @plugin_option
-@format_option
+@click.option(
+    "--format", "format_", type=OneOf("format", ("table", "json", "markdown")), default="table",
+    show_default=True, help="Format of the steps on stdout.",
+)  # fmt: skip
 @click.pass_context
 def command(
     ctx: click.Context, /, *, topic: str | None, seed: int, digits: int, rows: int,
@@ -92,7 +96,7 @@ def command(
     from attnbench.explain.attention import explain, guarded
     from attnbench.explain.lessons import LESSONS
     from attnbench.explain.picture import check_picture, draw
-    from attnbench.explain.steps import number_rows, steps_markdown, steps_rows, steps_text
+    from attnbench.explain.steps import steps_markdown, steps_rows, steps_text
     from attnbench.reports.formats import as_text
     from attnbench.results.targets import write_files
 
@@ -135,7 +139,7 @@ def command(
         print_text(f"## {as_text(clean(title))}\n\n{steps_markdown(steps, digits=digits, rows=rows)}")
     else:
         about = {"topic": word or rule, "rule": rule, "seed": seed}
-        made = [row | about for row in (steps_rows if format_ == "json" else number_rows)(steps)]
+        made = [row | about for row in steps_rows(steps)]
         print_listing(made, list(made[0]), format_)
 
 

@@ -51,11 +51,8 @@ def case_of(rule: Rule, example: Example) -> Case:
 
     Raises:
         BadCase: it can't exist, for example because the mask does not fit.
-        BadInput: queries and keys have other numbers of features.
     """
-    (H, Lq, D), (*_, features), (_, Lk, Dv) = (array.shape for array in heads_of(example))
-    if features != D:
-        raise BadInput(f"queries have {D} features and keys {features}: a score needs as many of both")
+    (H, Lq, D), _, (_, Lk, Dv) = (array.shape for array in heads_of(example))
     sizes = (1, H, H, Lq, Lk, D, Dv)
     return Case(
         "attention", rule.name, *sizes, mask=example.mask, dtype="float64", seed=example.seed,

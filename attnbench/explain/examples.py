@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import zipfile
-import zlib
+import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnbench.types.errors import BadFile, BadInput
-from attnbench.types.files import check_regular, parse_json
+from attnbench.types.files import read_text
 from attnbench.types.mask import EVERYTHING, Mask
-from attnbench.types.words import clean, count_of, printable, unknown_name
+from attnbench.types.words import clean, count_of, printable
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array, Rule
@@ -54,30 +53,24 @@ class Example:
     seed: int = 0
 
 
-def example_of(
-    rows: Mapping[str, Any], *, labels: tuple[str, ...] = (), key_labels: tuple[str, ...] = (), **fields: Any
-) -> Example:
+def example_of(rows: Mapping[str, Any], *, labels: tuple[str, ...] = (), **fields: Any) -> Example:
     """Make inputs of X; of X and Y for keys and values; or of q, k and v.
 
-    labels: one for each query, and for each key of the same tokens or of k and v of the same number; by
-    default x1, x2, ... fields: of the :class:`Example`.
+    labels: one for each row of X, by default x1, x2, ... Rows of other names are numbered.
+    fields: of the :class:`Example`.
 
     Raises:
         BadInput: something is not a number, there are too many numbers, or labels do not fit.
     """
     named = [(name, checked(array, name)) for name, array in rows.items()]
     q, k, v = named if len(named) == 3 else (named[0], named[-1], named[-1])
-    if v is q or (v[0] == "v" and len(v[1]) == len(q[1])):
-        key_labels = key_labels or labels
-    queries, keys = _labelled(labels, *q), _labelled(key_labels, *(v if v[0] == "Y" else (k[0], v[1])))
-    return Example((q, k, v), queries, keys, **fields)
-
-
-def _labelled(labels: tuple[str, ...], name: str, rows: Array) -> tuple[str, ...]:
-    if labels and len(labels) != len(rows):
-        words = count_of(len(labels), "label"), count_of(len(rows), "row")
-        raise BadInput(f"{words[0]} for the {words[1]} of {name}: give one label for each")
-    return tuple(map(printable, labels)) or numbered(name.lower(), len(rows))
+    queries, keys = (numbered(name.lower(), len(rows)) for name, rows in (q, k))
+    if labels and len(labels) != len(queries):
+        words = count_of(len(labels), "label"), count_of(len(queries), "row")
+        raise BadInput(f"{words[0]} for the {words[1]} of {q[0]}: give one label for each")
+    if labels:
+        queries = tuple(map(printable, labels))
+    return Example((q, k, v), queries, queries if k is q else keys, **fields)
 
 
 def numbered(letter: str, count: int) -> tuple[str, ...]:
@@ -190,63 +183,36 @@ def example_for(rule: str) -> str:
     return next((name for name, one in EXAMPLES.items() if one.rule == rule), "five-tokens")
 
 
-KINDS = (".csv", ".json", ".npy", ".npz")
-NAMES = ("tokens", "context", "q", "k", "v", "labels", "key_labels")
-_SHOWN = {"tokens": "X", "context": "Y"}
-_FORMS = ({"tokens"}, {"tokens", "context"}, {"q", "k", "v"})
-_GIVE = "tokens, or q, k and v"
-
-
 def read_example(path: Path, *, labels: tuple[str, ...] = (), **fields: Any) -> Example:
-    """Read inputs from a file. labels: used in place of those of the file. fields: of the example.
+    """Read tokens from a CSV file. labels: used in place of those of the file. fields: of the example.
 
-    ``.csv``: a row for each token, with a label first unless it is a number. A first line that is without
+    There is a row for each token, with a label first unless it is a number. A first line that is without
     numbers, or begins with an empty cell, names columns and is skipped; below an empty cell are labels.
-    ``.json``: a list of rows, or an object with ``tokens``, with ``tokens`` and ``context``, or with ``q``,
-    ``k`` and ``v``, and optionally ``labels`` and ``key_labels``. ``.npy``: tokens. ``.npz``: arrays of those
-    names.
 
     Raises:
         BadFile, BadInput: it can't be read, or has another content.
     """
     where = repr(str(path))
-    parts = _read(path)
-    for name in (name for name in parts if name not in NAMES):
-        hint = " Masks are given by --mask." if "mask" in name else ""
-        raise BadInput(f"{where}: {unknown_name('part', clean(name), NAMES)}{hint}")
-    own_labels, key_labels = (_labels(parts.pop(name, ()), where) for name in ("labels", "key_labels"))
-    rows = {name: checked(_array(part, where), f"{name} of {where}") for name, part in parts.items()}
-    if set(rows) not in _FORMS:
-        found = " and ".join(map(repr, rows)) or "nothing"
-        raise BadInput(f"{where} has {found}: give {_GIVE}, each a list of rows of numbers")
-    inputs = {_SHOWN.get(name, name): rows[name] for name in NAMES if name in rows}
-    summary = f"the file {where}"
-    return example_of(inputs, labels=labels or own_labels, key_labels=key_labels, summary=summary, **fields)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the parts of a file by name."""
-    where, ending = repr(str(path)), path.suffix.lower()
-    if ending not in KINDS:
-        raise BadInput(f"{where}: give a file that ends in {', '.join(KINDS)}")
+    if path.suffix.lower() != ".csv":
+        raise BadInput(f"{where}: give a file that ends in .csv, with one token per row")
     try:
-        check_regular(path)
-        if ending == ".csv":
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                return _csv(csv.reader(file))
-        if ending == ".json":
-            content = parse_json(path.read_text(encoding="utf-8-sig"))
-            return content if isinstance(content, dict) else {"tokens": content}
-        return _numpy(path)
+        own_labels, rows = _csv(csv.reader(io.StringIO(read_text(path, "utf-8-sig"), newline="")))
     except OSError as failure:
         raise BadFile(f"{where}: {failure.strerror or failure}") from None
     except UnicodeDecodeError:
         raise BadFile(f"{where} is not text in UTF-8: save it in that encoding") from None
-    except (ValueError, RecursionError, csv.Error) as failure:
-        raise BadFile(f"{where} can't be read as {ending[1:]}: {failure}") from None
+    except (ValueError, csv.Error) as failure:
+        raise BadFile(f"{where} can't be read as csv: {failure}") from None
+    for at, row in enumerate(rows, 1):
+        if len(row) != len(rows[0]) or not all(map(_is_number, row)):
+            wanted = "numbers only" if at == 1 else f"{len(rows[0])} numbers, as many as row 1"
+            raise BadFile(f"{where}: row {at} is {clean(', '.join(row))[:40]}: give {wanted}")
+    tokens = checked(np.array(rows, dtype=np.float64), f"tokens of {where}")
+    return example_of({"X": tokens}, labels=labels or own_labels, summary=f"the file {where}", **fields)
 
 
-def _csv(lines: Iterable[list[str]]) -> dict[str, Any]:
+def _csv(lines: Iterable[list[str]]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Return the labels of tokens, () for none, and the cells with their numbers."""
     rows = [row for row in lines if any(cell.strip() for cell in row)]
     if any(";" in cell for row in rows for cell in row):
         raise ValueError("separate numbers with commas, not with ';'")
@@ -257,45 +223,15 @@ def _csv(lines: Iterable[list[str]]) -> dict[str, Any]:
     if not head[0] or not any(map(_is_number, head)):
         rows = rows[1:]
     if head[0] and any(_is_number(row[0]) for row in rows):
-        return {"tokens": rows}
+        return (), rows
     if not any(row[1:] for row in rows):
         raise ValueError("separate numbers with commas, and give a row for each token: it has no numbers")
-    return {"tokens": [row[1:] for row in rows], "labels": [row[0].strip() for row in rows]}
+    return tuple(row[0].strip() for row in rows), [row[1:] for row in rows]
 
 
-def _numpy(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            return {"tokens": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error):
-        # NumPy's own message advises to allow pickles.
-        raise ValueError("it is not a file of numbers by np.save or np.savez") from None
-
-
-def _labels(labels: Any, where: str) -> tuple[str, ...]:
-    found = labels.ravel().tolist() if isinstance(labels, np.ndarray) else labels
-    if not isinstance(found, list | tuple) or not all(isinstance(label, str) for label in found):
-        raise BadFile(f"{where}: its labels are {clean(found)[:40]}: give a list of words")
-    return tuple(found)
-
-
-def _array(rows: Any, where: str) -> Any:
-    """Return rows of one length as an array; raises :class:`BadFile` that names the first wrong row."""
-    if isinstance(rows, np.ndarray):
-        return rows
-    if not isinstance(rows, list):
-        raise BadFile(f"{where} has {clean(rows)[:40]}: give {_GIVE}, each a list of rows of numbers")
-    for at, row in enumerate(rows, 1):
-        if not isinstance(row, list) or len(row) != len(rows[0]) or not all(map(_is_number, row)):
-            wanted = "a list of numbers" if at == 1 else f"{len(rows[0])} numbers, as many as row 1"
-            raise BadFile(f"{where}: row {at} is {clean(row)[:40]}: give {wanted}")
-    return np.array(rows, dtype=np.float64)
-
-
-def _is_number(cell: Any) -> bool:
+def _is_number(cell: str) -> bool:
     try:
         float(cell)
-    except (ValueError, TypeError, OverflowError):
+    except ValueError:
         return False
     return True

@@ -77,7 +77,7 @@ def svg(steps: Sequence[Step], title: str) -> str:
     if not steps:
         raise BadInput("there are no weights to draw: --picture draws every step")
     if cells > _MOST_CELLS:
-        raise BadInput(f"{cells} weights: at most {_MOST_CELLS} can be drawn; --format csv prints all")
+        raise BadInput(f"{cells} weights: at most {_MOST_CELLS} can be drawn; --format json prints all")
     width, height, body = _flow([_panel(step) for step in steps])
     width, height = max(width, _LETTER * 1.3 * len(title)) + 24, height + 48
     return (

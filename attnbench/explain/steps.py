@@ -1,9 +1,9 @@
-"""A step of a computation, and steps as text: tables with shades, Markdown, JSON and CSV."""
+"""A step of a computation, and steps as text: tables with shades, Markdown and JSON."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -197,18 +197,9 @@ def steps_markdown(steps: Sequence[Step], *, digits: int = 4, rows: int = ROWS) 
 
 def steps_rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
     """Return steps as plain values for JSON; -inf becomes the text "-inf", since JSON has no infinity."""
-    return [asdict(step) | {"shape": step.values.shape, "values": _plain(step.values)} for step in steps]
-
-
-def _plain(values: Any) -> Any:
-    return np.where(np.isneginf(values), "-inf", np.asarray(values).astype(object)).tolist()
-
-
-def number_rows(steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
-    """Yield one row for each number of each step, for CSV."""
+    rows = []
     for step in steps:
-        for block, array in step.parts:
-            for (i, j), x in np.ndenumerate(array):
-                row = step.rows[i] if step.rows else i
-                column = step.columns[j] if step.columns else j
-                yield {"step": step.name, "block": block, "row": row, "column": column, "value": _plain(x)}
+        numbers = np.asarray(step.values).astype(object)
+        values = np.where(np.isneginf(step.values), "-inf", numbers).tolist()
+        rows.append(asdict(step) | {"shape": step.values.shape, "values": values})
+    return rows

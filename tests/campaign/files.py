@@ -47,14 +47,12 @@ def originals(shared: Path) -> dict[str, bytes]:
     """A file of each kind, by name."""
     run = attnbench.run(CASES, ["eager", "bmm"], budget=0.01, sets=2, out=shared / "whole.jsonl")
     write_benchmarks(shared / "theirs.json", {"one": 1e-3, "two": 2e-3})
-    tokens = {"tokens": [[1.0, 2.0], [3.0, 4.0]], "labels": ["a", "b"]}
     return {
         "run.jsonl": run.path.read_bytes(),
         "theirs.json": (shared / "theirs.json").read_bytes(),
         "suite.toml": SUITE.encode(),
         "gate.toml": GATE.encode(),
         "config.json": json.dumps(CONFIG).encode(),
-        "tokens.json": json.dumps(tokens).encode(),
         "tokens.csv": b"a,1,2\nb,3,4\n",
     }
 
@@ -77,7 +75,6 @@ def lines_for(name: str, form: str) -> list[list[str]]:
         "suite.toml": [["list", "cases", name, *shown], ["run", name, "--plan", *shown]],
         "gate.toml": [["compare", "whole.jsonl", "whole.jsonl", "--gate", name, *shown]],
         "config.json": [["suite", "from-config", name]],
-        "tokens.json": [["explain", "--tokens", name, *shown]],
         "tokens.csv": [["explain", "--tokens", name, *shown]],
     }[name]  # fmt: skip
 

@@ -86,10 +86,10 @@ def test_what_is_drawn_with_one_seed_is_independent() -> None:
 
 
 def test_parts_of_scores_have_labels_of_queries_and_keys() -> None:
-    labels = {"labels": ("a", "b", "c"), "key_labels": ("d", "e")}
-    steps = explain(RULES["additive"], example_of({"X": np.eye(3, 2), "Y": np.eye(2)}, **labels))
+    inputs = example_of({"X": np.eye(3, 2), "Y": np.eye(2)}, labels=("a", "b", "c"))
+    steps = explain(RULES["additive"], inputs)
     (hidden,) = (step for step in steps if step.name == "tanh(w_query q + w_key k + bias)")
-    assert (hidden.blocks, hidden.rows) == (("a", "b", "c"), ("d", "e"))
+    assert (hidden.blocks, hidden.rows) == (("a", "b", "c"), ("y1", "y2"))
 
 
 def test_rounded_weights_are_those_of_the_tutorials_own_rule() -> None:
@@ -115,12 +115,8 @@ def test_padding_that_drops_nothing_says_so() -> None:
     assert "none is dropped" not in masked.text
 
 
-def test_queries_and_keys_of_other_widths_are_refused() -> None:
+def test_a_layer_takes_queries_and_keys_of_other_widths() -> None:
     example = example_of({"X": [[1, 2], [3, 4]], "Y": [[1, 0, 1]]})
-    with pytest.raises(
-        BadInput, match=r"^queries have 2 features and keys 3: a score needs as many of both$"
-    ):
-        explain(RULES["dot"], example)
     layer = explain(RULES["dot"], with_layer(replace(example, heads=2), RULES["dot"]))
     assert layer[-1].values.shape == (2, 2, 1)
 
