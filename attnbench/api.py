@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.reports.run import Run
 from attnbench.types.case import Case
-from attnbench.types.errors import BadInput, PluginFailed
+from attnbench.types.errors import BadInput
 from attnbench.types.words import clean
 
 if TYPE_CHECKING:
@@ -150,17 +150,12 @@ def _run_of(stored: Sequence[StoredRun], registry: Registry, flaws: Sequence[str
     from attnbench.reports.judged import metric_columns
 
     by_file = tuple(_in_order(s) for s in stored)
-    try:
-        metrics = metric_columns(registry.metrics.values(), by_file)
-    except PluginFailed as failure:
-        files = ", ".join(dict.fromkeys(str(s.path) for s in stored))
-        raise PluginFailed(f"{failure}; the records are in {files}") from failure
     return Run(
         paths=tuple(s.path for s in stored),
         manifests=tuple(s.manifest for s in stored),
         by_file=by_file,
         unfinished=tuple(dict.fromkeys(s.path for s in stored if s.cut_off)),
-        metrics=metrics,
+        metrics=metric_columns(registry.metrics.values(), by_file),
         times=tuple(tuple((one.case, one.index, one.median_ns) for one in s.times) for s in stored),
         flaws=tuple(flaws),
     )

@@ -13,7 +13,7 @@ from attnbench.explain.steps import Drawn, Step
 from attnbench.inputs.draw import draw_parameters
 from attnbench.masks import added_rows, keep_rows
 from attnbench.oracle.solve import softmax
-from attnbench.plugins.calling import Exited, Raised, call
+from attnbench.plugins.calling import Raised, call
 from attnbench.plugins.registry import Entry
 from attnbench.types.case import Case
 from attnbench.types.errors import AttnbenchError, BadInput, PluginFailed
@@ -279,8 +279,6 @@ def guarded(entry: Entry[Rule], function: Callable[..., T], *arguments: Any) -> 
     """
     try:
         return call(function, *arguments)
-    except Exited as end:
-        raise PluginFailed(f"plugin {entry.source}: the rule {entry.name} {end}") from end
     except Raised as failure:
         cause = failure.__cause__
         if isinstance(cause, AttnbenchError) and not isinstance(cause, PluginFailed):

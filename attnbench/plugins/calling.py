@@ -9,9 +9,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-from attnbench.types.errors import PluginFailed
 from attnbench.types.words import clean, one_line
 
 TRACE = "ATTNBENCH_TRACE_PLUGINS"
@@ -25,17 +24,11 @@ T = TypeVar("T")
 
 @contextmanager
 def traced(what: str) -> Iterator[None]:
-    """Where TRACE is set, print on stderr the action, its milliseconds, and the traceback of what it raises.
-
-    Raises:
-        PluginFailed: the code inside called ``os._exit``.
-    """
+    """Where TRACE is set, print an action, its milliseconds and the traceback of a failure on stderr."""
     start, ended = time.perf_counter(), "raised"
     try:
         yield
         ended = "done"
-    except Exited as end:
-        raise PluginFailed(f"plugin {what}: {end}") from end
     except (Exception, SystemExit):
         if os.environ.get(TRACE):
             traceback.print_exc()
@@ -44,10 +37,6 @@ def traced(what: str) -> Iterator[None]:
         ms = 1e3 * (time.perf_counter() - start)
         if os.environ.get(TRACE):
             print(f"attnbench: trace: {what}: {ended} after {ms:.1f} ms", file=sys.stderr)  # noqa: T201
-
-
-class Exited(SystemExit):
-    """A plugin called ``os._exit`` in attnbench's own process."""
 
 
 class Raised(Exception):  # noqa: N818
@@ -60,42 +49,13 @@ def strict() -> bool:
 
 
 @contextlib.contextmanager
-def intact() -> Iterator[list[str]]:
-    """Put back what other code in this process needs, and yield a list that afterwards says what was gone."""
-    path, limit, gone = [*sys.path], sys.getrecursionlimit(), list[str]()
-    try:
-        yield gone
-    finally:
-        if sys.getrecursionlimit() < limit:
-            sys.setrecursionlimit(limit)
-            gone.append("lowers the recursion limit, which was put back")
-        if not isinstance(sys.path, list) or any(folder not in sys.path for folder in path):
-            sys.path = path
-            gone.append("takes folders off sys.path, which were put back")
-
-
-def _not_ending() -> Callable[[int], NoReturn]:
-    """Return a function for ``os._exit`` that ends forks of this process, but not this process."""
-    real, pid = os._exit, os.getpid()
-
-    def ending(status: int) -> NoReturn:
-        if os.getpid() != pid:
-            real(status)
-        raise Exited(f"called os._exit({status!r}), which would end the command without a word")
-
-    return ending
-
-
-@contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Keep stdout, the working folder and what :func:`intact` guards as they are, whatever is called inside.
+    """Keep stdout and the working folder as they are, whatever is called inside.
 
     Prints of Python, of libraries and of child processes go to stderr. A C library that buffers its output
     may print it later, and elsewhere.
     """
-    with intact(), contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as after:
-        after.callback(setattr, os, "_exit", os._exit)
-        os._exit = _not_ending()  # type: ignore[assignment]
+    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as after:
         # A descriptor of the folder, because its name may lead elsewhere afterwards.
         with contextlib.suppress(OSError):
             folder = os.open(".", os.O_RDONLY)
@@ -123,12 +83,11 @@ def call(function: Callable[..., T], *args: Any) -> T:
     Raises:
         Raised: it raised anything but ``KeyboardInterrupt``, ``SystemExit`` included. With
             ``ATTNBENCH_STRICT_PLUGINS`` its own exception is raised.
-        Exited: it called ``os._exit``; call this within :func:`traced`, which names it.
     """
     try:
         with undisturbed():
             return function(*args)
-    except (KeyboardInterrupt, Exited):
+    except KeyboardInterrupt:
         raise
     except BaseException as failure:
         if strict():

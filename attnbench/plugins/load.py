@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pluggy
 
 from attnbench import hookspecs
-from attnbench.plugins.calling import intact, traced, undisturbed
+from attnbench.plugins.calling import traced, undisturbed
 from attnbench.plugins.kinds import KINDS, Kind, fault
 from attnbench.plugins.sources import import_plugin
 from attnbench.types.extensions import Source
@@ -54,9 +54,8 @@ def load(source: Source, *, raising: bool = False) -> Loaded:
 
 
 def _load(source: Source, raising: bool) -> Loaded:
-    gone: list[str] = []
     try:
-        with traced(f"importing {source}"), intact() as gone:
+        with traced(f"importing {source}"):
             module = import_plugin(source)
     except KeyboardInterrupt:
         raise
@@ -64,7 +63,7 @@ def _load(source: Source, raising: bool) -> Loaded:
         if raising or (isinstance(failure, OSError) and failure.errno == errno.EMFILE):
             raise
         return Loaded(source, faults=(f"{source}: cannot be imported: {one_line(failure)}",))
-    faults = [f"{source}: its import {words}" for words in gone]
+    faults: list[str] = []
     hooks = _hooks(module, source, faults)
     if not hooks and not faults:
         faults.append(f"{source}: {_no_hooks(module)}")
@@ -119,9 +118,8 @@ def _records(
 ) -> Iterable[Any]:
     kept: list[Any] = []
     for hook in hooks:
-        gone: list[str] = []
         try:
-            with traced(f"{kind.hook} of {source}"), intact() as gone:
+            with traced(f"{kind.hook} of {source}"):
                 records = hook()
                 if not isinstance(records, Iterable):
                     faults.append(f"{source}: {kind.hook} gave {_no_records(records)}")
@@ -136,8 +134,7 @@ def _records(
         except BaseException as failure:
             if raising:
                 raise
-            gone.append(f"raised {one_line(failure)}")
-        faults += [f"{source}: {kind.hook} {words}" for words in gone]
+            faults.append(f"{source}: {kind.hook} raised {one_line(failure)}")
     return kept
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from attnbench.cases.covering import Row, covering_rows
 from attnbench.cases.ids import build_case, case_id
 from attnbench.cases.select import Overrides
-from attnbench.plugins.calling import Exited, Raised, call
+from attnbench.plugins.calling import Raised, call
 from attnbench.runner.case import refusal
 from attnbench.testing.advice import RAISES_NOTHING
 from attnbench.testing.findings import Finding
@@ -337,7 +337,7 @@ def _ask(backend: Backend, case: Case, rule: Rule) -> Answer:
     try:
         reason = call(backend.supports, case, rule)
         fault = no_answer(reason)
-    except (Raised, Exited) as failure:
+    except Raised as failure:
         fault = f"raised {failure}"
     words = None if reason is None else clean(reason)
     if not fault:
@@ -362,7 +362,7 @@ def absent(backend: Backend, device: str | None = None) -> str:
             return "this machine has no CUDA device"
     try:
         reason = call(backend.available, device)
-    except (Raised, Exited) as failure:
+    except Raised as failure:
         return f"available() raised {failure}"
     return "" if reason is None else clean(reason)
 

@@ -142,30 +142,6 @@ def test_a_file_that_could_not_be_written_whole_is_not_left(tmp_path: Path, opti
     assert [path.read_text() for path in tmp_path.iterdir() if path != run] == [before] * bool(before)
 
 
-BREAKING = {
-    "import sys; sys.path[:] = []": "takes folders off sys.path",
-    "import sys; sys.path = None": "takes folders off sys.path",
-    "import sys\nfor n in range(1, 999):\n    try:\n        sys.setrecursionlimit(n + 9); break\n"
-    "    except RecursionError:\n        pass": "lowers the recursion limit",
-}
-
-
-@pytest.mark.parametrize("code", BREAKING)
-@pytest.mark.parametrize("in_hook", [False, True])
-def test_a_plugin_that_breaks_the_interpreter_is_named(
-    invoke: Invoke, tmp_path: Path, code: str, in_hook: bool
-) -> None:
-    lines = "".join(f"    {line}\n" for line in code.splitlines())
-    hook = f"import attnbench\n@attnbench.hookimpl\ndef attnbench_rules():\n{lines}    return []\n"
-    (tmp_path / "mini.py").write_text(hook if in_hook else code)
-    path, limit = [*sys.path], sys.getrecursionlimit()
-    line = refused(invoke("list", "backends", "--plugin", str(tmp_path / "mini.py")))
-    assert line.startswith("attnbench: plugin mini.py")
-    assert BREAKING[code] in line
-    assert sys.getrecursionlimit() == limit
-    assert set(path) <= set(sys.path)
-
-
 def test_prepare_that_returns_no_function(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "mini.py").write_text(
         "from attnbench import Backend, hookimpl\n@hookimpl\ndef attnbench_backends():\n"

@@ -135,48 +135,6 @@ def test_plugins_shows_what_each_brings_in_one_column(
     assert max(map(len, invoke("plugins").stdout.splitlines())) <= 80
 
 
-ENDING = """
-import os
-from attnbench import EnvironmentFact, Metric, Reporter, hookimpl
-
-@hookimpl
-def attnbench_{kind}():
-    if "{kind}" == "metrics":
-        yield Metric("ends", "a test", "ends", lambda record, case: os._exit(0))
-    elif "{kind}" == "reporters":
-        yield Reporter("ends", "a test", lambda rows, runs: os._exit(0))
-    else:
-        yield EnvironmentFact("ends", "a test", lambda: os._exit(0))
-"""
-
-
-@pytest.mark.parametrize("kind", ["metrics", "reporters", "environment_facts"])
-def test_a_plugin_that_ends_the_process_is_named(tmp_path: Path, kind: str) -> None:
-    """In a process of its own, which would end with status 0."""
-    (tmp_path / "ending.py").write_text(ENDING.format(kind=kind))
-    run = stored(tmp_path / "run.jsonl")
-    words = ["report", str(run), *(["--format", "ends"] if kind == "reporters" else [])]
-    if kind == "environment_facts":
-        words = ["check", CASE, "--backend", "eager", "--out", str(tmp_path / "new.jsonl")]
-    command = [sys.executable, "-m", "attnbench", *words, "--plugin", str(tmp_path / "ending.py")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 3, done.stderr
-    assert "plugin ending.py" in done.stderr
-    assert "'ends': called os._exit(0)" in done.stderr
-    if kind == "metrics":
-        assert f"the records are in {run}" in done.stderr
-
-
-def test_a_fork_of_a_plugin_ends_as_it_wants(tmp_path: Path, invoke: Invoke) -> None:
-    fork = "lambda: os.waitpid(os.fork() or os._exit(7), 0)[1] >> 8"
-    plugin = ENDING.format(kind="environment_facts").replace("lambda: os._exit(0)", fork)
-    (tmp_path / "forking.py").write_text(plugin)
-    words = ("check", CASE, "--backend", "eager", "--plugin", str(tmp_path / "forking.py"))
-    assert invoke(*words, "--out", str(tmp_path / "new.jsonl")).exit_code == 0
-    facts = attnbench.load(tmp_path / "new.jsonl").manifests[0].environment["plugin_facts"]
-    assert facts == {"forking.py": {"ends": 7}}
-
-
 LOGGED = """
 import os
 
