@@ -11,7 +11,7 @@ import click
 
 from attnbench.cli.options import force_option, format_option
 from attnbench.cli.output import note, print_listing, print_text, width
-from attnbench.cli.parameters import RULE, Positive, Whole, load_plugins, meant, plugin_option, seed_option
+from attnbench.cli.parameters import RULE, Positive, Whole, load_plugins, plugin_option, seed_option
 
 if TYPE_CHECKING:
     from attnbench.explain.behaviour import Behaviour
@@ -71,8 +71,7 @@ def command(
     if plot is not None:
         check_picture(plot, force=force)
     registry = load_plugins()
-    asked = [meant(name, registry.rules) for name in names]
-    wanted = [registry.rule(name).name for name in dict.fromkeys(asked or registry.rules)]
+    wanted = [registry.rule(name).name for name in dict.fromkeys(names or registry.rules)]
 
     def of_rules(widths: Sequence[int], gains: Sequence[float]) -> list[Behaviour]:
         found: list[Behaviour] = []

@@ -12,7 +12,6 @@ import click
 from attnbench.cli.options import force_option, given_options
 from attnbench.cli.output import note, print_listing, print_text, say, width
 from attnbench.cli.parameters import (
-    DOORS,
     EXAMPLE,
     PROBABILITY,
     RULE,
@@ -21,7 +20,6 @@ from attnbench.cli.parameters import (
     OneOf,
     Whole,
     load_plugins,
-    meant,
     plugin_option,
     seed_option,
 )
@@ -110,7 +108,6 @@ def command(
     if picture is not None and picture == heatmap:
         raise click.UsageError(f"--heatmap and --picture both write {str(picture)!r}: give two files")
     word, constants = parse_rule(topic or "")
-    word = meant(word, _topics(registry))
     rule, title = "", ""
     steps: tuple[Step, ...]
     if word in LESSONS and word not in registry.rules:
@@ -156,13 +153,12 @@ def _chosen(
     layer = word == "multihead" and word not in registry.rules
     if rule:
         rule, constants = parse_rule(rule)
-    rule, example = rule and meant(rule, registry.rules), example and meant(example, EXAMPLES)
     if word in registry.rules:
         if rule is not None:
             raise click.UsageError(f"--rule {rule}: {word} is a rule already; give one of them")
         rule = word
     elif word and word not in EXAMPLES:
-        raise BadInput(unknown_name("topic", word, [*_topics(registry), *DOORS]))
+        raise BadInput(unknown_name("topic", word, _topics(registry)))
     elif word and not own and example is None:
         example = word
     elif word and not layer:
@@ -218,9 +214,6 @@ def _topics(registry: Registry) -> dict[str, tuple[str, str]]:
 
 def _list(registry: Registry, format_: Format) -> None:
     rows = [(kind, name, summary) for name, (kind, summary) in _topics(registry).items()]
-    for topic in dict.fromkeys(DOORS.values()):
-        words = ", ".join(word for word, of in DOORS.items() if of == topic)
-        rows.append(("other words for topics", topic, words))
     if format_ != "table":
         keys = ("kind", "topic", "summary")
         print_listing([dict(zip(keys, row, strict=True)) for row in rows], keys, format_)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -186,28 +186,6 @@ def _examples(ctx: click.Context, incomplete: str) -> dict[str, str]:
     from attnbench.explain.examples import EXAMPLES
 
     return {name: f"{example.rule}: {example.summary}" for name, example in EXAMPLES.items()}
-
-
-DOORS = {
-    "attention": "scaled_dot", "dot-product": "dot", "bahdanau": "additive", "concat": "additive",
-    "luong": "general", "multiplicative": "general", "multi-head": "multihead", "mha": "multihead",
-    "cross": "cross-attention", "combine": "concatenate", "causal": "masks", "look-ahead": "masks",
-    "padding": "masks", "softmax": "saturation", "scale": "saturation", "sqrt": "saturation",
-    "temperature": "saturation", "float32": "precision", "float16": "precision", "bfloat16": "precision",
-    "bf16": "precision",
-}  # fmt: skip
-"""Words of tutorials, and the topic of ``attnbench explain`` that each leads to."""
-
-
-def meant(word: str, names: Iterable[str]) -> str:
-    """Return the name that a word means, in any case and with - or _, also by its word in tutorials."""
-    names = list(names)
-    if word in names:
-        return word
-    plain = {name.lower().replace("-", "_"): name for name in (*DOORS, *names)}
-    found = plain.get(word.lower().replace("-", "_"), word)
-    found = found if found in names else DOORS.get(found, found)
-    return found if found in names else word
 
 
 RULE = Name(partial(_registered, "rules"))
