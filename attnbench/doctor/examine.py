@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,22 +50,10 @@ class Finding:
     remedy: str = ""
 
 
-Row = tuple[bool, Level, *tuple[str, ...]]
-"""A possible finding: whether it holds, and the fields of a :class:`Finding` after its name."""
-
-
 def examine(readings: Readings) -> list[Finding]:
     """Return all findings, in the order in which they should be fixed."""
     looks = (_threads, _cores, _clock, _memory, _swap, _allocator, _torch, _gpus)
     return [finding for look in looks for finding in look(readings)]
-
-
-def _first(name: str, *rows: Row) -> Iterator[Finding]:
-    """Yield the first finding that holds, if any does."""
-    for holds, level, *texts in rows:
-        if holds:
-            yield Finding(name, level, *texts)
-            return
 
 
 def _threads(at: Readings) -> Iterator[Finding]:
@@ -73,20 +61,19 @@ def _threads(at: Readings) -> Iterator[Finding]:
     limits = f"affinity {len(at.cpus)}, {'no quota' if quota is None else f'quota {quota:.3g}'}"
     what = f"{count_of(asked, 'thread')} on {count_of(at.quota, 'core')} ({limits})"
     effect = _thread_effect(at)
-    waits = asked > 1 and at.threads is not None and _times(at.threads) >= _WAITING
-    leave = f"--threads {asked - 1} leaves one" if asked > 1 else "allow a second core if there is one"
-    yield from _first(
-        "threads",
-        (asked > at.quota, "bad", what, effect, f"use --threads {at.quota} or fewer"),
-        (
-            quota is not None and quota < asked, "bad", what,
-            "once the quota is used, all threads stop until its next period",
-            "raise the quota (cpu.max; docker run --cpus)",
-        ),
-        (waits, "bad", what, effect, "stop other work, or use one thread"),
-        (asked == at.quota, "note", f"{what}: none is left for attnbench's own process", effect, leave),
-        (True, "fine", what, effect),
-    )  # fmt: skip
+    if asked > at.quota:
+        yield Finding("threads", "bad", what, effect, f"use --threads {at.quota} or fewer")
+    elif quota is not None and quota < asked:
+        effect = "once the quota is used, all threads stop until its next period"
+        yield Finding("threads", "bad", what, effect, "raise the quota (cpu.max; docker run --cpus)")
+    elif asked > 1 and at.threads is not None and _times(at.threads) >= _WAITING:
+        yield Finding("threads", "bad", what, effect, "stop other work, or use one thread")
+    elif asked == at.quota:
+        what += ": none is left for attnbench's own process"
+        remedy = f"--threads {asked - 1} leaves one" if asked > 1 else "allow a second core if there is one"
+        yield Finding("threads", "note", what, effect, remedy)
+    else:
+        yield Finding("threads", "fine", what, effect)
 
 
 def _times(threads: Probed) -> float:
@@ -96,40 +83,42 @@ def _times(threads: Probed) -> float:
 def _thread_effect(at: Readings) -> str:
     if at.threads is None:
         return ""
-    return (
-        f"attention with L=128: {at.threads['threads']} threads take ×{_times(at.threads):.2g} as long as one"
-    )
+    count = at.threads["threads"]
+    return f"attention with L=128: {count} threads take ×{_times(at.threads):.2g} as long as one"
 
 
 def _cores(at: Readings) -> Iterator[Finding]:
     """Check for other work on the cores, as watched before and as a program there measured it."""
     busy = [cpu for cpu in at.cpus if at.shares.get(cpu, 0) > BUSY_SHARE or _own(at, cpu) < 1 - BUSY_SHARE]
-    unseen = not set(at.cpus) <= at.shares.keys()
-    yield from _first(
-        "cores",
-        (unseen, "note", "other work can't be watched: /proc/stat is not readable"),
-        (not busy, "fine", f"no other work on {count_of(len(at.cpus), 'core')}"),
-    )
-    idle = [cpu for cpu in at.cpus if cpu in at.shares and cpu not in busy]
-    remedy = "stop other work"
-    if len(idle) >= at.asked_threads:
-        remedy += f", or leave the core out: taskset -c {','.join(map(str, idle))} attnbench run"
-    remedy += ", or use one thread" if at.asked_threads > 1 else ""
+    if not set(at.cpus) <= at.shares.keys():
+        yield Finding("cores", "note", "other work can't be watched: /proc/stat is not readable")
+    elif not busy:
+        yield Finding("cores", "fine", f"no other work on {count_of(len(at.cpus), 'core')}")
+    measured = split_cpus(at.cpus, at.asked_threads)[0]
     for cpu in busy:
         share = f"{at.shares[cpu]:.0%} busy" if cpu in at.shares else "busy"
-        measured = f"core {cpu}, to be measured on, is {share}"
-        gets = f"a test program there got {_own(at, cpu):.0%} of the core" if cpu in at.steady else ""
-        yields = at.asked_threads == 1 and cpu in at.steady and _own(at, cpu) >= _UNDISTURBED
-        of_threads = _thread_effect(at) if at.asked_threads > 1 else ""
-        yield from _first(
-            "busy core",
-            (
-                cpu not in split_cpus(at.cpus, at.asked_threads)[0], "note", f"core {cpu} is {share}",
-                "only attnbench's own process runs there; nothing is measured on it",
-            ),
-            (yields, "note", measured, f"{gets}, since the other work yields"),
-            (True, "bad", measured, "; ".join(filter(None, (gets, of_threads))), remedy),
-        )  # fmt: skip
+        if cpu in measured:
+            yield _busy_core(at, cpu, f"core {cpu}, to be measured on, is {share}", busy)
+        else:
+            effect = "only attnbench's own process runs there; nothing is measured on it"
+            yield Finding("busy core", "note", f"core {cpu} is {share}", effect)
+
+
+def _busy_core(at: Readings, cpu: int, what: str, busy: Sequence[int]) -> Finding:
+    """Return what other work on a core does to a run that is measured there."""
+    effects = []
+    if cpu in at.steady:
+        effects.append(f"a test program there got {_own(at, cpu):.0%} of the core")
+        if at.asked_threads == 1 and _own(at, cpu) >= _UNDISTURBED:
+            return Finding("busy core", "note", what, f"{effects[0]}, since the other work yields")
+    remedy = "stop other work"
+    idle = [other for other in at.cpus if other in at.shares and other not in busy]
+    if len(idle) >= at.asked_threads:
+        remedy += f", or leave the core out: taskset -c {','.join(map(str, idle))} attnbench run"
+    if at.asked_threads > 1:
+        effects.append(_thread_effect(at))
+        remedy += ", or use one thread"
+    return Finding("busy core", "bad", what, "; ".join(filter(None, effects)), remedy)
 
 
 def _own(at: Readings, cpu: int) -> float:
@@ -160,38 +149,31 @@ def _clock(at: Readings) -> Iterator[Finding]:
 
 
 def _memory(at: Readings) -> Iterator[Finding]:
-    shown = f"{human_bytes(at.free_bytes)} free"
-    little = at.free_bytes < _LITTLE_BYTES
-    yield from _first(
-        "memory",
-        (little, "note", shown, "larger cases are out_of_memory", "stop programs that hold memory"),
-        (True, "fine", shown),
-    )
+    free = f"{human_bytes(at.free_bytes)} free"
+    if at.free_bytes < _LITTLE_BYTES:
+        remedy = "stop programs that hold memory"
+        yield Finding("memory", "note", free, "larger cases are out_of_memory", remedy)
+    else:
+        yield Finding("memory", "fine", free)
 
 
 def _swap(at: Readings) -> Iterator[Finding]:
-    moved, used = (human_bytes(count) for count in (at.swapped_bytes, at.swap_used_bytes))
-    effect = "a call that waits for a disk takes thousands of times longer"
-    yield from _first(
-        "swap",
-        (
-            at.swapped_bytes > 0, "bad", f"{moved} went in or out within a second", effect,
-            "free memory, or as root: swapoff -a",
-        ),
-        (at.swap_used_bytes > 0, "note", f"{used} used, nothing moved", "", "free memory before a long run"),
-    )  # fmt: skip
+    if at.swapped_bytes > 0:
+        what = f"{human_bytes(at.swapped_bytes)} went in or out within a second"
+        effect = "a call that waits for a disk takes thousands of times longer"
+        yield Finding("swap", "bad", what, effect, "free memory, or as root: swapoff -a")
+    elif at.swap_used_bytes > 0:
+        what = f"{human_bytes(at.swap_used_bytes)} used, nothing moved"
+        yield Finding("swap", "note", what, remedy="free memory before a long run")
 
 
 def _allocator(at: Readings) -> Iterator[Finding]:
-    yield from _first(
-        "allocator",
-        (
-            at.allocator == "default", "bad",
-            "default thresholds: the state of the heap decides whether freed memory is returned",
-            "a call may pay for thousands of page faults", "--allocator pinned, the default of a run",
-        ),
-        (True, "fine", "pinned: freed memory stays with the process"),
-    )  # fmt: skip
+    if at.allocator == "default":
+        what = "default thresholds: the state of the heap decides whether freed memory is returned"
+        effect = "a call may pay for thousands of page faults"
+        yield Finding("allocator", "bad", what, effect, "--allocator pinned, the default of a run")
+    else:
+        yield Finding("allocator", "fine", "pinned: freed memory stays with the process")
 
 
 def _torch(at: Readings) -> Iterator[Finding]:
@@ -202,56 +184,53 @@ def _torch(at: Readings) -> Iterator[Finding]:
         return
     cuda = f"CUDA {found['cuda']}" if found["cuda"] else "no CUDA"
     built = f"torch {found['torch']}, {found['capability']}, {cuda}"
-    effect = "kernels use no vector instructions: times differ from those of usual builds"
-    yield from _first(
-        "torch",
-        (
-            found["capability"] in ("DEFAULT", "NO AVX"), "note", built, effect,
-            "unset ATEN_CPU_CAPABILITY, or install another build of torch",
-        ),
-        (True, "fine", built),
-    )  # fmt: skip
+    if found["capability"] in ("DEFAULT", "NO AVX"):
+        effect = "kernels use no vector instructions: times differ from those of usual builds"
+        remedy = "unset ATEN_CPU_CAPABILITY, or install another build of torch"
+        yield Finding("torch", "note", built, effect, remedy)
+    else:
+        yield Finding("torch", "fine", built)
 
 
 def _gpus(at: Readings) -> Iterator[Finding]:
-    yield from _first(
-        "GPU",
-        (bool(at.gpus_unseen), "note", at.gpus_unseen, "", "pip install nvidia-ml-py, or run nvidia-smi"),
-        (not at.gpus, "fine", "the NVIDIA driver reports none"),
-    )
-    usable = at.libraries is None or bool(at.libraries["cuda"])
+    if at.gpus_unseen:
+        yield Finding("GPU", "note", at.gpus_unseen, remedy="pip install nvidia-ml-py, or run nvidia-smi")
+    elif not at.gpus:
+        yield Finding("GPU", "fine", "the NVIDIA driver reports none")
     for index, gpu in enumerate(at.gpus):
-        yield from _gpu(index, gpu, usable=usable)
+        if at.libraries is not None and not at.libraries["cuda"]:
+            effect = "torch is built without CUDA: nothing can be measured there"
+            yield Finding(f"GPU {index}", "note", gpu.name, effect, "install a build of torch with CUDA")
+        else:
+            yield _clock_of(f"GPU {index}", gpu)
+            yield from _shared(f"busy GPU {index}", gpu)
 
 
-def _gpu(index: int, gpu: Gpu, *, usable: bool) -> Iterator[Finding]:
+def _clock_of(name: str, gpu: Gpu) -> Finding:
+    """Return whether the clock of a GPU is reduced, and whether its driver stays loaded."""
     now, most = ("?" if mhz is None else mhz for mhz in (gpu.clock_mhz, gpu.largest_mhz))
     what = f"{gpu.name}, {now} of {most} MHz"
-    causes = ", ".join(cause for bit, cause in _HELD_DOWN.items() if (gpu.reasons or 0) & bit)
-    yield from _first(
-        f"GPU {index}",
-        (
-            not usable, "note", gpu.name, "torch is built without CUDA: nothing can be measured there",
-            "install a build of torch with CUDA",
-        ),
-        (gpu.reasons is None, "note", what, "the driver does not report whether the clock is reduced"),
-        (
-            bool(causes), "bad", what, f"its clock is reduced by {causes}",
-            "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE shows more",
-        ),
-        (
-            gpu.persistent == 0, "note", what, "without persistence mode each process loads the driver again",
-            "as root: nvidia-smi -pm 1",
-        ),
-        (True, "fine", what),
-    )  # fmt: skip
+    if gpu.reasons is None:
+        return Finding(name, "note", what, "the driver does not report whether the clock is reduced")
+    causes = ", ".join(cause for bit, cause in _HELD_DOWN.items() if gpu.reasons & bit)
+    if causes:
+        remedy = "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE shows more"
+        return Finding(name, "bad", what, f"its clock is reduced by {causes}", remedy)
+    if gpu.persistent == 0:
+        effect = "without persistence mode each process loads the driver again"
+        return Finding(name, "note", what, effect, "as root: nvidia-smi -pm 1")
+    return Finding(name, "fine", what)
+
+
+def _shared(name: str, gpu: Gpu) -> Iterator[Finding]:
+    """Check for other programs on a GPU."""
     # The driver reports no utilization of a part of a GPU (MIG).
-    if usable and (gpu.busy_percent or 0) >= _BUSY_PERCENT:
+    if (gpu.busy_percent or 0) >= _BUSY_PERCENT:
         effect = "other programs share the GPU with what is measured"
         remedy = "nvidia-smi lists its processes: stop them, or wait"
-        yield Finding(f"busy GPU {index}", "bad", f"{gpu.busy_percent}% busy", effect, remedy)
+        yield Finding(name, "bad", f"{gpu.busy_percent}% busy", effect, remedy)
     used, total = gpu.used_bytes, gpu.total_bytes
-    if usable and used is not None and total is not None and used > _HELD * total:
+    if used is not None and total is not None and used > _HELD * total:
         what = f"{human_bytes(used)} of {human_bytes(total)} of its memory are taken"
-        effect = "larger cases are out_of_memory"
-        yield Finding(f"busy GPU {index}", "note", what, effect, "nvidia-smi lists its processes")
+        remedy = "nvidia-smi lists its processes"
+        yield Finding(name, "note", what, "larger cases are out_of_memory", remedy)
