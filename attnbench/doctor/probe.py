@@ -1,10 +1,11 @@
 """The measurements on this machine: ``python -m attnbench.doctor.probe``, asked and answered in JSON.
 
-Each probe runs in its own process, since thread pools keep their first settings.
+They run in a process of their own, since thread pools keep their first settings.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -17,9 +18,9 @@ _STEADY_S, _LOOP_S = 1.0, 0.002
 _CALLS_S = 0.3
 
 
-def steady(cpu: str) -> dict[str, Any]:
+def steady(cpu: int) -> dict[str, Any]:
     """Time short Python loops on one core: the time of each, and the share of it that this process ran."""
-    os.sched_setaffinity(0, {int(cpu)})
+    os.sched_setaffinity(0, {cpu})
     count, walls, shares = 1000, [], []
     while _loop(count)[0] < _LOOP_S:
         count *= 2
@@ -43,13 +44,13 @@ def _loop(count: int) -> tuple[float, float]:
     return time.perf_counter() - wall, time.thread_time() - cpu
 
 
-def threads(asked: str) -> dict[str, Any]:
+def threads(asked: int) -> dict[str, Any]:
     """Time attention of L=128 with one thread and with the given number: medians of calls."""
     import torch
 
     q = torch.randn(1, 8, 128, 64)
-    found: dict[str, Any] = {"threads": int(asked)}
-    for name, number in (("one_ms", 1), ("asked_ms", int(asked))):
+    found: dict[str, Any] = {"threads": asked}
+    for name, number in (("one_ms", 1), ("asked_ms", asked)):
         torch.set_num_threads(number)
         found[name] = _median_ms(lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q))
     return found
@@ -73,15 +74,25 @@ def _median_ms(call: Callable[[], object]) -> float:
     return 1e3 * median(taken)
 
 
-PROBES: dict[str, Callable[..., dict[str, Any]]] = {
-    probe.__name__: probe for probe in (steady, threads, libraries)
-}
-
-
 def main() -> None:
-    """Run the probe that stdin names, with its arguments."""
-    name, *words = json.load(sys.stdin)
-    sys.stdout.write(json.dumps(PROBES[name](*words)) + "\n")
+    """Read the cores and the number of threads from stdin; write a line for each answer when it is known.
+
+    A process that fails or hangs so loses no answer but the next ones.
+    """
+    cpus, asked = json.load(sys.stdin)
+    # What libraries print must not mix with the answers.
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    allowed, found = os.sched_getaffinity(0), {}
+    for cpu in cpus:
+        with contextlib.suppress(OSError):
+            found[cpu] = steady(cpu)
+    os.sched_setaffinity(0, allowed)
+    print(json.dumps({"steady": found}), file=out)
+    print(json.dumps({"libraries": libraries()}), file=out)
+    if asked > 1:
+        print(json.dumps({"threads": threads(asked)}), file=out)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +25,7 @@ from attnbench.types.words import clean
 
 Probed = Mapping[str, Any]
 
-_PROBE_WITHIN_S = 60.0
+_PROBE_WITHIN_S, _CORE_WITHIN_S = 120.0, 10.0
 _WATCHED_S = 1.0
 _MOST_PER_CORE = 4
 """The most threads per core that are tried: more show no more, and thousands would disturb the machine."""
@@ -57,9 +57,9 @@ class Readings:
     cpus: cores that this process may use. quota: whole cores that its control groups leave, at least 1.
     group_quota: cores by the smallest quota of those groups; None for no quota. shares: by core, the share of
     its time that other work used. swapped_bytes: moved in or out while cores were watched. governors: of the
-    cores, where known. turbo: None where unknown. steady: by core, the probe of that name. threads,
-    libraries: probes; None where a probe failed. gpus_unseen: why
-    GPUs could not be examined; "" where they could.
+    cores, where known. turbo: None where unknown. steady: by core, the answer of that name of the probe.
+    threads, libraries: its other answers; None where it failed. gpus_unseen: why GPUs could not be examined;
+    "" where they could.
     """
 
     asked_threads: int
@@ -87,12 +87,10 @@ def read_machine(threads: int, allocator: str, show: Callable[[str], None] = lam
     before = _swap()
     shares = watch_cores(_WATCHED_S)
     after = _swap()
-    show("running loops on the cores to be measured on")
-    loops = {cpu: probe("steady", str(cpu)) for cpu in split_cpus(cpus, threads)[0]}
+    show("running loops on the cores to be measured on, and calling attention")
     compared = min(max(2, threads), _MOST_PER_CORE * len(cpus)) if len(cpus) > 1 or threads > 1 else 1
-    show(f"calling attention with {compared} threads")
-    of_threads = probe("threads", str(compared), threads=compared) if compared > 1 else None
-    show("examining libraries and GPUs")
+    probed = probe(split_cpus(cpus, threads)[0], compared)
+    show("examining GPUs")
     gpus, unseen = read_gpus()
     return Readings(
         asked_threads=threads,
@@ -106,20 +104,23 @@ def read_machine(threads: int, allocator: str, show: Callable[[str], None] = lam
         swapped_bytes=after[1] - before[1],
         governors=tuple(sorted(set(filter(None, map(_governor, cpus))))),
         turbo=_turbo(),
-        steady={cpu: probed for cpu, probed in loops.items() if probed is not None},
-        threads=of_threads,
-        libraries=probe("libraries"),
+        steady={int(cpu): found for cpu, found in probed.get("steady", {}).items()},
+        threads=probed.get("threads"),
+        libraries=probed.get("libraries"),
         gpus=gpus,
         gpus_unseen=unseen,
     )
 
 
-def probe(name: str, *words: str, threads: int | None = None) -> Probed | None:
-    """Run a probe and return its result; None where it fails. threads: for libraries; None sets nothing."""
-    variables = {} if threads is None else thread_environment(threads)
-    question = json.dumps([name, *words]).encode()
-    status, out, _ = answer_of(sys.executable, "attnbench.doctor.probe", variables, question, _PROBE_WITHIN_S)
-    return json.loads(out.splitlines()[-1]) if status == 0 else None
+def probe(cpus: Sequence[int], threads: int) -> Probed:
+    """Measure loops on these cores, and attention with so many threads; return what did not fail, by name."""
+    question = json.dumps([cpus, threads]).encode()
+    variables, limit_s = thread_environment(threads), _PROBE_WITHIN_S + _CORE_WITHIN_S * len(cpus)
+    _, out, _ = answer_of(sys.executable, "attnbench.doctor.probe", variables, question, limit_s)
+    found: dict[str, Any] = {}
+    for line in out.splitlines():
+        found |= json.loads(line)
+    return found
 
 
 def _governor(cpu: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,9 +44,13 @@ def test_threads_over_the_quota_are_named_with_their_effect(disturbed: Readings)
     assert "as long as one" in finding.effect
 
 
-def test_a_probe_that_fails_is_none() -> None:
-    assert probe("no_such_probe") is None
-    assert probe("steady", "no_core") is None
+def test_what_can_not_be_probed_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text("print('printed')\nraise OSError('no such library')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    core, none = allowed_cpus()[0], 10**6
+    found = probe([core, none], 2)
+    assert [*found] == ["steady"]
+    assert [*found["steady"]] == [str(core)]
     assert os.sched_getaffinity(0) == set(allowed_cpus())
 
 
@@ -67,12 +71,17 @@ def test_turbo_by_either_file(
 def test_threads_beyond_all_sense_are_not_tried(
     monkeypatch: pytest.MonkeyPatch, asked: int, tried: int
 ) -> None:
-    words: list[tuple[str, ...]] = []
-    monkeypatch.setattr(readings, "probe", lambda *said, **_: words.append(said))
+    counts: list[int] = []
+
+    def probed(cpus: Sequence[int], threads: int) -> dict[str, object]:
+        counts.append(threads)
+        return {}
+
+    monkeypatch.setattr(readings, "probe", probed)
     monkeypatch.setattr(readings, "allowed_cpus", lambda: (0, 1))
     monkeypatch.setattr(readings, "watch_cores", lambda seconds: {})
     read_machine(asked, "pinned")
-    assert [said for said in words if said[0] == "threads"] == [("threads", str(tried))]
+    assert counts == [tried]
 
 
 class NvmlError(Exception):
