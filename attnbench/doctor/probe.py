@@ -14,6 +14,8 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from attnbench.ipc.process import stdout_for_answers
+
 _STEADY_S, _LOOP_S = 1.0, 0.002
 _CALLS_S = 0.3
 
@@ -80,19 +82,20 @@ def main() -> None:
     A process that fails or hangs so loses no answer but the next ones.
     """
     cpus, asked = json.load(sys.stdin)
-    # What libraries print must not mix with the answers.
-    out = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-
+    out = stdout_for_answers()
     allowed, found = os.sched_getaffinity(0), {}
     for cpu in cpus:
         with contextlib.suppress(OSError):
             found[cpu] = steady(cpu)
     os.sched_setaffinity(0, allowed)
-    print(json.dumps({"steady": found}), file=out)
-    print(json.dumps({"libraries": libraries()}), file=out)
+    out.write(_line({"steady": found}))
+    out.write(_line({"libraries": libraries()}))
     if asked > 1:
-        print(json.dumps({"threads": threads(asked)}), file=out)
+        out.write(_line({"threads": threads(asked)}))
+
+
+def _line(answer: dict[str, Any]) -> bytes:
+    return f"{json.dumps(answer)}\n".encode()
 
 
 if __name__ == "__main__":

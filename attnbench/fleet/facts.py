@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from attnbench import __version__
-from attnbench.ipc.process import end_with
-from attnbench.timing.cards import card_details
+from attnbench.ipc.process import end_with, stdout_for_answers
 from attnbench.types.device import kind_of_device
 from attnbench.types.errors import BadInput
 from attnbench.types.fleet import Device
@@ -44,22 +43,20 @@ def facts_here(plugins: Sequence[str]) -> Facts:
     It loads torch and makes a CUDA context, so it is for a process that ends soon: ``python -m
     attnbench.fleet.facts PLUGIN...`` prints them as JSON.
     """
-    import torch
-
     from attnbench.plugins.registry import load_wanted
     from attnbench.runner.machine import environment
+    from attnbench.worker.serve import torch_facts
 
-    machine = environment()
-    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    machine, found = environment(), torch_facts()
     return Facts(
         cpu=machine["cpu"],
         cpu_quota=machine["cpu_quota"],
         memory_bytes=machine["memory_bytes"],
-        cuda_devices=names,
-        cuda_details=list(card_details()) if names else [],
+        cuda_devices=list(found.cuda_devices),
+        cuda_details=list(found.cuda_details),
         attnbench=__version__,
         python=machine["python"],
-        torch=str(torch.__version__),
+        torch=found.torch,
         plugins={source.distribution: source.version for source in load_wanted(plugins).plugins},
     )
 
@@ -67,9 +64,7 @@ def facts_here(plugins: Sequence[str]) -> Facts:
 def print_facts(plugins: Sequence[str]) -> None:
     """Print the facts of this machine as JSON; what plugins print meanwhile goes to stderr."""
     end_with(os.environ)
-    with os.fdopen(os.dup(1), "wb") as out:
-        os.dup2(2, 1)
-        out.write(msgspec.json.encode(facts_here(plugins)))
+    stdout_for_answers().write(msgspec.json.encode(facts_here(plugins)))
 
 
 def kind_of(facts: Facts, device: Device) -> str:

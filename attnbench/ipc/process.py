@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
+from io import FileIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -195,6 +196,13 @@ def answer_of(
         out.seek(0)
         errors.seek(0)
         return status, out.read(), errors.read()
+
+
+def stdout_for_answers() -> FileIO:
+    """Return stdout for answers alone: what this process prints from now on, also from C, goes to stderr."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    return answers
 
 
 NOT_FROM = "ATTNBENCH_NOT_FROM"

@@ -5,7 +5,6 @@ attnbench.live.sides asks each side of a live comparison before anything is meas
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ from msgspec import Struct
 
 import attnbench
 from attnbench.ipc.messages import protocol_fingerprint
-from attnbench.ipc.process import forbidden, is_code_of, set_import_path
+from attnbench.ipc.process import forbidden, is_code_of, set_import_path, stdout_for_answers
 from attnbench.plugins.libraries import libraries
 from attnbench.plugins.registry import Entry, Registry, load_registry
 from attnbench.plugins.sources import installed
@@ -167,12 +166,9 @@ def _strays() -> Iterable[str]:
 
 def main() -> None:
     """Read the question from stdin, and write nothing but the answer to stdout."""
-    answer = os.dup(1)
-    # Prints of plugins while they load, also from C, must not mix with the answer.
-    os.dup2(2, 1)
+    out = stdout_for_answers()
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
-    with open(answer, "wb") as out:  # noqa: PTH123
-        out.write(msgspec.json.encode(facts(question)))
+    out.write(msgspec.json.encode(facts(question)))
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct
 
-from attnbench.ipc.process import answer_of, set_import_path
+from attnbench.ipc.process import answer_of, set_import_path, stdout_for_answers
 from attnbench.types.extensions import Source
 from attnbench.types.words import one_line
 
@@ -77,9 +76,8 @@ def main() -> None:
     """Read what is asked from stdin and write the replies. What plugins print is discarded."""
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
     set_import_path()
-    out = os.dup(1)
-    os.dup2(2, 1)
-    _answer(asked, lambda reply: os.write(out, msgspec.json.encode(reply) + b"\n"))
+    out = stdout_for_answers()
+    _answer(asked, lambda reply: out.write(msgspec.json.encode(reply) + b"\n"))
 
 
 def _answer(asked: Asked, reply: Callable[[Reply], object]) -> None:
