@@ -111,7 +111,9 @@ def command(
     rule, title = "", ""
     steps: tuple[Step, ...]
     if word in LESSONS and word not in registry.rules:
-        others = ["constants"] * bool(constants) + [f"--{name}" for name, value in chosen.items() if value]
+        others = [f"--{name}" for name, value in chosen.items() if value]
+        if constants:
+            others.insert(0, "constants")
         if others:
             raise click.UsageError(f"{word} has its own numbers: leave out {' and '.join(others)}")
         summary, lesson = LESSONS[word]
@@ -169,7 +171,7 @@ def _chosen(
         raise BadInput(unknown_name("example", example, EXAMPLES))
     if own:
         rule = rule or "scaled_dot"
-        inputs = _own(tokens, sentence, heads or 1 + layer, seed)
+        inputs = _own(tokens, sentence, heads or (2 if layer else 1), seed)
     else:
         example = example or example_for(rule or "")
         inputs = EXAMPLES[example]

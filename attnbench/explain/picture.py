@@ -127,7 +127,11 @@ def _matrix(step: Step, label: str, array: Array) -> Panel:
     wide, high = (_CELL, _ROW) if with_numbers else (max(1, min(14, _LARGEST // most)),) * 2
     left, longest = 8 + _LETTER * max(len(row[0]) for row in rows), _LETTER * max(map(len, heads))
     turned = longest > wide
-    top = 16.0 * bool(label) + (longest * 0.64 + 12 if turned else 16 * bool(step.columns))
+    top = 16.0 if label else 0.0
+    if turned:
+        top += longest * 0.64 + 12
+    elif step.columns:
+        top += 16
     # Labels of small cells would cover each other: a turned one takes 18 pixels.
     every = -(-18 // high)
     parts = [_text(left, 12, label)] if label else []
@@ -153,7 +157,10 @@ def _matrix(step: Step, label: str, array: Array) -> Panel:
     bottom = top + len(rows) * high
     if largest:
         parts.append(_text(left, bottom + 15, f"white is 0, the darkest is {largest:.2g}", fill="#444"))
-    return left + len(heads) * wide + turned * longest * 0.8 + 24, bottom + 22, "".join(parts)
+    right = left + len(heads) * wide + 24
+    if turned:
+        right += longest * 0.8
+    return right, bottom + 22, "".join(parts)
 
 
 def colours(share: float) -> tuple[str, str]:

@@ -91,8 +91,13 @@ def _beside(blocks: Sequence[list[str]], width: int) -> list[str]:
             blank = " " * columns_of(bands[-1][0])
             bands[-1] = _filled([f"{left or blank}   {right}" for left, right in pairs])
         else:
-            bands += [[""]] * bool(bands) + [[f"  {line}" for line in block]]
-    return [line.rstrip() for band in bands for line in band]
+            bands.append([f"  {line}" for line in block])
+    lines: list[str] = []
+    for band in bands:
+        if lines:
+            lines.append("")
+        lines += [line.rstrip() for line in band]
+    return lines
 
 
 def columns_of(text: str) -> int:
@@ -129,9 +134,13 @@ def _numbers(step: Step, label: str, array: Array, digits: int, width: int, rows
         names, *columns = zip(*grid(step, array, digits, rows, most), strict=True)
         widest = 2 + max(columns_of(cell) for column in columns for cell in column)
         most = max(3, (width - 2 - max(map(columns_of, names))) // widest)
-    filled = [_filled(names)] * any(names) + [_filled(column, right=True) for column in columns]
-    lines = ["  ".join(row) for row in zip(*filled, strict=True)]
-    return [label] * bool(label) + lines[not step.columns :]
+    filled = [_filled(column, right=True) for column in columns]
+    if any(names):
+        filled.insert(0, _filled(names))
+    heads, *lines = ["  ".join(row) for row in zip(*filled, strict=True)]
+    if step.columns:
+        lines.insert(0, heads)
+    return [label, *lines] if label else lines
 
 
 def _shades(step: Step, label: str, array: Array, width: int) -> list[str]:
@@ -143,8 +152,12 @@ def _shades(step: Step, label: str, array: Array, width: int) -> list[str]:
     rows = ["".join(2 * _SHADES[int(4 * share + 0.5)] for share in row) for row in shown]
     lines = [f"{name} {row}|" for name, row in zip(names, rows, strict=True)]
     scale = f"{' ' * columns_of(names[0])} 0 |{''.join(2 * shade for shade in _SHADES)}| {largest:.2g}{cut}"
-    # The scale takes the place of the labels, so that rows stand beside those of the numbers.
-    return [label] * bool(label) + ([scale, *lines] if step.columns else [*lines, scale])
+    if step.columns:
+        # In the place of the labels, so that rows stand beside those of the numbers.
+        lines.insert(0, scale)
+    else:
+        lines.append(scale)
+    return [label, *lines] if label else lines
 
 
 def short(label: str) -> str:
