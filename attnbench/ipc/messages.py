@@ -300,15 +300,11 @@ class SlotsTaken(Struct, frozen=True, tag=True):
     """The samples of all slots; of fewer if the segment was called off.
 
     received_ns, passed_ns: the begin and end of each slot, by the clock that all processes share.
-    process_cpu_ns, thread_cpu_ns: CPU time over all slots, of all threads of the process and of the calling
-    thread.
     """
 
     block: Block
     received_ns: list[int]
     passed_ns: list[int]
-    process_cpu_ns: int = 0
-    thread_cpu_ns: int = 0
 
 
 class PeakMemory(Struct, frozen=True, tag=True):

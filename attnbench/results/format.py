@@ -217,7 +217,7 @@ class _Lines:
 
 
 def _is_sound(block: Block) -> bool:
-    columns = (block.turns, block.cpu_ns, block.switches, block.faults, block.asked_ns)
+    columns = (block.turns, block.cpu_ns, block.switches, block.faults)
     even = all(len(column) == len(block.wall_ns) for column in columns)
     return even and block.calls > 0 and bool(block.wall_ns) and min(block.wall_ns) > 0
 

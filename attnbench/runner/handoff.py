@@ -9,11 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from pathlib import Path
 
-import msgspec
-
-from attnbench.cases.memory import read
 from attnbench.ipc import messages as m
 from attnbench.ipc.names import CALLED_OFF
 from attnbench.runner.context import ArrayBlock
@@ -69,8 +65,6 @@ def take_segment(
                 asked.append(name)
             except WorkerFailed as failure:
                 failed[name] = failure
-        before = {name: scheduled(links[name].pid) for name in asked}
-        overslept_ns = -scheduled(os.getpid()).waited_ns
         begun_ns = time.perf_counter_ns()
         if failed:
             _call_off(handoffs)
@@ -78,8 +72,6 @@ def take_segment(
             os.eventfd_write(handoffs[order[0]], 1)
         taken, in_time = _hear_all({name: links[name] for name in asked}, patience_s, handoffs, failed)
         ended_ns = time.perf_counter_ns()
-        overslept_ns += scheduled(os.getpid()).waited_ns
-        core = {name: scheduled(links[name].pid).since(then) for name, then in before.items()}
     done = sum(len(slots.block.turns) for slots in taken.values())
     if not failed and not in_time and done < len(order):
         # All answered, so the backend that was in its slot when the time was over took too long.
@@ -90,25 +82,7 @@ def take_segment(
         failed |= {name: WorkerFailed("error", text, "clock") for name, text in problems.items() if text}
     if failed:
         return Segment({}, failed)
-    return Segment(_with_asked(order, taken, begun_ns, ended_ns, overslept_ns, core), {})
-
-
-@dataclass(frozen=True)
-class Scheduled:
-    """How long the first thread of a process had a core, and how long it waited for one."""
-
-    ran_ns: int
-    waited_ns: int
-
-    def since(self, then: Scheduled) -> Scheduled:
-        """Return the times after an earlier reading."""
-        return Scheduled(self.ran_ns - then.ran_ns, self.waited_ns - then.waited_ns)
-
-
-def scheduled(pid: int) -> Scheduled:
-    """Read the times of a process from the system; zeros where Linux does not tell."""
-    ran, waited, *_ = (read(Path(f"/proc/{pid}/schedstat")) or "0 0").split()
-    return Scheduled(int(ran), int(waited))
+    return Segment({name: slots.block for name, slots in taken.items()}, {})
 
 
 def _call_off(handoffs: Mapping[str, int]) -> None:
@@ -170,52 +144,3 @@ def clock_problem(taken: m.SlotsTaken, begun_ns: int, ended_ns: int) -> str:
     if any(later < earlier for earlier, later in pairwise(times)):
         return "by the worker's clock, its slots overlap or lie outside of the segment"
     return ""
-
-
-def _with_asked(
-    order: Sequence[str],
-    taken: Mapping[str, m.SlotsTaken],
-    begun_ns: int,
-    ended_ns: int,
-    overslept_ns: int,
-    core: Mapping[str, Scheduled],
-) -> dict[str, Block]:
-    """Return blocks with the time of each slot by the clocks of the workers before and after it.
-
-    Bounds between several slots in a row are known to their worker alone, so each slot gets the same share.
-    At the ends of the segment the wait of the parent (``overslept_ns``) is subtracted, because it may have
-    woken up late. A slot ends when the next worker wakes up, so it is longer by what both waited for the
-    core. Of that only the sums over the segment are known, so each slot gets the mean.
-    """
-    received = {name: iter(slots.received_ns) for name, slots in taken.items()}
-    passed = {name: iter(slots.passed_ns) for name, slots in taken.items()}
-    bounds = [(name, next(received[name]), next(passed[name])) for name in order]
-    asked: dict[str, list[int]] = {name: [] for name in taken}
-    first = 0
-    for place, (name, _, _) in enumerate(bounds):
-        if place + 1 < len(bounds) and bounds[place + 1][0] == name:
-            continue
-        before = bounds[first - 1][2] if first else begun_ns
-        after = bounds[place + 1][1] if place + 1 < len(bounds) else ended_ns
-        count = place + 1 - first
-        took_ns = after - before
-        if first == 0 or place + 1 == len(bounds):
-            took_ns -= overslept_ns
-        asked[name] += [max(0, round(took_ns / count))] * count
-        first = place + 1
-
-    def mean_wait_ns(name: str) -> int:
-        own, others = len(asked[name]), len(order) - len(asked[name])
-        of_others = sum(times.waited_ns for other, times in core.items() if other != name)
-        return round(core[name].waited_ns / own + (of_others / others if others else 0))
-
-    return {
-        name: msgspec.structs.replace(
-            slots.block,
-            asked_ns=asked[name],
-            ran_ns=core[name].ran_ns // len(asked[name]),
-            waited_ns=mean_wait_ns(name),
-            others_cpu_ns=max(0, slots.process_cpu_ns - slots.thread_cpu_ns),
-        )
-        for name, slots in taken.items()
-    }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
 from statistics import median, median_low, quantiles
 
 from attnbench.stats.pairs import LEAST_CLOCK, disturbed
@@ -270,40 +269,24 @@ def _refreshed_and_others(blocks: Iterable[Block]) -> Iterator[tuple[float, floa
             yield block.renewed_ns, median_low([wall / block.calls for wall in block.wall_ns])
 
 
-HANDOFF_NS = 200_000
-"""Waking the next process takes less than this, most of the time."""
-
-_CLOCK_FACTOR = 4
+_CLOCK_FACTOR, _READING_NS = 2, 20_000
+"""A sample's CPU time is doubted beyond this many times its wall time, plus what reading clocks may take."""
 
 
-def clock_problem(sets: Iterable[SetLine], backend: str, *, warm_calls: int = 0) -> str:
-    """Say that turns take far longer by the clocks of the others than by the worker's own clock.
+def clock_problem(sets: Iterable[SetLine], backend: str) -> str:
+    """Say that a thread worked for longer than its samples lasted by the worker's own clock.
 
-    A turn is ``warm_calls`` untimed calls, one sample, and waking the next process. The clock is doubted
-    where nearly all turns, 19 of 20, took over four times as long as the median turn should by the worker's
-    own clock, and ``HANDOFF_NS`` more. Honest turns are longer too where they wait for the core, but a wrong
-    clock shows in the fastest as well. With a dozen runs on two cores even the fastest wait. So the clock
-    is believed where the system counts that turns had the core no longer than they should, and waited for
-    the rest.
-    On a device launching is added. Cold launches are not judged, since overwriting the cache takes longer.
+    The system counts the CPU time of the calling thread. It cannot exceed the time that has passed, however
+    long the thread waited for its core, so no load makes an honest clock suspect. More than half of the
+    samples must be beyond it, since fewer do not move a median. A device times its samples itself.
     """
-    blocks = [block for block in _blocks(sets, backend) if block.mode != "cold"]
-    own_ns: list[float] = []
-    others_ns: list[float] = []
-    for block in blocks:
-        launching = chain(block.host_ns, repeat(0))
-        for wall, host, turn in zip(block.wall_ns, launching, block.asked_ns, strict=False):
-            if turn > 0:
-                own_ns.append((wall + host) * (1 + warm_calls / block.calls))
-                others_ns.append(turn)
-    if not own_ns:
-        return ""
-    own, others = median(own_ns), _fast(others_ns)
-    most = _CLOCK_FACTOR * own + HANDOFF_NS
-    ran, waited = median(block.ran_ns for block in blocks), median(block.waited_ns for block in blocks)
-    if others <= most or (0 < ran <= most and others - waited <= most):
+    blocks = [block for block in _blocks(sets, backend) if not block.mode]
+    wall_ns = [wall for block in blocks for wall in block.wall_ns]
+    cpu_ns = [cpu for block in blocks for cpu in block.cpu_ns]
+    beyond = sum(cpu > _CLOCK_FACTOR * wall + _READING_NS for wall, cpu in zip(wall_ns, cpu_ns, strict=True))
+    if 2 * beyond <= len(wall_ns):
         return ""
     return (
-        f"its turns take {own / 1e6:.3g} ms by its own clock (median), and {others / 1e6:.3g} ms or more by "
-        "the clocks of other processes (19 of 20)"
+        f"its samples take {median(wall_ns) / 1e6:.3g} ms by its own clock (median), but their calls had "
+        f"{median(cpu_ns) / 1e6:.3g} ms of CPU time by the system's"
     )

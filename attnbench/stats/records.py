@@ -253,7 +253,7 @@ def _doubt(
     planned: CaseLine, case: Case, name: str, sets: Sequence[SetLine], timing: Timing, limit: Limit | None
 ) -> Outcome:
     """Return ``suspect`` with the reason if a time cannot be believed, else ``ok``."""
-    if problem := clock_problem(sets, name, warm_calls=planned.contenders[name].warm_calls):
+    if problem := clock_problem(sets, name):
         return "suspect", problem, "clock"
     if problem := hidden_work(sets, name, case.threads):
         return "suspect", problem, "hidden_work"

@@ -82,10 +82,7 @@ class Block(Struct, frozen=True, omit_defaults=True):
     stretch: the number of the segment; inputs are refreshed between two. turns: the places of its samples in
     the segment's order of turns, ascending. calls: back-to-back calls in each sample; wall_ns[i] / calls is
     the time per call of sample i. wall_ns, cpu_ns (of the thread), switches (involuntary), faults (minor):
-    one number for each sample, read outside the timed window. asked_ns: the duration of each turn by the
-    clocks of the processes before and after it (the parent's at the ends). Turns in a row share their
-    duration equally; 0 where a clock is missing. ran_ns, waited_ns: how long the calling thread had its core
-    in a turn, and how long it and the next process waited for it; means, as the system counts them.
+    one number for each sample, read outside the timed window.
     others_cpu_ns: CPU time of the process's other threads, from before its first turn until after its last.
     renewed_ns: the time of the one call that was the first on inputs refreshed within the segment, 0 where
     unknown.
@@ -102,11 +99,8 @@ class Block(Struct, frozen=True, omit_defaults=True):
     cpu_ns: list[int]
     switches: list[int]
     faults: list[int]
-    asked_ns: list[int]
     others_cpu_ns: int = 0
     renewed_ns: int = 0
-    ran_ns: int = 0
-    waited_ns: int = 0
     mode: DeviceMode = ""
     host_ns: list[int] = field(default_factory=list)
     clock_mhz: list[int] = field(default_factory=list)

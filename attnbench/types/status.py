@@ -109,7 +109,7 @@ CHECKS: dict[Check, str] = {
     "state": "A call leaves the switches of torch and of the process as they are.",
     "activity": "A call ends its threads and processes, and uses no more threads than the case has.",
     "leaks": "The memory of the process does not grow with every call.",
-    "clock": "The clock of the worker agrees with the clocks of the other processes.",
+    "clock": "Samples last at least as long as their CPU time, and slots lie in order by the parent's clock.",
     "hidden_work": "Other threads do no work for a call while it is timed.",
     "kept_answers": "A call takes as long on repeated inputs as on new inputs.",
     "limit": "A call is not faster than the machine allows.",

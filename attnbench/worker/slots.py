@@ -76,7 +76,7 @@ def take_slots(
     awaited, renewed = bool(stored), False
     # Outputs of a device would have to be copied; those of dropout differ.
     repeats = REPEATS if prepared.case.device == "cpu" and not prepared.case.dropout else 0
-    process_ns, thread_ns = process_time_ns(), thread_time_ns()
+    others_ns = _others_cpu_ns()
     for number, successor in enumerate(request.successors):
         if _wait(own) >= CALLED_OFF:
             break
@@ -102,8 +102,8 @@ def take_slots(
         if successor >= 0:
             os.eventfd_write(fds[successor], 1)
         samples.append(sample)
-    process_ns, thread_ns = process_time_ns() - process_ns, thread_time_ns() - thread_ns
-    taken = SlotsTaken(_block(request, samples, timer), received_ns, passed_ns, process_ns, thread_ns)
+    others_cpu_ns = _others_cpu_ns() - others_ns
+    taken = SlotsTaken(_block(request, samples, timer, max(0, others_cpu_ns)), received_ns, passed_ns)
     if not samples:
         return taken, None
     return taken, TimedCall(output, request.segment, request.slots[len(samples) - 1], calls - 1, renewed)
@@ -118,7 +118,12 @@ def _wait(handoff: int) -> int:
             continue
 
 
-def _block(request: TakeSlots, samples: Sequence[Sample], timer: Timer) -> Block:
+def _others_cpu_ns() -> int:
+    """Return the CPU time that the other threads of this process have had."""
+    return process_time_ns() - thread_time_ns()
+
+
+def _block(request: TakeSlots, samples: Sequence[Sample], timer: Timer, others_cpu_ns: int) -> Block:
     return Block(
         stretch=request.segment,
         turns=list(request.slots[: len(samples)]),
@@ -127,7 +132,7 @@ def _block(request: TakeSlots, samples: Sequence[Sample], timer: Timer) -> Block
         cpu_ns=[s.cpu_ns for s in samples],
         switches=[s.switches for s in samples],
         faults=[s.faults for s in samples],
-        asked_ns=[],
+        others_cpu_ns=others_cpu_ns,
         renewed_ns=sum(s.refreshed_ns for s in samples),
         **device_fields(timer, samples),
     )

@@ -2,13 +2,14 @@
 
 Needs attnbench-selftest. Run on a quiet machine::
 
-    python tests/benchmarks/identical.py live [--cells 96] [--own] [--busy]
-    python tests/benchmarks/identical.py files [--cells 112] [--busy]
+    python tests/benchmarks/identical.py live [--cells 96] [--own] [--busy [4]]
+    python tests/benchmarks/identical.py files [--cells 112] [--busy [4]]
 
 live: ``attnbench compare`` of two commits with the same eight backends, on four cases. The commits are those
 of a small project, whose sides share servers; with --own, HEAD of this repository: sides have their own.
-files: ``attnbench run`` of eight identical plugin files, whose pairs are the cells.
---busy: another process keeps a core busy all the time.
+files: ``attnbench run`` of eight identical plugin files, whose pairs are the cells. It judges those with the
+baseline.
+--busy: so many other processes, or one, are busy all the time.
 --cells: repeat until there are so many. p-values of identical code are uniform: 5 % are below 0.05.
 Options of compare or run follow after --: with ``-- --head-python OTHER/bin/python`` the sides of a live
 comparison have unlike interpreters, and the ratios show what these alone are worth.
@@ -17,6 +18,7 @@ comparison have unlike interpreters, and the ratios show what these alone are wo
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -36,6 +38,7 @@ import attnbench
 from attnbench.cases.ids import parse_case
 from attnbench.results.format import read_run
 from attnbench.stats.pairs import compare
+from attnbench.stats.verdict import verdicts
 
 HOME = Path(attnbench.__file__).parent
 MODULE = "attnbench_identical_kernels"
@@ -82,8 +85,12 @@ class IdenticalCell:
     verdict: str = ""
 
 
-def live(folder: Path, words: list[str], own: bool) -> Iterator[IdenticalCell]:
-    """Yield the cells of one live comparison."""
+Outcomes = Counter[str]
+"""How many rows have each status. A row that is not ``ok`` has no cell."""
+
+
+def live(folder: Path, words: list[str], own: bool, outcomes: Outcomes) -> Iterator[IdenticalCell]:
+    """Yield the cells of one live comparison; add the outcomes of its rows."""
     prefix, base = ("", "HEAD") if own else ("copy_", "HEAD~")
     chosen = [word for name in BACKENDS for word in ("--backend", prefix + name)]
     command = ["compare", "--ref", base, "--head", "HEAD", *CASES, *chosen, *words]
@@ -96,13 +103,14 @@ def live(folder: Path, words: list[str], own: bool) -> Iterator[IdenticalCell]:
         project.commit({})
         _, printed, _ = project.attnbench(*command)
     for cell in json.loads(printed)["cells"]:
+        outcomes.update((cell["base_status"], cell["new_status"]))
         if cell["p_value"] is not None:
             name = f"{cell['backend']} on {cell['case']}"
             yield IdenticalCell(name, cell["p_value"], cell["ratio"], cell["verdict"])
 
 
-def files(folder: Path, words: list[str]) -> Iterator[IdenticalCell]:
-    """Yield the pairs of identical files in one run."""
+def files(folder: Path, words: list[str], outcomes: Outcomes) -> Iterator[IdenticalCell]:
+    """Yield the pairs of identical files in one run; add the outcomes of its rows."""
     names = [f"file{number}_eager" for number in range(8)]
     plugins = []
     for number in range(8):
@@ -115,13 +123,16 @@ def files(folder: Path, words: list[str]) -> Iterator[IdenticalCell]:
     command = [sys.executable, "-m", "attnbench", "run", *CASES, *plugins, *words]
     subprocess.run([*command, "--baseline", names[0], "--out", str(out)], check=True, capture_output=True)
     run = read_run(out)
+    judged = verdicts(run.records)
+    outcomes.update(record.status for record in run.records)
     for case in run.manifest.cases:
         lines = [line for line in run.sets if line.case == case]
         for one, other in combinations(names, 2):
             found = compare(lines, one, other)
             if found is not None:
                 name = f"{one} against {other} on {parse_case(case).rule}"
-                yield IdenticalCell(name, found.p_value, found.ratio)
+                verdict = judged[case, other].word if one == names[0] else ""
+                yield IdenticalCell(name, found.p_value, found.ratio, verdict)
 
 
 @contextmanager
@@ -142,18 +153,20 @@ def main() -> None:
     parser.add_argument("what", choices=("live", "files"))
     parser.add_argument("--cells", type=int, default=1)
     parser.add_argument("--own", action="store_true")
-    parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--busy", type=int, nargs="?", const=1, default=0)
     end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     ours, words = sys.argv[1:end], sys.argv[end + 1 :]
     chosen = parser.parse_args(ours)
     found: list[IdenticalCell] = []
+    outcomes: Outcomes = Counter()
+    print(f"load average before: {os.getloadavg()[0]:.1f}", flush=True)
     while len(found) < chosen.cells:
-        with tempfile.TemporaryDirectory() as name, other_work(int(chosen.busy)):
+        with tempfile.TemporaryDirectory() as name, other_work(chosen.busy):
             folder = Path(name)
             if chosen.what == "live":
-                cells = list(live(folder, words, chosen.own))
+                cells = list(live(folder, words, chosen.own, outcomes))
             else:
-                cells = list(files(folder, words))
+                cells = list(files(folder, words, outcomes))
         if not cells:
             raise SystemExit("no cell was measured")
         found += cells
@@ -162,6 +175,8 @@ def main() -> None:
         )
         print(f"{len(found)} cells: {below}", flush=True)
     print(f"expected: {', '.join(f'{level * len(found):.1f}' for level in LEVELS)}")
+    print(f"load average after: {os.getloadavg()[0]:.1f}")
+    print(f"rows: {dict(outcomes)}")
     print(f"verdicts: {dict(Counter(one.verdict or 'not judged' for one in found))}")
     ratios = sorted(one.ratio for one in found)
     ends = ratios[0], ratios[len(ratios) // 20], median(ratios), ratios[-1 - len(ratios) // 20], ratios[-1]

@@ -87,10 +87,18 @@ def print_imports() -> None:
 
 
 def productive_share(stored: StoredRun) -> tuple[float, float]:
-    """Share of the time after start-up in turns, warm-up and checks; and the same without the checks."""
+    """Share of the time after start-up in turns, warm-up and checks; and the same without the checks.
+
+    A turn is its sample and the calls before it.
+    """
     assert stored.finished is not None
-    blocks = [block for line in stored.sets for taken in line.blocks.values() for block in taken]
-    turns_s = sum(sum(block.asked_ns) for block in blocks) / 1e9
+    plans = {line.case: line.contenders for line in stored.cases}
+    turns_s = sum(
+        sum(block.wall_ns) / 1e9 * (1 + plans[line.case][name].warm_calls / block.calls)
+        for line in stored.sets
+        for name, taken in line.blocks.items()
+        for block in taken
+    )
     warmup_s = sum(sum(trace) for line in stored.sets for trace in line.warmup_ns.values()) / 1e9
     phases_s = stored.finished.phases_s
     checks_s = phases_s["check"] + phases_s["oracle"]

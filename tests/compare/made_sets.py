@@ -16,7 +16,7 @@ def block(
 ) -> Block:
     """A block whose samples had the core all the time, unless ``cpu_ns`` says otherwise."""
     n = len(wall_ns)
-    said = {"stretch": 0, "turns": list(range(n)), "calls": 1, "switches": [0] * n, "asked_ns": []}
+    said = {"stretch": 0, "turns": list(range(n)), "calls": 1, "switches": [0] * n}
     cpu = list(wall_ns if cpu_ns is None else cpu_ns)
     return Block(wall_ns=list(wall_ns), cpu_ns=cpu, faults=[faults] * n, **(said | more))
 

@@ -145,7 +145,7 @@ def draw_trials(
         turns, _ = stretches[number][name]
         wall, cpu = columns[number][name]
         zeros = [0] * plan.samples[name]
-        return Block(number, turns[row].tolist(), 1, wall[row].tolist(), cpu[row].tolist(), zeros, zeros, [])
+        return Block(number, turns[row].tolist(), 1, wall[row].tolist(), cpu[row].tolist(), zeros, zeros)
 
     def set_line(index: int, row: int) -> SetLine:
         names = [name for name in plan.samples if index not in plan.missing.get(name, frozenset())]

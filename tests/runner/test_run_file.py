@@ -127,14 +127,14 @@ def one_set(*blocks: Block) -> SetLine:
     return SetLine(MANIFEST.cases[0], 0, [0], ["eager"], {}, {"eager": list(blocks)}, [], {})
 
 
-WHOLE = Block(0, [0, 2], 1, [5, 5], [4, 4], [0, 0], [0, 0], [6, 6])
+WHOLE = Block(0, [0, 2], 1, [5, 5], [4, 4], [0, 0], [0, 0])
 IMPOSSIBLE = (
-    Block(1, [], 1, [], [], [], [], []),
+    Block(1, [], 1, [], [], [], []),
     replace(WHOLE, wall_ns=[5, 0]),
     replace(WHOLE, calls=0),
     replace(WHOLE, turns=[0]),
     replace(WHOLE, cpu_ns=[4, 4, 4]),
-    replace(WHOLE, asked_ns=[]),
+    replace(WHOLE, faults=[]),
 )
 
 

@@ -22,7 +22,7 @@ from attnbench.runner.context import CaseContext, open_context, prepare_worker
 from attnbench.runner.machine import cpu_quota
 from attnbench.runner.pool import WorkerPool
 from attnbench.runner.processes import WorkerFailed, WorkerLink, threads_of
-from attnbench.types.record import Accuracy, Block, CandidatePlan
+from attnbench.types.record import Accuracy, CandidatePlan
 
 TWO_THREADS = "attention/dot/B1-H4-Lq256-Lk256-D64/none/float32/cpu/forward/threads2"
 ENOUGH_S = 60.0
@@ -224,49 +224,3 @@ def test_when_the_time_is_over_the_worker_in_its_slot_fails(bench: Bench) -> Non
         }  # fmt: skip
         assert not is_gone(links["every_work_for_long"].pid)
         assert_rest_goes_on(links, "every_work_for_long")
-
-
-def blocks_of(
-    order: list[str], bounds: list[tuple[int, int]], core: dict[str, handoff.Scheduled], overslept_ns: int = 0
-) -> dict[str, Block]:
-    """The samples of a segment from 0 to 1000."""
-    taken = {}
-    for name in dict.fromkeys(order):
-        own = [times for owner, times in zip(order, bounds, strict=True) if owner == name]
-        count = len(own)
-        block = Block(0, [*range(count)], 1, *[[1] * count] * 4, asked_ns=[])
-        taken[name] = m.SlotsTaken(block, [a for a, _ in own], [b for _, b in own])
-    return handoff._with_asked(order, taken, 0, 1000, overslept_ns, core)
-
-
-def asked_of(order: list[str], bounds: list[tuple[int, int]], overslept_ns: int = 0) -> dict[str, list[int]]:
-    """The times of slots by the clocks around them."""
-    blocks = blocks_of(order, bounds, dict.fromkeys(order, handoff.Scheduled(0, 0)), overslept_ns)
-    return {name: block.asked_ns for name, block in blocks.items()}
-
-
-def test_a_slot_lasts_from_the_end_of_the_one_before_to_the_beginning_of_the_next() -> None:
-    order, bounds = ["a", "b", "a", "c"], [(10, 200), (220, 400), (430, 600), (650, 900)]
-    assert asked_of(order, bounds) == {"a": [220, 250], "b": [230], "c": [400]}
-    # The clock of a worker does not change the times of its own slots.
-    bounds[1] = (399, 400)
-    assert asked_of(order, bounds)["b"] == [230]
-    # The parent sees the first begin and the last end, and may do so late.
-    assert asked_of(order, bounds, 15) == {"a": [384, 250], "b": [230], "c": [385]}
-    order, bounds = ["a", "b", "b", "b", "a"], [(10, 100), (120, 200), (200, 300), (300, 390), (400, 900)]
-    assert asked_of(order, bounds) == {"a": [120, 610], "b": [100] * 3}
-    assert asked_of(["a"] * 4, [(1, 2), (3, 4), (5, 6), (7, 8)], 100) == {"a": [225] * 4}
-    assert asked_of(["a"], [(1, 2)], 9999) == {"a": [0]}
-
-
-def test_a_slot_waits_for_the_core_itself_and_until_the_next_worker_has_it() -> None:
-    order, bounds = ["a", "b", "a", "c"], [(10, 200), (220, 400), (430, 600), (650, 900)]
-    core = {
-        name: handoff.Scheduled(ran, waited)
-        for name, ran, waited in (("a", 8, 60), ("b", 6, 10), ("c", 5, 20))
-    }
-    blocks = blocks_of(order, bounds, core)
-    assert {name: block.waited_ns for name, block in blocks.items()} == {"a": 45, "b": 37, "c": 43}
-    assert {name: block.ran_ns for name, block in blocks.items()} == {"a": 4, "b": 6, "c": 5}
-    alone = {"a": handoff.Scheduled(40, 200)}
-    assert blocks_of(["a"] * 4, [(1, 2), (3, 4), (5, 6), (7, 8)], alone)["a"].waited_ns == 50

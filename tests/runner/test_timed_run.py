@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from itertools import pairwise
 from math import exp, log, sqrt
@@ -51,10 +53,8 @@ def steady(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> Store
 
 def doubted(stored: StoredRun, case: str) -> set[str]:
     """Backends whose clock is doubted. Other reasons to be suspect are not meant."""
-    (planned,) = (line for line in stored.cases if line.case == case)
     lines = [line for line in stored.sets if line.case == case]
-    plans = planned.contenders.items()
-    return {name for name, one in plans if clock_problem(lines, name, warm_calls=one.warm_calls)}
+    return {name for line in lines for name in line.blocks if clock_problem(lines, name)}
 
 
 def test_a_slow_clock_is_doubted_and_honest_clocks_beside_it_are_not(steady: StoredRun) -> None:
@@ -78,6 +78,19 @@ def test_a_clock_is_doubted_without_other_backends_too(steady: StoredRun) -> Non
     assert doubted(steady, f"{PLAIN}/seed3") == {"slow_the_clock"}
     assert by_backend(steady, f"{PLAIN}/seed4")["honest1"].status == "ok"
     assert doubted(steady, f"{PLAIN}/seed4") == set()
+
+
+def test_no_honest_clock_is_doubted_for_few_slots_on_busy_cores(odd_plugins: None, tmp_path: Path) -> None:
+    """Then a slot is mostly waiting, and what a worker does beside its calls is more than these."""
+    backends = ("eager", "honest1", "slow_the_clock", "sdpa_math")
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        stored = run_of(tmp_path, (CLOCKS,), backends, sets=SETS)
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+    assert doubted(stored, CLOCKS) == {"slow_the_clock"}
 
 
 def test_an_answer_that_is_kept_while_inputs_stay_the_same_is_suspect(steady: StoredRun) -> None:
@@ -167,7 +180,7 @@ def test_repetitions_are_numbered_and_every_planned_sample_is_taken(steady: Stor
                 for name, block in blocks_of(line, segment).items():
                     plan = planned.contenders[name]
                     assert (block.calls, len(block.turns)) == (plan.calls, plan.samples) == (plan.calls, 6)
-                    columns = (block.wall_ns, block.cpu_ns, block.switches, block.faults, block.asked_ns)
+                    columns = (block.wall_ns, block.cpu_ns, block.switches, block.faults)
                     assert {len(column) for column in columns} == {6}
                     assert min(block.wall_ns) > 0
 
@@ -182,14 +195,6 @@ def test_slots_are_balanced_and_starts_in_random_order(steady: StoredRun) -> Non
     # Each of six pairs has a sixth on average; half of that is far out of reach of chance.
     assert len(follows) == 6
     assert min(follows.values()) > follows.total() / 12
-
-
-def test_every_slot_takes_longer_by_the_clocks_around_it_than_its_sample(steady: StoredRun) -> None:
-    """By the warm calls and the handoff. The parent is around the first and the last slot."""
-    for line in sets_of(steady, PLAIN):
-        for block in (block for blocks in line.blocks.values() for block in blocks):
-            taken = zip(block.turns, block.asked_ns, block.wall_ns, strict=True)
-            assert all(asked > wall for slot, asked, wall in taken if 0 < slot < 6 * len(NAMES) - 1)
 
 
 def test_inputs_change_from_segment_to_segment_and_are_verified(steady: StoredRun) -> None:

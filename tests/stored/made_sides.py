@@ -129,7 +129,7 @@ def run_lines(
 
 def _block(ns: float) -> Block:
     wall = [round(ns) - 10, round(ns), round(ns) + 10]
-    return Block(0, [0, 1, 2], 1, wall, wall, [0] * 3, [0] * 3, [0] * 3)
+    return Block(0, [0, 1, 2], 1, wall, wall, [0] * 3, [0] * 3)
 
 
 def write_run(path: Path, lines: Sequence[Any] | None = None, **said: Any) -> Path:

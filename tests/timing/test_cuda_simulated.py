@@ -177,7 +177,7 @@ def test_a_clock_that_drops_is_seen_in_the_times_and_told(clocks: list[int]) -> 
         assert samples[-1].wall_ns == pytest.approx(100_000 * 1980 / mhz, abs=2)
     block = Block(
         0, list(range(len(samples))), 1, [s.wall_ns for s in samples], [0] * len(samples),
-        [0] * len(samples), [0] * len(samples), [], **device_fields(take, samples),
+        [0] * len(samples), [0] * len(samples), **device_fields(take, samples),
     )  # fmt: skip
     slow = [mhz < LEAST_CLOCK * 1980 for mhz in clocks]
     assert disturbed(block) == slow

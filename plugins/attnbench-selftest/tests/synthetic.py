@@ -18,7 +18,7 @@ FactorOf = Callable[[str, int], float]
 def block(wall_ns: Sequence[int], *, stretch: int = 0, calls: int = CALLS) -> Block:
     """Undisturbed samples."""
     zeros = [0] * len(wall_ns)
-    return Block(stretch, list(range(len(wall_ns))), calls, list(wall_ns), list(wall_ns), zeros, zeros, zeros)
+    return Block(stretch, list(range(len(wall_ns))), calls, list(wall_ns), list(wall_ns), zeros, zeros)
 
 
 def set_line(
