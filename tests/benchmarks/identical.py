@@ -7,8 +7,8 @@ Needs attnbench-selftest. Run on a quiet machine::
 
 live: ``attnbench compare`` of two commits with the same eight backends, on four cases. The commits are those
 of a small project, whose sides share servers; with --own, HEAD of this repository: sides have their own.
-files: ``attnbench run`` of eight identical plugin files, whose pairs are the cells. It judges those with the
-baseline.
+files: ``attnbench run`` of eight identical plugin files, whose pairs are the cells. All pairs of a run
+are judged together, as a run judges its ratios.
 --busy: so many other processes, or one, are busy all the time.
 --cells: repeat until there are so many. p-values of identical code are uniform: 5 % are below 0.05.
 Options of compare or run follow after --: with ``-- --head-python OTHER/bin/python`` the sides of a live
@@ -35,10 +35,11 @@ from statistics import median
 from attnbench_selftest.live import Repository
 
 import attnbench
-from attnbench.cases.ids import parse_case
 from attnbench.results.format import read_run
+from attnbench.runner.options import Options
 from attnbench.stats.pairs import compare
-from attnbench.stats.verdict import verdicts
+from attnbench.stats.tests import ends
+from attnbench.stats.verdict import benjamini_hochberg, decide
 
 HOME = Path(attnbench.__file__).parent
 MODULE = "attnbench_identical_kernels"
@@ -77,12 +78,12 @@ def copies(slower_by: Mapping[str, float]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class IdenticalCell:
-    """One comparison of identical code. verdict: "" where it is not judged."""
+    """One comparison of identical code."""
 
     name: str
     p_value: float
     ratio: float
-    verdict: str = ""
+    verdict: str
 
 
 Outcomes = Counter[str]
@@ -123,16 +124,19 @@ def files(folder: Path, words: list[str], outcomes: Outcomes) -> Iterator[Identi
     command = [sys.executable, "-m", "attnbench", "run", *CASES, *plugins, *words]
     subprocess.run([*command, "--baseline", names[0], "--out", str(out)], check=True, capture_output=True)
     run = read_run(out)
-    judged = verdicts(run.records)
     outcomes.update(record.status for record in run.records)
+    found = []
     for case in run.manifest.cases:
         lines = [line for line in run.sets if line.case == case]
         for one, other in combinations(names, 2):
-            found = compare(lines, one, other)
-            if found is not None:
-                name = f"{one} against {other} on {parse_case(case).rule}"
-                verdict = judged[case, other].word if one == names[0] else ""
-                yield IdenticalCell(name, found.p_value, found.ratio, verdict)
+            compared = compare(lines, one, other)
+            if compared is not None:
+                found.append((f"{one} against {other} on {case}", compared))
+    adjusted = benjamini_hochberg([each.p_value for _, each in found])
+    for (name, each), p_adjusted in zip(found, adjusted, strict=True):
+        low, high, _ = ends(each)
+        verdict = decide(each.ratio, low, high, each.p_value, p_adjusted, Options().delta)
+        yield IdenticalCell(name, each.p_value, each.ratio, verdict)
 
 
 @contextmanager
@@ -177,7 +181,7 @@ def main() -> None:
     print(f"expected: {', '.join(f'{level * len(found):.1f}' for level in LEVELS)}")
     print(f"load average after: {os.getloadavg()[0]:.1f}")
     print(f"rows: {dict(outcomes)}")
-    print(f"verdicts: {dict(Counter(one.verdict or 'not judged' for one in found))}")
+    print(f"verdicts: {dict(Counter(one.verdict for one in found))}")
     ratios = sorted(one.ratio for one in found)
     ends = ratios[0], ratios[len(ratios) // 20], median(ratios), ratios[-1 - len(ratios) // 20], ratios[-1]
     print("ratios, smallest, 5 %, median, 95 %, largest: " + ", ".join(f"{ratio:.3f}" for ratio in ends))
