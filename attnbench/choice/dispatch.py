@@ -78,46 +78,16 @@ def load(path: str | Path, *, force: bool = False) -> Callable[..., Any]:
 
 
 def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
-    import torch
+    """Return the function. It is a plain one, so that a copy of a model that holds it shares it."""
     from torch import Tensor, is_grad_enabled
-    from torch._C import _get_tracing_state, _is_any_autocast_enabled, _len_torch_dispatch_stack
+    from torch._C import _get_tracing_state, _is_any_autocast_enabled
     from torch._C._functorch import peek_interpreter_stack
     from torch.autograd import forward_ad
     from torch.compiler import is_compiling
     from torch.nn.functional import scaled_dot_product_attention as default
 
-    rows: _Rows = {}
-    for choice in table.choices:
-        first = parse_case(choice.case)
-        rows.setdefault(_shape_of(first), []).append((first, choice))
-    # torch's function takes all other masks as tensors.
-    without = (Mask(), Mask(causal="upper_left"))
-    tensors = any(first.mask not in without for near in rows.values() for first, _ in near)
-    reader = MaskReader() if tensors else None
-    known: dict[object, _Found] = {}
-
-    def find(same: object, *call: Any) -> _Found:
-        if _len_torch_dispatch_stack():  # Tensors that are prepared now may hold no numbers.
-            return _DEFAULT
-        if call[0].is_cuda and torch.cuda.is_current_stream_capturing():
-            # Preparing may wait for the device, which would end the capture.
-            return _CAPTURING
-        if len(known) >= _MOST_SHAPES:
-            known.clear()
-        try:
-            known[same] = _find(rows, registry, *call)
-        except Exception as failure:
-            known[same] = _failed("preparing the choice", failure)
-        return known[same]
-
-    def word_of(mask: Tensor, query: Tensor, key: Tensor) -> str:
-        """Return the word of a mask; a word that is in no table if nobody knows its numbers, now or later."""
-        if type(mask) is not Tensor or mask.requires_grad or mask.is_inference() or reader is None:
-            return "float"
-        if mask.is_cuda and torch.cuda.is_current_stream_capturing():
-            return "float"
-        B, H, Lq, _ = query.shape
-        return reader.words(mask, B, H, Lq, key.shape[2]).mask
+    dispatch = _Dispatch(table, registry)
+    known, reads_masks = dispatch.known, dispatch.reader is not None
 
     def scaled_dot_product_attention(
         query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
@@ -133,7 +103,7 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
             and peek_interpreter_stack() is None
             and _get_tracing_state() is None
             and forward_ad._current_level < 0
-            and (attn_mask is None or not (reader is None or is_causal))
+            and (attn_mask is None or (reads_masks and not is_causal))
         ):
             graph = is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
             word = "causal" if is_causal else "none" if attn_mask is None else None
@@ -144,18 +114,22 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
                 )  # fmt: skip
                 found = known[same]
             except KeyError:
-                found = find(same, query, key, value, scale, enable_gqa, graph, word)
+                found = dispatch.find(same, query, key, value, scale, enable_gqa, graph, word)
             except RuntimeError:
                 pass  # A nested tensor has no shape.
-            if found is _READ and attn_mask is not None:
-                word = word_of(attn_mask, query, key)
+            if found is _READ:
+                word = dispatch.word_of(attn_mask, query, key)
                 same = same, word
-                found = known.get(same) or find(same, query, key, value, scale, enable_gqa, graph, word)
+                found = known.get(same) or dispatch.find(
+                    same, query, key, value, scale, enable_gqa, graph, word
+                )
         if found.strides is not None:
             strides = query.stride(), key.stride(), value.stride()
             if found.strides != strides:
                 same = same, strides
-                found = known.get(same) or find(same, query, key, value, scale, enable_gqa, graph, word)
+                found = known.get(same) or dispatch.find(
+                    same, query, key, value, scale, enable_gqa, graph, word
+                )
         if explain:
             return found.why
         if found.call is not None:
@@ -168,6 +142,125 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
         return default(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
     return scaled_dot_product_attention
+
+
+class _Dispatch:
+    """The steps from a new call to what computes it: its case, the choice for that, and the prepared call.
+
+    known: what was found, by what calls have in common. reader: of masks; None if no case of the table has a
+    mask that torch's function takes as a tensor.
+    """
+
+    def __init__(self, table: Table, registry: Registry) -> None:
+        self.registry = registry
+        self.known: dict[object, _Found] = {}
+        self._rows: _Rows = {}
+        for choice in table.choices:
+            first = parse_case(choice.case)
+            self._rows.setdefault(_shape_of(first), []).append((first, choice))
+        without = (Mask(), Mask(causal="upper_left"))
+        tensors = any(first.mask not in without for near in self._rows.values() for first, _ in near)
+        self.reader = MaskReader() if tensors else None
+
+    def word_of(self, mask: Tensor | None, query: Tensor, key: Tensor) -> str:
+        """Return the word of a mask; a word that is in no table if nobody knows its numbers, now or later."""
+        import torch
+
+        if type(mask) is not torch.Tensor or mask.requires_grad or mask.is_inference() or self.reader is None:
+            return "float"
+        if mask.is_cuda and torch.cuda.is_current_stream_capturing():
+            return "float"
+        B, H, Lq, _ = query.shape
+        return self.reader.words(mask, B, H, Lq, key.shape[2]).mask
+
+    def find(
+        self, same: object, query: Tensor, key: Tensor, value: Tensor, scale: float | None, gqa: bool,
+        graph: bool, word: str | None,
+    ) -> _Found:  # fmt: skip
+        """Return what computes a call, and keep it for all that have ``same`` in common.
+
+        graph: whether gradients are needed. word: of the mask; None if it isn't read yet.
+        """
+        import torch
+
+        if torch._C._len_torch_dispatch_stack():  # Tensors that are prepared now may hold no numbers.
+            return _DEFAULT
+        if query.is_cuda and torch.cuda.is_current_stream_capturing():
+            # Preparing may wait for the device, which would end the capture.
+            return _CAPTURING
+        if len(self.known) >= _MOST_SHAPES:
+            self.known.clear()
+        try:
+            found = self._choose(query, key, value, scale, gqa, graph, word)
+        except Exception as failure:
+            found = _failed("preparing the choice", failure)
+        self.known[same] = found
+        return found
+
+    def _choose(
+        self, query: Tensor, key: Tensor, value: Tensor, scale: float | None, gqa: bool, graph: bool,
+        word: str | None,
+    ) -> _Found:  # fmt: skip
+        try:
+            case = _case(query, key, value, scale, gqa, graph, word or "none")
+        except BadCase as failure:
+            return _torchs(str(failure))
+        near = self._rows.get(_shape_of(case), [])
+        alike = [(first, one) for first, one in near if first.Lk <= case.Lk <= max(first.Lk, one.upto)]
+        if alike and word is None:
+            return _READ
+        alike = [(first, choice) for first, choice in alike if first.mask == case.mask]
+        if not alike:
+            return _torchs(f"nothing was proved for {short_id(case)}")
+        strides = query.stride(), key.stride(), value.stride()
+        lies = layout_between(query, key, value)
+        choice = next((one for first, one in alike if lies and self._lie_as(first, one, case)), None)
+        if choice is None:
+            return _torchs(f"nothing was proved for {short_id(case)} with strides {strides}", strides)
+        return self._prepare(case, choice, scale, strides)
+
+    def _lie_as(self, first: Case, choice: Choice, case: Case) -> bool:
+        """Return whether the inputs of a case lie as those measured: copies may take what is gained."""
+        own = self.registry.backend(choice.backend).layout
+        return lies_as(case, own if first.layout == "own" else first.layout)
+
+    def _prepare(
+        self, case: Case, choice: Choice, scale: float | None, strides: tuple[tuple[int, ...], ...]
+    ) -> _Found:
+        backend, rule = self.registry.backend(choice.backend), self.registry.rule(case.rule)
+        refused = backend.available(case.device) or backend.supports(case, rule)
+        if refused is not None:
+            return _torchs(f"{choice.backend}: {refused}")
+        words = (
+            f"{choice.backend} for {short_id(case)}: torch's function takes {choice.gain:.2f} times as long"
+        )
+        if case.constants and scale is not None:  # A case has seven digits of it.
+            case = replace(case, constants=(("scale", float(scale)),))
+        prepared = backend.prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
+        # The output lies as it did while it was timed, and as torch's: programs may take a view of it.
+        served = laying_out(prepared, case, backend.layout)
+        return _Found(_heads_inside(served) if backend.layout == "BLHD" else served, words, strides)
+
+
+def _case(
+    query: Tensor, key: Tensor, value: Tensor, scale: float | None, gqa: bool, graph: bool, word: str
+) -> Case:
+    """Return the case of a call; raises BadCase where none can say it."""
+    fits = (
+        query.dim() == key.dim() == value.dim() == 4
+        and query.shape[0] == key.shape[0]
+        and key.shape[:3] == value.shape[:3]
+        and (gqa or query.shape[1] == key.shape[1])
+        and query.dtype == key.dtype == value.dtype
+        and isinstance(scale, int | float | None)
+    )
+    if not fits:
+        raise BadCase("the inputs have no four axes, or differ in batch, heads, lengths or dtype")
+    sizes, layout = sizes_of(query, key, value), layout_between(query, key, value)
+    call = call_of("attention", query, sizes, layout, Words(word), scale, 0.0)
+    if call is None:
+        raise BadCase("the inputs hold no numbers")
+    return replace(case_of(call), pass_="both" if graph else "forward")
 
 
 def _torchs(why: str, strides: tuple[tuple[int, ...], ...] | None = None) -> _Found:
@@ -188,59 +281,6 @@ def _failed(what: str, failure: Exception) -> _Found:
 def _shape_of(case: Case) -> object:
     """Return what cases have in common that differ in masks, layouts and ranges of lengths alone."""
     return kind_of(replace(case, layout="own", mask=Mask()))
-
-
-def _find(
-    rows: _Rows, registry: Registry, query: Tensor, key: Tensor, value: Tensor, scale: float | None,
-    gqa: bool, graph: bool, word: str | None,
-) -> _Found:  # fmt: skip
-    """Find and prepare what computes calls of these shapes. word: of the mask; None if it isn't read yet."""
-    fits = (
-        query.dim() == key.dim() == value.dim() == 4
-        and query.shape[0] == key.shape[0]
-        and key.shape[:3] == value.shape[:3]
-        and (gqa or query.shape[1] == key.shape[1])
-        and query.dtype == key.dtype == value.dtype
-        and isinstance(scale, int | float | None)
-    )
-    if not fits:
-        return _torchs("the inputs have no four axes, or differ in batch, heads, lengths or dtype")
-    try:
-        sizes, layout = sizes_of(query, key, value), layout_between(query, key, value)
-        call = call_of("attention", query, sizes, layout, Words(word or "none"), scale, 0.0)
-        if call is None:
-            return _torchs("the inputs hold no numbers")
-        case = replace(case_of(call), pass_="both" if graph else "forward")
-    except BadCase as failure:
-        return _torchs(str(failure))
-    near = rows.get(_shape_of(case), [])
-    alike = [(first, one) for first, one in near if first.Lk <= case.Lk <= max(first.Lk, one.upto)]
-    if alike and word is None:
-        return _READ
-    alike = [(first, choice) for first, choice in alike if first.mask == case.mask]
-    if not alike:
-        return _torchs(f"nothing was proved for {short_id(case)}")
-    strides = query.stride(), key.stride(), value.stride()
-    choice = next((one for first, one in alike if layout and _lie_as(first, one, case, registry)), None)
-    if choice is None:
-        return _torchs(f"nothing was proved for {short_id(case)} with strides {strides}", strides)
-    backend, rule = registry.backend(choice.backend), registry.rule(case.rule)
-    refused = backend.available(case.device) or backend.supports(case, rule)
-    if refused is not None:
-        return _torchs(f"{choice.backend}: {refused}")
-    words = f"{choice.backend} for {short_id(case)}: torch's function takes {choice.gain:.2f} times as long"
-    if case.constants and scale is not None:  # A case has seven digits of it.
-        case = replace(case, constants=(("scale", float(scale)),))
-    prepared = backend.prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
-    # The output lies as it did while it was timed, and as torch's: programs may take a view of it.
-    served = laying_out(prepared, case, backend.layout)
-    return _Found(_heads_inside(served) if backend.layout == "BLHD" else served, words, strides)
-
-
-def _lie_as(first: Case, choice: Choice, case: Case, registry: Registry) -> bool:
-    """Return whether the inputs of a case lie as those that were measured: copies may take what is gained."""
-    own = registry.backend(choice.backend).layout
-    return lies_as(case, own if first.layout == "own" else first.layout)
 
 
 def _heads_inside(call: Call) -> Call:
