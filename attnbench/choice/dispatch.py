@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.ids import parse_case, short_id
 from attnbench.cases.layouts import lies_as
+from attnbench.choice.held import entries_by_threads
 from attnbench.choice.table import Choice, Table, differences, kind_of, machine_of, not_servable, read_table
 from attnbench.plugins.registry import Registry, load_and_tell
 from attnbench.programs.classify import MaskReader, Words
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 _Rows = dict[object, list[tuple[Case, Choice]]]
 """The choices with their cases, by what :func:`_shape_of` says."""
+
+_LOG = logging.getLogger("attnbench")
+_LOG.setLevel(logging.INFO)
 
 _MOST_SHAPES = 4096
 """Prepared calls are kept for so many shapes; then all are prepared anew."""
@@ -53,12 +59,18 @@ def load(path: str | Path, *, force: bool = False) -> Callable[..., Any]:
     meaning of a call never changes. With ``explain=True`` it computes nothing and says in a sentence what it
     would call.
 
+    What the choice serves in this process is logged once, by the logger ``attnbench``: its entries for each
+    number of threads, again when the threads of torch change, and the first call that it serves and the first
+    that it leaves. A program without logging has it on stderr. If no entry fits, a warning says so.
+
     path: a file of ``attnbench choose``. force: use it on another machine, or with other versions.
 
     Raises:
         BadFile: it is not such a file.
         BadInput: it was made on another machine or with other versions, or its plugins are not here.
     """
+    import torch
+
     table = read_table(Path(path))
     registry = load_and_tell()
     facts, plugins = machine_of(registry)
@@ -74,19 +86,20 @@ def load(path: str | Path, *, force: bool = False) -> Callable[..., Any]:
             raise BadFile(f"{str(path)!r} is not a choice of attnbench: {failure}") from failure
         if refused:
             raise BadFile(f"{str(path)!r} is not a choice of attnbench: {choice.case!r}: {refused}")
-    return _attention(table, registry)
+    dispatch = _Dispatch(table, registry)
+    dispatch.notice_threads(torch.get_num_threads())
+    return _attention(dispatch)
 
 
-def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
+def _attention(dispatch: _Dispatch) -> Callable[..., Any]:
     """Return the function. It is a plain one, so that a copy of a model that holds it shares it."""
-    from torch import Tensor, is_grad_enabled
+    from torch import Tensor, get_num_threads, is_grad_enabled
     from torch._C import _get_tracing_state, _is_any_autocast_enabled
     from torch._C._functorch import peek_interpreter_stack
     from torch.autograd import forward_ad
     from torch.compiler import is_compiling
     from torch.nn.functional import scaled_dot_product_attention as default
 
-    dispatch = _Dispatch(table, registry)
     known, reads_masks = dispatch.known, dispatch.reader is not None
 
     def scaled_dot_product_attention(
@@ -95,10 +108,16 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
         explain: bool = False,
     ) -> Any:  # fmt: skip
         """Compute attention; see :func:`load`."""
+        if is_compiling():
+            if explain:
+                return _COMPILED.why
+            return default(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
         found: _Found = _DEFAULT
         same: Any = None
         if (
-            not (is_compiling() or dropout_p or _is_any_autocast_enabled())
+            not (dropout_p or _is_any_autocast_enabled())
             and type(query) is type(key) is type(value) is Tensor
             and peek_interpreter_stack() is None
             and _get_tracing_state() is None
@@ -110,7 +129,7 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
             try:
                 same = (
                     query.shape, key.shape, value.shape, query.dtype, query.device, scale, enable_gqa, graph,
-                    word,
+                    word, get_num_threads(),
                 )  # fmt: skip
                 found = known[same]
             except KeyError:
@@ -131,12 +150,21 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
                     same, query, key, value, scale, enable_gqa, graph, word
                 )
         if explain:
+            if found is _DEFAULT:
+                return _why_left(query, key, value, attn_mask, dropout_p, is_causal)
             return found.why
         if found.call is not None:
+            if dispatch.served_none:
+                dispatch.tell_served(found.why)
             try:
                 return found.call(query, key, value)
             except Exception as failure:
                 known[same] = _failed(found.why, failure)
+        elif dispatch.left_none:
+            why = found.why
+            if found is _DEFAULT:
+                why = _why_left(query, key, value, attn_mask, dropout_p, is_causal)
+            dispatch.tell_left(why)
         if scale is None and not enable_gqa:  # torch takes 0.2 µs to read names.
             return default(query, key, value, attn_mask, dropout_p, is_causal)
         return default(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
@@ -148,12 +176,15 @@ class _Dispatch:
     """The steps from a new call to what computes it: its case, the choice for that, and the prepared call.
 
     known: what was found, by what calls have in common. reader: of masks; None if no case of the table has a
-    mask that torch's function takes as a tensor.
+    mask that torch's function takes as a tensor. served_none, left_none: no call was served, or left to
+    torch's function, yet.
     """
 
     def __init__(self, table: Table, registry: Registry) -> None:
         self.registry = registry
         self.known: dict[object, _Found] = {}
+        self.served_none = self.left_none = True
+        self._noticed: set[int] = set()
         self._rows: _Rows = {}
         for choice in table.choices:
             first = parse_case(choice.case)
@@ -161,6 +192,28 @@ class _Dispatch:
         without = (Mask(), Mask(causal="upper_left"))
         tensors = any(first.mask not in without for near in self._rows.values() for first, _ in near)
         self.reader = MaskReader() if tensors else None
+
+    def notice_threads(self, threads: int) -> None:
+        """Say once for each number of threads what the table has for it."""
+        if threads in self._noticed:
+            return
+        self._noticed.add(threads)
+        cases = [first for near in self._rows.values() for first, _ in near]
+        words, remedy = entries_by_threads(cases, threads)
+        if remedy:
+            warnings.warn(f"attnbench: the choice, by threads of torch: {words}; {remedy}", stacklevel=3)
+        else:
+            _say(f"the choice, by threads of torch: {words}")
+
+    def tell_served(self, why: str) -> None:
+        """Say what serves a call, the first that is served."""
+        self.served_none = False
+        _say(f"the first call that the choice serves: {why}")
+
+    def tell_left(self, why: str) -> None:
+        """Say why a call is left to torch's function, the first that is."""
+        self.left_none = False
+        _say(f"the first call that the choice leaves: {why}")
 
     def word_of(self, mask: Tensor | None, query: Tensor, key: Tensor) -> str:
         """Return the word of a mask; a word that is in no table if nobody knows its numbers, now or later."""
@@ -188,6 +241,7 @@ class _Dispatch:
         if query.is_cuda and torch.cuda.is_current_stream_capturing():
             # Preparing may wait for the device, which would end the capture.
             return _CAPTURING
+        self.notice_threads(torch.get_num_threads())
         if len(self.known) >= _MOST_SHAPES:
             self.known.clear()
         try:
@@ -211,18 +265,41 @@ class _Dispatch:
             return _READ
         alike = [(first, choice) for first, choice in alike if first.mask == case.mask]
         if not alike:
-            return _torchs(f"nothing was proved for {short_id(case)}")
+            return _torchs(f"nothing was proved for {short_id(case)}{self._nearest(case)}")
         strides = query.stride(), key.stride(), value.stride()
         lies = layout_between(query, key, value)
         choice = next((one for first, one in alike if lies and self._lie_as(first, one, case)), None)
         if choice is None:
-            return _torchs(f"nothing was proved for {short_id(case)} with strides {strides}", strides)
+            has = " and ".join(sorted({self._layout(first, one) for first, one in alike}))
+            why = f"nothing was proved for {short_id(case)} with strides {strides}"
+            why += f"; the table has inputs in {has}"
+            if lies:
+                why += f", `attnbench run --layout {lies}` measures this layout"
+            return _torchs(why, strides)
         return self._prepare(case, choice, scale, strides)
+
+    def _nearest(self, case: Case) -> str:
+        """Return the entry that differs least from a case, and in what; "" if the table has none."""
+
+        def apart(first: Case, choice: Choice) -> list[str]:
+            if first.Lk <= case.Lk <= choice.upto:
+                first = replace(first, Lk=case.Lk, Lq=case.Lk if first.Lq == first.Lk else first.Lq)
+            names = [each.name for each in fields(case) if each.name != "layout"]
+            return [name.rstrip("_") for name in names if getattr(first, name) != getattr(case, name)]
+
+        entries = [entry for near in self._rows.values() for entry in near]
+        if not entries:
+            return ""
+        first, choice = min(entries, key=lambda entry: len(apart(*entry)))
+        upto = f" up to Lk {choice.upto}" if choice.upto else ""
+        return f"; the nearest entry, {short_id(first)}{upto}, differs in {', '.join(apart(first, choice))}"
+
+    def _layout(self, first: Case, choice: Choice) -> str:
+        return self.registry.backend(choice.backend).layout if first.layout == "own" else first.layout
 
     def _lie_as(self, first: Case, choice: Choice, case: Case) -> bool:
         """Return whether the inputs of a case lie as those measured: copies may take what is gained."""
-        own = self.registry.backend(choice.backend).layout
-        return lies_as(case, own if first.layout == "own" else first.layout)
+        return lies_as(case, self._layout(first, choice))
 
     def _prepare(
         self, case: Case, choice: Choice, scale: float | None, strides: tuple[tuple[int, ...], ...]
@@ -267,9 +344,37 @@ def _torchs(why: str, strides: tuple[tuple[int, ...], ...] | None = None) -> _Fo
     return _Found(None, f"torch's function: {why}", strides)
 
 
-_DEFAULT = _torchs("dropout, autocast, compiled code, torch.func or a mask are not in the table")
+_DEFAULT = _torchs("the call is of a kind that no table has")
+_COMPILED = _torchs("the table has no compiled code")
 _CAPTURING = _torchs("this shape was not called before a CUDA graph was captured")
 _READ = _Found(None, "the mask decides")
+
+
+def _why_left(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropout_p: float, is_causal: bool
+) -> str:
+    """Return why a call is of a kind that no table has."""
+    import torch
+
+    inputs = (query, key, value)
+    reasons = {
+        "dropout": bool(dropout_p),
+        "autocast": torch._C._is_any_autocast_enabled(),
+        "subclass of Tensor": any(type(one) is not torch.Tensor for one in inputs),
+        "nested tensors": any(one.is_nested for one in inputs),
+        "mask with is_causal": is_causal and attn_mask is not None,
+        "mask tensor": attn_mask is not None,
+    }
+    named = [words for words, holds in reasons.items() if holds]
+    return _torchs(f"the table has no {' and no '.join(named) or 'torch.func, trace or mode'}").why
+
+
+def _say(words: str) -> None:
+    """Log a sentence; print it where the program has set up no logging, which would drop it."""
+    if _LOG.hasHandlers():
+        _LOG.info(words)
+    elif _LOG.isEnabledFor(logging.INFO):
+        print(f"attnbench: {words}", file=sys.stderr)  # noqa: T201
 
 
 def _failed(what: str, failure: Exception) -> _Found:

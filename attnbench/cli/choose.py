@@ -38,13 +38,15 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     """For each case of runs, choose a backend that is proved faster than torch's own.
 
     If two measured lengths have the same choice, lengths between them get it too. Everything else keeps
-    torch's function.
+    torch's function. The last lines say for which threads, layouts and lengths the table holds, and what to
+    measure for more.
 
     \b
     attnbench run captured.toml --out results/mine.jsonl
     attnbench choose results/mine.jsonl --out choice.toml
     """
     from attnbench.api import loaded
+    from attnbench.choice.held import held
     from attnbench.choice.table import TABLE, decide, on_kind, saving, table_of, write_table
     from attnbench.plugins.registry import load_and_tell
     from attnbench.reports.units import duration, duration_interval, reach
@@ -66,6 +68,8 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
         bounds = "" if interval is None else f" {duration_interval(ms, interval.low, interval.high)}"
         far = None if interval is None else reach(ms, interval.low, interval.high)
         say(f"all counted calls: {duration(ms, far)}{bounds} less, where calls are as the cases")
+    for line in held(table.choices, lambda name: registry.backend(name).layout):
+        say(line)
     write_files({out: write_table(table).encode()})
     note(f"{count_of(len(table.choices), 'choice')} in {out}")
 

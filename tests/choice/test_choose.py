@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from msgspec import structs
 from run_files import manifest_of
 
+from attnbench.choice.held import held
 from attnbench.choice.table import Choice, decide, on_kind, put_together, read_table, saving, table_of
 from attnbench.cli import attnbench
 from attnbench.plugins.registry import load_registry
@@ -111,6 +112,25 @@ def test_neighbouring_lengths_that_agree_are_one_choice_with_the_least_gain() ->
     assert found[0].gain < 2.2
 
 
+def test_a_table_tells_for_which_threads_layouts_and_lengths_it_holds() -> None:
+    found = chosen(run_of({
+        case(512) + "/threads2": BMM, case(64): BMM, case(256): BMM,
+        case(64, "causal"): BMM, case(256, "causal"): BMM,
+        case(64, Lq=1) + "/BLHD": BMM, case(96, "causal:lower_right", Lq=4): BMM,
+    }))  # fmt: skip
+    *lines, more = held(found, lambda name: "BHLD")
+    assert lines == [
+        "holds for 1 thread, inputs in BLHD: 1 query and 64 keys",
+        "holds for 1 thread, inputs in BHLD: 4 queries and 96 keys; 64–256 queries and keys",
+        "holds for 2 threads, inputs in BHLD: 512 queries and keys",
+    ]
+    for word in ("--threads N", "--layout LAYOUT", "a longer and a shorter case"):
+        assert word in more
+    on_a_card = held(chosen(run_of({case(64).replace("/cpu/", "/cuda/"): BMM})), lambda name: "BLHD")
+    assert on_a_card[0] == "holds for cuda, inputs in BLHD: 64 queries and keys"
+    assert "--threads" not in on_a_card[1]
+
+
 def beside(one: Run, other: Run) -> Run:
     """Two runs as those of one file."""
     return Run(
@@ -169,9 +189,13 @@ def test_the_command_tells_every_decision_and_writes_a_table(
         "scaled_dot/H8-L128-D64/causal: torch's function stays: eager is the fastest",
         "scaled_dot/H8-L256-D64/causal: sdpa_flash: torch's function takes 1.11 [1.08, 1.12] times as long",
     ]
+    assert told.splitlines()[-2] == "holds for 1 thread, inputs in BHLD: 256–2048 queries and keys"
+    assert told.splitlines()[-1].startswith("for more, run the suite with --threads N for other threads")
     table = read_table(Path("choice.toml"))
     assert [(one.backend, one.upto) for one in table.choices] == [("sdpa_flash", 2048)]
-    assert (invoke(str(REFERENCE))[0], read_table(Path("choice.toml")).choices) == (0, [])
+    status, told, _ = invoke(str(REFERENCE))
+    assert (status, read_table(Path("choice.toml")).choices) == (0, [])
+    assert told.endswith("the table holds for nothing: torch's function computes every call\n")
 
 
 def test_a_file_of_somebody_else_is_kept(tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +90,12 @@ def test_a_proved_call_is_computed_by_the_chosen_backend(
         (qkv(16), {}, "nothing was proved for scaled_dot/B2-H4-L16-D8"),
         (qkv(16), {"is_causal": True, "scale": 0.5}, "nothing was proved for scaled_dot@scale=0.5/"),
         (qkv(16, dtype=torch.float64), {"is_causal": True}, "nothing was proved for scaled_dot/"),
-        (qkv(16), {"is_causal": True, "dropout_p": 0.0001}, "dropout"),
+        (qkv(16), {"is_causal": True, "dropout_p": 0.0001}, "the table has no dropout"),
+        (qkv(65), {"is_causal": True}, "the nearest entry, scaled_dot/B2-H4-L16-D8/causal"),
+        (qkv(65), {"is_causal": True}, " up to Lk 64, differs in Lq, Lk"),
+        (qkv(4, 20), {}, "differs in Lq, mask"),
+        ([one.transpose(2, 3).contiguous().transpose(2, 3) for one in qkv(16)], {"is_causal": True},
+         "the table has inputs in BHLD"),
         (qkv(12), {"attn_mask": torch.ones(12, 12).tril(1).bool()}, "nothing was proved"),
         (tuple(one[0] for one in qkv(16)), {"is_causal": True}, "the inputs have no four axes"),
         # Copying them took longer than bmm had won, for an encoder of transformers.
@@ -135,7 +144,8 @@ def test_a_table_of_another_machine_or_a_broken_one_is_refused(tmp_path: Path) -
     path = table_file(tmp_path / "c.toml", cpu="another processor")
     with pytest.raises(BadInput, match="was made elsewhere: cpu 'another processor' and '"):
         attnbench.choice.load(path)
-    assert attnbench.choice.load(path, force=True)
+    with pytest.warns(UserWarning, match="the table has no entry, so torch's function computes every call"):
+        assert attnbench.choice.load(path, force=True)
     path.write_text("choices = 3")
     with pytest.raises(BadFile, match="is not a choice of attnbench"):
         attnbench.choice.load(path)
@@ -296,3 +306,94 @@ def test_a_table_of_another_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "Another GPU")
     with pytest.raises(BadInput, match=r"made elsewhere: cuda 'A GPU' and 'Another GPU'"):
         attnbench.choice.load(path)
+
+
+@pytest.fixture
+def threads() -> Iterator[int]:
+    """Let a test change torch's threads, and tell it another number than they have."""
+    before = torch.get_num_threads()
+    yield 1 if before > 1 else 2
+    torch.set_num_threads(before)
+
+
+def test_loading_says_how_many_entries_fit_the_threads_of_this_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, threads: int
+) -> None:
+    path = table_file(tmp_path / "c.toml", ("B2-H4-Lq16-Lk16-D8/causal/float32/cpu/forward", "bmm", 0))
+    caplog.set_level(logging.INFO)
+    attnbench.choice.load(path)
+    (said,) = caplog.messages
+    assert said.startswith("the choice, by threads of torch: ")
+    assert ", as now: 1 entry" in said
+    torch.set_num_threads(threads)
+    with pytest.warns(
+        UserWarning, match=r", as now: none.*; no entry fits, so torch's function computes"
+    ) as told:
+        attention = attnbench.choice.load(path)
+    assert f"attnbench run SUITE --threads {threads}" in str(told[0].message)
+    left = attention(*qkv(16), is_causal=True, explain=True)
+    assert left.endswith("differs in threads")
+
+
+def test_the_first_calls_that_are_served_and_left_are_logged_once(
+    attention: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    for _ in range(2):
+        for length in (16, 17, 65, 66):
+            attention(*qkv(length), is_causal=True)
+    served, left = caplog.messages
+    assert served.startswith("the first call that the choice serves: bmm for scaled_dot/B2-H4-L16-D8/causal")
+    assert left.startswith("the first call that the choice leaves: torch's function: nothing was proved for")
+
+
+def test_a_first_call_of_a_kind_that_no_table_has_says_which(
+    attention: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    with torch.autocast("cpu", torch.bfloat16):
+        attention(*qkv(16), dropout_p=0.5)
+    assert caplog.messages == [
+        "the first call that the choice leaves: torch's function: the table has no dropout and no autocast"
+    ]
+
+
+def test_a_change_of_threads_is_noticed_and_what_was_proved_for_others_is_not_served(
+    attention: Callable[..., Any], caplog: pytest.LogCaptureFixture, threads: int
+) -> None:
+    caplog.set_level(logging.INFO)
+    inputs, before = qkv(16), torch.get_num_threads()
+    assert attention(*inputs, is_causal=True, explain=True).startswith("bmm for")
+    caplog.clear()
+    torch.set_num_threads(threads)
+    with pytest.warns(UserWarning, match="as now: none"):
+        assert attention(*inputs, is_causal=True, explain=True).startswith("torch's function: nothing was")
+    torch.set_num_threads(before)
+    assert attention(*inputs, is_causal=True, explain=True).startswith("bmm for")
+    assert caplog.messages == [], "these threads were told when the choice was loaded"
+
+
+def test_a_program_without_logging_has_it_on_stderr(tmp_path: Path) -> None:
+    path = table_file(tmp_path / "c.toml", ("B2-H4-Lq4-Lk4-D8/none/float32/cpu/forward", "eager", 0))
+    program = f"""
+import logging, torch, attnbench.choice
+torch.set_num_threads({torch.get_num_threads()})
+q = torch.randn(2, 4, 4, 8)
+attnbench.choice.load({str(path)!r})(q, q, q)
+logging.getLogger("attnbench").setLevel("WARNING")
+attnbench.choice.load({str(path)!r})(q, q, q)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    first, second = done.stderr.splitlines()
+    assert first.startswith("attnbench: the choice, by threads of torch: ")
+    assert second.startswith(
+        "attnbench: the first call that the choice serves: eager for scaled_dot/B2-H4-L4"
+    )
+
+
+def test_a_model_that_holds_the_function_can_be_copied(attention: Callable[..., Any]) -> None:
+    layer = torch.nn.Linear(2, 2)
+    layer.attention = attention
+    assert copy.deepcopy(layer).attention is attention

@@ -1,0 +1,88 @@
+"""For what a choice holds, in words: the threads of its entries, and their lengths and layouts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from attnbench.cases.ids import parse_case
+from attnbench.choice.table import Choice
+from attnbench.types.case import Case
+from attnbench.types.words import count_of, first_of
+
+_MOST = 6
+"""So many lengths are named in a line."""
+
+
+def entries_by_threads(cases: Iterable[Case], threads: int) -> tuple[str, str]:
+    """Return how many entries a table has for each number of threads, and what to do if none fits here.
+
+    cases: of the entries. threads: of torch in this process. The second text is "" where an entry fits, as
+    each on a GPU does.
+    """
+    cases = list(cases)
+    numbers = Counter(case.threads for case in cases if case.device == "cpu")
+    on_gpu = len(cases) - numbers.total()
+    words = []
+    if numbers or not on_gpu:
+        for number in sorted({*numbers, threads}):
+            now = ", as now" if number == threads else ""
+            words.append(f"{count_of(number, 'thread')}{now}: {_entries(numbers[number])}")
+    if on_gpu:
+        words.append(f"cuda: {_entries(on_gpu)}")
+    remedy = ""
+    if not cases:
+        remedy = "the table has no entry, so torch's function computes every call"
+    elif not numbers[threads] and not on_gpu:
+        ((most, _),) = numbers.most_common(1)
+        remedy = (
+            f"no entry fits, so torch's function computes every call: measure with `attnbench run SUITE "
+            f"--threads {threads}`, or call torch.set_num_threads({most})"
+        )
+    return "; ".join(words), remedy
+
+
+def _entries(number: int) -> str:
+    if not number:
+        return "none"
+    return "1 entry" if number == 1 else f"{number:,} entries"
+
+
+def held(choices: Iterable[Choice], layout_of: Callable[[str], str]) -> list[str]:
+    """Return lines: what choices hold for, by device, threads and layout, and what to measure for more.
+
+    layout_of: the layout that a backend takes, which a case with the layout ``own`` has.
+    """
+    found: dict[str, dict[str, None]] = {}
+    threads: set[int] = set()
+    single = False
+    entries = sorted(((parse_case(one.case), one) for one in choices), key=lambda pair: _order(pair[0]))
+    for case, one in entries:
+        where = "cuda"
+        if case.device == "cpu":
+            where = count_of(case.threads, "thread")
+            threads.add(case.threads)
+        layout = layout_of(one.backend) if case.layout == "own" else case.layout
+        found.setdefault(f"{where}, inputs in {layout}", {})[_lengths(case, one.upto)] = None
+        single = single or not one.upto
+    if not found:
+        return ["the table holds for nothing: torch's function computes every call"]
+    lines = [f"holds for {where}: {first_of(list(names), _MOST, '; ')}" for where, names in found.items()]
+    more = ["--layout LAYOUT for inputs that lie in another way"]
+    if threads:
+        more.insert(0, "--threads N for other threads (torch takes one a core if a program sets none)")
+    if single:
+        more.append("a longer and a shorter case for the lengths between them")
+    return [*lines, f"for more, run the suite with {'; '.join(more)}"]
+
+
+def _order(case: Case) -> tuple[object, ...]:
+    return case.device, case.threads, case.layout, case.Lq == 1, case.Lq, case.Lk
+
+
+def _lengths(case: Case, upto: int) -> str:
+    """Return the lengths of an entry in words."""
+    keys = f"{case.Lk}–{upto}" if upto else f"{case.Lk}"
+    if case.Lq == case.Lk:
+        return f"{keys} queries and keys"
+    return f"{'1 query' if case.Lq == 1 else f'{case.Lq} queries'} and {keys} keys"
