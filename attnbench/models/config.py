@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections import ChainMap, Counter
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from math import isclose, log, sqrt
 from pathlib import Path
+from re import search
 from typing import Any
 
-from attnbench.models.families import FAMILIES, Family
+from attnbench.models.families import (
+    DECODERS,
+    ENCODERS,
+    FAMILIES,
+    HARMLESS,
+    KINDS,
+    MATTERS,
+    RECURRENT,
+    WORDS,
+    Family,
+)  # fmt: skip
 from attnbench.models.layers import LayerKind, Model
 from attnbench.types.case import DTYPES
 from attnbench.types.errors import BadFile
@@ -19,7 +31,7 @@ from attnbench.types.words import clean
 Fields = MutableMapping[str, Any]
 
 _MOST_LAYERS = 10_000
-_TEXT = ("text_config", "language_config")
+_TEXT = ("text_config", "language_config", "llm_config", "thinker_config")
 _OTHER_PARTS = ("vision_config", "audio_config")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "decoder_attention_heads")
 _HEADS_OF_T5 = "num_heads"
@@ -35,12 +47,38 @@ _LIMITS = (
     "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
     "max_target_positions",
 )  # fmt: skip
-_SOFTMAX = ("full", "sliding", "chunked")
-_WORDS = {
-    "full_attention": "full", "sliding_attention": "sliding", "chunked_attention": "chunked",
-    "attention": "full", "hybrid": "full", "*": "full", "M": "mamba", "-": "", "E": "",
-}  # fmt: skip
-"""The words of configs for kinds of layers; "" for those that mix no tokens."""
+_SOFTMAX = ("full", "sliding", "chunked", "indexed", "compressed")
+_WINDOW = ("sliding_window", "sliding_window_size", "attention_window_size", "local_attention")
+_NAMED = ("layer_types", "layers_block_type", "hybrid_override_pattern")
+_CODED = {
+    "hybrid_layer_pattern": ("full", "sliding"),  # MiMo-V2
+    "attn_type_list": ("linear_attention", "full"),  # MiniMax
+}
+"""Lists of numbers, with the words of 0 and 1."""
+_PLACES = {
+    "hybrid_layer_ids": (0, "full", "mamba"),  # Zamba 2
+    "full_attn_idxs": (0, "full", "conv"),  # LFM2
+    "full_attn_layers": (1, "full", "linear_attention"),  # Kimi Linear
+    "cross_attention_layers": (0, "cross", "full"),  # Llama 3.2 Vision
+}
+"""Lists of layers, with the number of the first layer, their word and that of the others."""
+
+
+class _Noting(dict[str, Any]):
+    """Fields that note which of them were asked for."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a field."""
+        self.asked.add(name)
+        return super().get(name, default)
 
 
 def read_model(path: Path) -> Model:
@@ -66,24 +104,34 @@ def describe(config: object) -> Model:
     """Return the attention that a config describes; raises BadFile."""
     if not isinstance(config, dict):
         raise BadFile("it is not an object: give the config.json of a model")
-    part = next((config[name] for name in _TEXT if isinstance(config.get(name), dict)), config)
+    part, notes = config, []
+    while inner := next((part[name] for name in _TEXT if isinstance(part.get(name), dict)), None):
+        notes += [
+            f"{name} is left out: to describe it, give it in a file of its own"
+            for name in _OTHER_PARTS
+            if isinstance(part.get(name), dict)
+        ]
+        part = inner
     type_ = clean(part.get("model_type") or config.get("model_type") or "")
     known = FAMILIES.get(type_)
     family = known or Family()
-    fields: Fields = {**family.defaults, **part}
+    fields = _Noting({**family.defaults, **part})
     if isinstance(inner := fields.get("attn_config"), dict):  # of MPT and DBRX
         fields.update(inner)
-    notes = [
-        f"{name} is left out: to describe it, give it in a file of its own"
-        for name in _OTHER_PARTS
-        if part is not config and isinstance(config.get(name), dict)
-    ]
+    if isinstance(inner := fields.get("linear_attn_config"), dict):  # of Kimi Linear
+        fields.setdefault("full_attn_layers", inner.get("full_attn_layers"))
+    names = config.get("architectures")
+    names = " ".join(name for name in names if isinstance(name, str)) if isinstance(names, list) else ""
+    if known is None and search(ENCODERS, names) and not search(DECODERS, names):
+        family = replace(family, encoder=True)
+    if fields.get("use_bidirectional_attention") not in (None, False, "vision"):
+        family = replace(family, encoder=True)
     notes += [f"{name} = 0 is ignored" for name in (*_HEAD_DIM, *_LIMITS) if fields.get(name) == 0]
     if family.encoder and fields.get("is_decoder"):  # BERT and its kin then hide later tokens
         family = replace(family, encoder=False)
         if fields.get("add_cross_attention"):
             notes.append("add_cross_attention: attention to another model's tokens is left out")
-    others: tuple[tuple[str, int], ...] = ()
+    others: dict[str, int] = {}
     if fields.get("is_encoder_decoder"):
         layers = _encoder_decoder(fields, family)
         if not fields.get("max_source_positions"):
@@ -91,10 +139,16 @@ def describe(config: object) -> Model:
                 f"no field fixes the length of the source: cross-attention has {layers[-1].keys} keys, "
                 "whatever --prefill says"
             )
-    elif fields.get("patch_size") and fields.get("image_size") and not fields.get("vocab_size"):
+    elif (
+        fields.get("patch_size")
+        and (fields.get("image_size") or fields.get("num_patches"))
+        and not fields.get("vocab_size")
+    ):
         layers = (_of_images(fields, family),)
     else:
         layers, others = _text_layers(fields, family)
+    if number := others.pop("cross", 0):
+        notes.append(f"left out: attention to another model's tokens ({number} layers)")
     if known is None:
         notes.append(_assumed(type_, fields, layers, others))
     rope = fields.get("qk_rope_head_dim")
@@ -108,6 +162,7 @@ def describe(config: object) -> Model:
             f"the values of a latent decode are the first {rank} features of its keys, in the same memory; "
             "a case has them apart"
         )
+    notes += _not_read(fields, part)
     limits = [limit for name in _LIMITS if (limit := _first(fields, name))]
     dtype = next((word for c in (part, config) for n in ("dtype", "torch_dtype") if (word := c.get(n))), None)
     if dtype not in DTYPES:
@@ -116,66 +171,92 @@ def describe(config: object) -> Model:
     return Model(
         type=type_ or "unknown",
         layers=layers,
-        others=others,
+        others=tuple((word, number) for word, number in others.items() if word in RECURRENT),
+        unknown=tuple((word, number) for word, number in others.items() if word not in RECURRENT),
         limit=min(limits) - family.reserved if limits else None,
         dtype=dtype if dtype in DTYPES else None,
         notes=tuple(notes),
     )
 
 
-def _text_layers(fields: Fields, family: Family) -> tuple[tuple[LayerKind, ...], tuple[tuple[str, int], ...]]:
-    """Return the kinds of layers of a model of text, and the numbers of its layers without attention."""
+def _not_read(fields: _Noting, part: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a note for fields that were not read though they may change attention."""
+    names = [
+        f"{clean(name)} = {clean(str(value))[:40]}"
+        for name, value in part.items()
+        if name not in fields.asked
+        and value
+        and not isinstance(value, str)
+        and search(MATTERS, name)
+        and not any(fnmatch(name, pattern) for pattern in (*HARMLESS, *KINDS))
+    ]
+    if names:
+        yield f"not used, though they may change attention: {', '.join(names)}"
+
+
+def _text_layers(fields: Fields, family: Family) -> tuple[tuple[LayerKind, ...], dict[str, int]]:
+    """Return the kinds of layers of a model of text, and the numbers of its other layers by their words."""
+    _heads(fields)  # Without any, that is the first thing to say.
+    alike: dict[tuple[str, str], tuple[Fields, int]] = {}
+    for word, own in _each_layer(fields):
+        _, number = alike.get((word, str(own)), (own, 0))
+        alike[word, str(own)] = own, number + 1
     kinds: list[LayerKind] = []
     others: dict[str, int] = {}
-    for (word, Hkv), number in Counter(_each_layer(fields)).items():
+    for (word, _), (own, number) in alike.items():
         if word not in _SOFTMAX:
-            others |= {word: number} if word else {}
+            others[word] = others.get(word, 0) + number
             continue
-        if fields.get("kv_lora_rank"):
-            found = _latent(word, fields, family)
-        else:
-            found = (_kind(word, Hkv, fields, family),)
+        its = ChainMap(own, fields)
+        found = _latent(word, its, family) if fields.get("kv_lora_rank") else (_kind(word, its, family),)
         kinds += [replace(kind, count=number * family.per_layer) for kind in found]
+    others.pop("", None)
     if not kinds:
+        if unknown := ", ".join(word for word in others if word not in RECURRENT):
+            raise BadFile(f"attnbench does not know the kinds of its layers: {unknown}")
         raise BadFile("none of its layers computes softmax attention")
-    return tuple(kinds), tuple(others.items())
+    return tuple(kinds), others
 
 
-def _kind(word: str, Hkv: int, fields: Fields, family: Family) -> LayerKind:
-    """Return a kind of self-attention. word: full, sliding or chunked."""
+def _kind(word: str, fields: Fields, family: Family) -> LayerKind:
+    """Return a kind of self-attention. word: one of those of softmax attention."""
     D = _head_dim(fields, family)
-    if word == "full":  # Gemma 4
-        D = _first(fields, "global_head_dim") or D
     cap = fields.get("attn_logit_softcapping")
     alibi = bool(fields.get("alibi"))
     beyond = [*family.beyond, *(family.slopes if alibi else ())]
     for name, meaning in (
         ("scale_attn_by_inverse_layer_idx", "another scale in each layer"),
-        ("use_bidirectional_attention", "attention in both directions"),
         ("prefix_lm", "a prefix whose tokens all see each other"),
         ("compress_ratios", "compressed keys"),
-        ("index_topk", f"an indexer that chooses {_first(fields, 'index_topk')} keys"),
     ):
-        if fields.get(name) and fields[name] != "vision":
+        if fields.get(name):
             beyond.append(meaning)
+    if word == "compressed":
+        beyond.append("compressed keys beside those of a window")
     positions = fields.get("position_embedding_type")
     if positions in ("relative_key", "relative_key_query", "alibi") and not alibi:
         beyond.append(f"positions that change the scores ({positions})")
     if alibi and (slowest := _first(fields, "alibi_bias_max") or 8) != 8:
         beyond.append(f"ALiBi slopes down to 2^-{slowest}")
+    window = _needed(fields, *_WINDOW) if word in ("sliding", "compressed") else None
+    if window and family.encoder:  # half of them on either side, and the token itself
+        window = window // 2 + 1
+    sink = f"add_{'swa' if word == 'sliding' else 'full'}_attention_sink_bias"  # MiMo-V2
+    encoder = "sliding encoder" if window else "encoder"
     return LayerKind(
-        name="encoder" if family.encoder else f"{word} attention",
+        name=encoder if family.encoder else f"{word} attention",
         H=_heads(fields),
-        Hkv=Hkv,
+        Hkv=_kv_heads(fields),
         D=D,
         Dv=_first(fields, "v_head_dim") or D,
         scale=_scale(D, fields, family),
         causal=not family.encoder,
         padded=family.encoder,
-        window=_needed(fields, "sliding_window") if word == "sliding" else None,
+        window=window,
         chunk=_needed(fields, "attention_chunk_size") if word == "chunked" else None,
         softcap=None if cap is None else _positive("attn_logit_softcapping", cap),
-        sinks=family.sinks,
+        indexed=_needed(fields, "index_topk") if word == "indexed" else None,
+        sinks=family.sinks or bool(fields.get(sink)),
         alibi=alibi,
         stages=("prefill",) if family.encoder else LayerKind.stages,
         beyond=tuple(beyond),
@@ -191,15 +272,17 @@ def _latent(word: str, fields: Fields, family: Family) -> tuple[LayerKind, ...]:
     """
     nope, rope = _needed(fields, "qk_nope_head_dim"), _needed(fields, "qk_rope_head_dim")
     rank = _needed(fields, "kv_lora_rank")
-    kind = _kind(word, _heads(fields), ChainMap({"attention_head_dim": nope + rope}, fields), family)
+    own: Fields = {"attention_head_dim": nope + rope, **dict.fromkeys(_KV_HEADS)}
+    kind = _kind(word, ChainMap(own, fields), family)
     scale = kind.scale
     stretched = fields.get("rope_parameters") or fields.get("rope_scaling")
     if isinstance(stretched, dict) and stretched.get("mscale_all_dim"):
         factor, mscale = (_positive(name, stretched.get(name)) for name in ("factor", "mscale_all_dim"))
         scale *= (0.1 * mscale * log(max(factor, 1)) + 1) ** 2
-    expanded = replace(kind, name="expanded latent attention", scale=scale, stages=("prefill", "chunked"))
+    latent = "latent attention" if word in ("full", "indexed") else f"latent {kind.name}"
+    expanded = replace(kind, name=f"expanded {latent}", scale=scale, stages=("prefill", "chunked"))
     return expanded, replace(
-        expanded, name="absorbed latent attention", Hkv=1, D=rank + rope, Dv=rank, stages=("decode",)
+        expanded, name=f"absorbed {latent}", Hkv=1, D=rank + rope, Dv=rank, stages=("decode",)
     )
 
 
@@ -218,8 +301,9 @@ def _encoder_decoder(fields: Fields, family: Family) -> tuple[LayerKind, ...]:
         ("decoder", "decoder_attention_heads", ("decoder_layers", "num_decoder_layers", *layers)),
     ):
         H = _needed(fields, own, *heads)
-        alone: Fields = ChainMap({"num_attention_heads": H, "decoder_attention_heads": H}, fields)
-        parts[name] = replace(_kind("full", H, alone, family), name=name, count=_needed(fields, *numbers))
+        alone: Fields = {"num_attention_heads": H, "decoder_attention_heads": H, **dict.fromkeys(_KV_HEADS)}
+        kind = _kind("full", ChainMap(alone, fields), family)
+        parts[name] = replace(kind, name=name, count=_needed(fields, *numbers))
     decoder = parts["decoder"]
     encoder = replace(
         parts["encoder"], causal=False, padded=tokens is None, tokens=tokens, stages=("prefill",)
@@ -231,47 +315,100 @@ def _encoder_decoder(fields: Fields, family: Family) -> tuple[LayerKind, ...]:
 
 
 def _of_images(fields: Fields, family: Family) -> LayerKind:
-    """Return the kind of an encoder of images: a token for each patch, and those of the class."""
-    across = _needed(fields, "image_size") // _needed(fields, "patch_size")
-    tokens = across**2 + family.class_tokens
-    kind = _kind("full", _kv_heads(fields), fields, replace(family, encoder=True))
+    """Return the kind of an encoder of images: tokens of patches, of the class, and registers."""
+    patches = _first(fields, "num_patches")
+    if patches is None:
+        patches = (_needed(fields, "image_size") // _needed(fields, "patch_size")) ** 2
+    tokens = patches + family.class_tokens + (_first(fields, "num_register_tokens") or 0)
+    kind = _kind("full", fields, replace(family, encoder=True))
     return replace(kind, padded=False, tokens=tokens, count=_needed(fields, *_LAYERS))
 
 
-def _each_layer(fields: Fields) -> Iterator[tuple[str, int]]:
-    """Yield for each layer its kind (full, sliding, chunked, another name, or "") and its Hkv."""
-    H, Hkv = _heads(fields), _kv_heads(fields)
+def _each_layer(fields: Fields) -> Iterator[tuple[str, Fields]]:
+    """Yield for each layer its word ("" if it mixes no tokens) and the fields that it has for itself."""
     blocks = fields.get("block_configs")
     if isinstance(blocks, list):  # of Nemotron-NAS
+        H = _heads(fields)
         for block in blocks:
             attention = block.get("attention") if isinstance(block, dict) else None
             group = _first(attention, "n_heads_in_group") if isinstance(attention, dict) else None
-            yield ("", 0) if group is None else ("full", _divided(H, H // group))
+            yield ("", {}) if group is None else ("full", {"num_key_value_heads": _divided(H, H // group)})
         return
-    for word in _words(fields):
-        of_full = _first(fields, "num_global_key_value_heads") if fields.get("attention_k_eq_v") else None
-        yield word, of_full if of_full and word == "full" else Hkv
+    words = _words(fields)
+    places = list(range(len(words)))
+    for first, last, times in _loops(fields):
+        places[last:last] = places[first:last] * (times - 1)
+        if len(places) > _MOST_LAYERS:
+            raise BadFile(f"its loops make {len(places)} layers: {_MOST_LAYERS} at most")
+    for place in places:
+        yield words[place], _own(fields, words[place], place)
+
+
+def _loops(fields: Fields) -> Iterator[tuple[int, int, int]]:
+    """Yield the layers that a pass runs several times: the first, the one after the last, and how often."""
+    if times := _first(fields, "n_recurrent_loops"):  # Dory
+        first = _first(fields, "n_input_layers") or 0
+        yield first, first + _needed(fields, "n_recurrent_layers"), times
+    if times := _first(fields, "loop_num_passes"):  # Inkling 2
+        yield _first(fields, "loop_layer_index_start") or 0, _needed(fields, "loop_layer_index_end"), times
+
+
+def _own(fields: Fields, word: str, place: int) -> Fields:
+    """Return the fields that a layer has for itself, by its word or its place."""
+    own: dict[str, Any] = {}
+    other = fields.get("attention_other_setting")
+    if isinstance(other, dict) and WORDS.get(str(other.get("attention_type"))) == word:  # Step-3.5
+        own |= other
+    if word == "sliding":
+        own |= {name[4:]: fields[name] for name in fields if name.startswith("swa_") and fields[name]}
+    if word == "full":  # Gemma 4
+        if D := _first(fields, "global_head_dim"):
+            own["head_dim"] = D
+        if fields.get("attention_k_eq_v") and (Hkv := _first(fields, "num_global_key_value_heads")):
+            own["num_key_value_heads"] = Hkv
+    heads = fields.get("num_attention_heads_per_layer")  # Laguna
+    if isinstance(heads, list) and place < len(heads):
+        own["num_attention_heads"] = heads[place]
+    by_place = fields.get("per_layer_config")  # Gemma 4 unified: "05" is layer 5
+    if isinstance(by_place, dict):
+        for name, changed in by_place.items():
+            if name.isdecimal() and int(name) == place and isinstance(changed, dict):
+                own |= changed
+    return own
 
 
 def _words(fields: Fields) -> Sequence[str]:
-    """Return for each layer its kind, by the first field that says it."""
-    number = _needed(fields, *_LAYERS)
+    """Return for each layer its word; in models whose keys an indexer chooses, full layers are indexed."""
+    words = _plain_words(fields)
+    if _first(fields, "index_topk") and "indexed" not in words:
+        return ["indexed" if word == "full" else word for word in words]
+    return words
+
+
+def _plain_words(fields: Fields) -> Sequence[str]:
+    """Return for each layer its word, by the first field that says it."""
+    name = next((name for name in (*_NAMED, *_CODED) if fields.get(name)), None)
+    given = None if name is None else fields[name]
+    number = _first(fields, *_LAYERS)
+    if number is None and isinstance(given, list | str):
+        number = len(given)  # Nemotron-H as transformers 5 writes it
+    if number is None:
+        raise BadFile(f"it has no {' or '.join(_LAYERS)}")
     if number > _MOST_LAYERS:
         raise BadFile(f"it has {number} layers: {_MOST_LAYERS} at most")
-    lists = ("layer_types", "layers_block_type", "hybrid_override_pattern")
-    name = next((name for name in lists if fields.get(name)), None)
     if name is not None:
-        given = fields[name]
-        letters = isinstance(given, str) and name == "hybrid_override_pattern"
-        if not (letters or isinstance(given, list)) or not all(isinstance(word, str) for word in given):
-            raise BadFile(f"the kinds of its layers are {clean(given)}: give a name for each")
-        if len(given) != number:
-            raise BadFile(f"it names the kinds of {len(given)} layers, but has {number}")
-        return [_WORDS.get(word, clean(word)) for word in given]
+        return _listed(name, given, number, _first(fields, "num_nextn_predict_layers") or 0)
     places = range(number)
-    with_attention = fields.get("hybrid_layer_ids")
-    if isinstance(with_attention, list):  # of Zamba 2
-        return ["full" if i in with_attention else "mamba" for i in places]
+    repeated = fields.get("block_types")
+    if isinstance(repeated, list) and repeated and all(isinstance(word, str) for word in repeated):
+        words = {**WORDS, "attention": "sliding" if _first(fields, *_WINDOW) else "full"}  # RecurrentGemma
+        return [words.get(word := repeated[i % len(repeated)], clean(word)) for i in places]
+    for listed, (start, word, rest) in _PLACES.items():
+        if isinstance(found := fields.get(listed), list):
+            return [word if i + start in found else rest for i in places]
+    if period := _first(fields, "attn_layer_period"):  # Jamba
+        offset = _first(fields, "attn_layer_offset") or 0
+        return ["full" if i % period == offset else "mamba" for i in places]
     if interval := _first(fields, "full_attention_interval"):
         return ["linear_attention" if (i + 1) % interval else "full" for i in places]
     interval = _first(fields, "no_rope_layer_interval")
@@ -280,12 +417,33 @@ def _words(fields: Fields) -> Sequence[str]:
         if not isinstance(rotary, list) or len(rotary) != number:
             raise BadFile(f"no_rope_layers = {clean(rotary)}: give a number for each of its {number} layers")
         return ["chunked" if on else "full" for on in rotary]
-    if not fields.get("sliding_window") or fields.get("use_sliding_window") is False:
+    if not _first(fields, *_WINDOW) or fields.get("use_sliding_window") is False:
         return ["full"] * number
+    pattern = fields.get("sliding_window_pattern")
+    if isinstance(pattern, str) and pattern:  # EXAONE 4: LLLG, and the last layer is global
+        return ["sliding" if pattern[i % len(pattern)] == "L" and i + 1 < number else "full" for i in places]
     if interval := _first(fields, "sliding_window_pattern"):
         return ["sliding" if (i + 1) % interval else "full" for i in places]
+    if interval := _first(fields, "global_attn_every_n_layers"):  # ModernBERT
+        return ["sliding" if i % interval else "full" for i in places]
     first = _first(fields, "max_window_layers") if fields.get("use_sliding_window") else None
     return ["sliding" if i >= (first or 0) else "full" for i in places]
+
+
+def _listed(name: str, given: Any, number: int, predicting: int) -> Sequence[str]:
+    """Return the words of a list of kinds. predicting: how many layers it may name beyond the model's."""
+    if name in _CODED:
+        if not isinstance(given, list) or not all(kind in (0, 1) for kind in given):
+            raise BadFile(f"{name} = {clean(given)}: give 0 or 1 for each layer")
+        words = [_CODED[name][kind] for kind in given]
+    else:
+        letters = isinstance(given, str) and name == "hybrid_override_pattern"
+        if not (letters or isinstance(given, list)) or not all(isinstance(word, str) for word in given):
+            raise BadFile(f"the kinds of its layers are {clean(given)}: give a name for each")
+        words = [WORDS.get(word, clean(word)) for word in given]
+    if not number <= len(words) <= number + predicting:
+        raise BadFile(f"it names the kinds of {len(words)} layers, but has {number}")
+    return words[:number]
 
 
 def _heads(fields: Fields) -> int:
@@ -335,13 +493,14 @@ def _scale(D: int, fields: Fields, family: Family) -> float:
     return family.scale or (D / family.width) ** -0.5
 
 
-def _assumed(
-    type_: str, fields: Fields, layers: Sequence[LayerKind], others: Sequence[tuple[str, int]]
-) -> str:
+def _assumed(type_: str, fields: Fields, layers: Sequence[LayerKind], others: Mapping[str, int]) -> str:
     """Return in words what the rules assume of a type that has no entry."""
-    assumed = ["no sinks"] if others else ["attention in every layer", "no sinks"]
+    assumed = [] if others else ["attention in every layer"]
+    if not any(kind.sinks for kind in layers):
+        assumed.append("no sinks")
     if not fields.get("is_encoder_decoder"):
-        assumed.append("causal self-attention" if layers[0].causal else "one class token beside the image")
+        encoder = "one class token beside the image" if layers[0].tokens else "that tokens see later ones too"
+        assumed.append("causal self-attention" if layers[0].causal else encoder)
     if all(isclose(kind.scale, kind.D**-0.5) for kind in layers):
         assumed.append("a scale of 1/√D")
     if all(kind.softcap is None for kind in layers):

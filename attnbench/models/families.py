@@ -10,6 +10,57 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+WORDS = {
+    **dict.fromkeys(("full_attention", "attention", "hybrid", "*"), "full"),
+    **dict.fromkeys(("sliding_attention", "hybrid_sliding"), "sliding"),
+    "chunked_attention": "chunked",
+    "indexed_attention": "indexed",
+    **dict.fromkeys(("compressed_sparse_attention", "heavily_compressed_attention"), "compressed"),
+    "M": "mamba",
+    **dict.fromkeys(("mlp", "moe", "-", "E"), ""),
+}
+"""The words of configs for kinds of layers; "" for those that mix no tokens."""
+
+RECURRENT = (
+    "mamba", "mamba2", "linear_attention", "gated_delta_net", "kda", "recurrent", "rglru", "conv", "ssm",
+)  # fmt: skip
+"""Words for layers that mix tokens without softmax attention; words that stand nowhere here are unknown."""
+
+ENCODERS = "Bert|ForMasked|Vision(Model|Transformer)|ViT|Dino|ForImageClassification"
+DECODERS = "ForCausalLM|LMHead|Decoder|ForConditionalGeneration"
+"""What names of architectures of unknown types contain, as patterns."""
+
+MATTERS = "head|attn|attention|window|swa|sink|local|global|layer_|pattern|scale|softcap|register|index_"
+"""What names of fields contain that may change attention, as a pattern."""
+
+HARMLESS = (
+    "*_bias", "*dropout*", "*_pdrop", "*_prob", "*layer_norm*", "*layernorm*", "*_init*", "*init_*", "*_eps",
+    "*norm_*", "lm_head*", "router_*", "route_*", "routed_*", "moe_*", "mlp_*", "expert_*", "*_experts",
+    "shared_expert*", "interleave_moe*", "linear_*", "mamba_*", "n_mamba_heads", "time_step*", "rescale_*",
+    "scale_emb*", "embedding_scale", "scale_depth", "logit_scale", "final_logit*", "logits_*",
+    "*_per_layer_*",
+    "hidden_size_per_layer_*", "altup_*", "activation_*", "*softmax_in_fp32", "scale_attention_softmax*",
+    "attention_in_multiplier", "attention_out_multiplier", "attention_value_scale", "attention_hidden_size",
+    "full_attn_alpha_factor", "full_attn_beta_factor", "layer_rope_theta", "use_attention_gate",
+    "use_head_wise_attn_gate", "use_qk_norm", "parallel_attn", "hc_*", "swiglu_*", "attn_temperature_tuning",
+    "attn_scale", "floor_scale", "index_head_dim", "index_n_heads", "num_local_experts", "*_dim_head",
+    "head_dim", "qk_head_dim", "v_head_dim", "num_key_value_heads", "num_kv_heads", "layer_scale*",
+    "layerscale*", "expand_*", "use_flash_attn*",
+    "_flash_attn*", "_attn_implementation*", "attn_implementation",
+    "num_nextn_predict_layers", "max_source_positions", "decoder_attention_heads",
+    "encoder_attention_heads", "cross_attention_hidden_size", "qkv_*",
+)  # fmt: skip
+"""Fields, as patterns, that MATTERS finds though they change nothing, or only where other fields say so."""
+
+KINDS = (
+    "layer_types", "sliding_window*", "_sliding_window_pattern", "use_sliding_window", "max_window_layers",
+    "attention_chunk_size", "no_rope_layer*", "full_attn_idxs", "attn_layer_*", "global_attn_every_n_layers",
+    "hybrid_layer_*", "cross_attention_layers", "layer_group_size", "local_attention", "attn_type_list",
+    "add_cross_attention", "prefix_dense_sliding_window_pattern", "attention_window_size", "swa_*",
+    "loop_layer_*",
+)  # fmt: skip
+"""Fields, as patterns, that say the kinds of layers: where one is read, the others count for nothing."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -55,8 +106,21 @@ _PLAIN = (
 
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(_PLAIN, Family()),
-    **dict.fromkeys(("bert", "electra"), Family(encoder=True)),
-    **dict.fromkeys(("roberta", "xlm-roberta"), Family(encoder=True, reserved=2)),
+    **dict.fromkeys(("bert", "bert-generation", "electra", "ernie", "roc_bert"), Family(encoder=True)),
+    **dict.fromkeys(
+        (
+            "camembert",
+            "data2vec-text",
+            "roberta",
+            "roberta-prelayernorm",
+            "xlm-roberta",
+            "xlm-roberta-xl",
+        ),
+        Family(encoder=True, reserved=2),
+    ),
+    "modernbert": Family({"local_attention": 128, "global_attn_every_n_layers": 3}, encoder=True),
+    **dict.fromkeys(("dinov2", "dinov2_with_registers", "dinov3_vit"), Family(encoder=True)),
+    "siglip2_vision_model": Family(encoder=True, class_tokens=0),
     **dict.fromkeys(("vit", "clip_vision_model"), Family(encoder=True)),
     **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "mimo"), _QWEN),
     "siglip_vision_model": Family(encoder=True, class_tokens=0),
@@ -82,11 +146,37 @@ FAMILIES: dict[str, Family] = {
     "gemma4_text": Family(
         _GEMMA_3 | {"sliding_window": 512, "global_head_dim": 512, "query_pre_attn_scalar": None}, scale=1.0
     ),
+    "gemma3n_text": Family(scale=1.0),
+    "gemma4_unified_text": Family(scale=1.0),
+    "diffllama": Family(per_layer=2),
+    **dict.fromkeys(("deepseek_v4", "flint", "granite_swa", "granitemoe_swa", "hy_v4"), Family(sinks=True)),
+    **dict.fromkeys(
+        ("inkling_text", "inkling2_text", "inkling2_loop_text"),
+        Family(beyond=("scores that depend on the distance of positions",)),
+    ),
+    "jamba": Family({"attn_layer_period": 8, "attn_layer_offset": 4}),
+    "mimo_v2_flash": Family({"swa_num_key_value_heads": 8, "add_swa_attention_sink_bias": True}),
+    "minimax_text_01": Family(),
+    "recurrent_gemma": Family({"attention_window_size": 2048}),
+    **dict.fromkeys(
+        (
+            "axk2",
+            "dots3_note_text",
+            "dory",
+            "exaone4",
+            "glm_moe_dsa",
+            "kimi_linear",
+            "lfm2",
+            "mllama_text_model",
+            "step3p5",
+        ),
+        Family(),
+    ),
     "gpt_oss": Family({"head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2}, sinks=True),
     "llama4_text": Family({"head_dim": 128, "attention_chunk_size": 8192, "no_rope_layer_interval": 4}),
     "longcat_flash": Family(per_layer=2),
     "mistral": Family({"sliding_window": 4096}),
     "qwen3_next": Family({"head_dim": 256, "full_attention_interval": 4}),
-    "zamba2": Family(width=2),
+    **dict.fromkeys(("zamba", "zamba2"), Family(width=2)),
 }
 """By ``model_type``."""

@@ -19,9 +19,11 @@ class LayerKind:
     name: in comments and warnings. H, Hkv, D, Dv: as in a case. scale: multiplies the dot products. count:
     how often a pass of the model computes it.
 
-    causal: a query sees no later key. window: with its own, the last keys that a query sees. chunk: a query
-    sees only keys of its own chunk of so many positions. padded: sentences of different lengths share a
-    batch. softcap, sinks, alibi: as in the rules of these names.
+    causal: a query sees no later key. window: with its own, the last keys that a query sees, and as many
+    later ones unless it is causal. chunk: a query sees only keys of its own chunk of so many positions.
+    indexed: of more keys, an indexer chooses so many for each query; up to so many, it sees all of them.
+    padded: sentences of different lengths share a batch. softcap, sinks, alibi: as in the rules of these
+    names.
 
     tokens: how many queries and keys there always are; None where the text decides. keys: of cross-attention,
     how many keys there are. stages: when it is computed.
@@ -39,6 +41,7 @@ class LayerKind:
     causal: bool = True
     window: int | None = None
     chunk: int | None = None
+    indexed: int | None = None
     padded: bool = False
     softcap: float | None = None
     sinks: bool = False
@@ -54,13 +57,15 @@ class Model:
     """The attention of a model.
 
     type: its ``model_type``. layers: the kinds of its attention layers. others: layers that compute no
-    softmax attention, by name, with their number. limit: the most positions. dtype: of its weights, where a
+    softmax attention, by name, with their number; unknown: layers of a kind that attnbench doesn't know, in
+    the same form. limit: the most positions. dtype: of its weights, where a
     case can have it. notes: in words, what was assumed or left out.
     """
 
     type: str
     layers: tuple[LayerKind, ...]
     others: tuple[tuple[str, int], ...] = ()
+    unknown: tuple[tuple[str, int], ...] = ()
     limit: int | None = None
     dtype: str | None = None
     notes: tuple[str, ...] = ()

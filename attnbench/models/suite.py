@@ -68,10 +68,12 @@ def model_suite(model: Model, lengths: Lengths = Lengths(), tp: int = 1) -> Mode
         if entries:
             head = f"# {_name(kind)}: {times} in a pass of the model\n"
             parts.append((_name(kind), head + "\n".join(entries)))
-    for name, number in model.others:
-        left_out.setdefault("this is not softmax attention", []).append(
-            f"{name} ({count_of(number, 'layer')})"
-        )
+    for why, layers in (
+        ("this is not softmax attention", model.others),
+        ("attnbench does not know this kind of layer", model.unknown),
+    ):
+        for name, number in layers:
+            left_out.setdefault(why, []).append(f"{name} ({count_of(number, 'layer')})")
     missed = [f"{' and '.join(heads)}: {words}" for words, heads in left_out.items()]
     if not parts:
         stages = _unique(f"--{stage}" for kind in model.layers for stage in kind.stages)
@@ -132,7 +134,10 @@ def _entries(kind: LayerKind, rule: str, calls: Iterable[_Call]) -> tuple[list[s
     for call in calls:
         found = _keys_and_mask(kind, call.Lq, call.Lk)
         if found is None:
-            unsaid.append(f"more than one chunk of {kind.chunk} ({call.what}, {call.Lk} keys)")
+            what = f"more than one chunk of {kind.chunk}"
+            if kind.indexed:
+                what = f"more than {kind.indexed} keys, of which an indexer chooses"
+            unsaid.append(f"{what} ({call.what}, {call.Lk} keys)")
             continue
         Lk, mask = found
         pairs = grouped.setdefault((call.what, call.batch, mask), [])
@@ -147,8 +152,12 @@ def _keys_and_mask(kind: LayerKind, Lq: int, Lk: int) -> tuple[int, str] | None:
     The queries are the last of the Lk positions. Keys that no query sees are left out, as caches of sliding
     layers do. A mask that hides nothing is left out as well.
     """
+    if kind.indexed is not None and Lk > kind.indexed:
+        return None
     if not kind.causal:
-        return Lk, "padding" if kind.padded else "none"
+        words = [f"window:{kind.window}"] if kind.window and kind.window < Lk else []
+        words += ["padding"] if kind.padded else []
+        return Lk, "+".join(words) or "none"
     if kind.chunk is not None:
         start = (Lk - Lq) // kind.chunk * kind.chunk
         if Lk - start > kind.chunk:

@@ -166,9 +166,9 @@ def read(type_: str, fields: Mapping[str, Any]) -> tuple[Counter[Layer], tuple[s
     said = list(model.notes)
     for kind in model.layers:
         said += [f"{kind.name}: no case yet has {words}" for words in rule_of(kind)[1]]
-        if "prefill" not in kind.stages or kind.name in ("encoder", "cross-attention"):
-            if kind.causal or len(model.layers) > 1:
-                continue
+        beside = kind.name in ("encoder", "cross-attention") and len(model.layers) > 1
+        if "prefill" not in kind.stages or beside:  # of an encoder and its decoder, the decoder is built
+            continue
         mask = "causal" if kind.causal else "none"
         if kind.window:
             mask += f" window {kind.window}"

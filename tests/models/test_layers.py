@@ -112,10 +112,9 @@ def test_rules_and_what_no_rule_says() -> None:
         "granite-3.0-8b": {"scaled_dot@scale=0.007812"}, "zamba2-7b": {"scaled_dot@scale=0.09449"},
         # 0.1 · ln(40) + 1 = 1.368888; its square times 192^-½ is the scale of both forms of DeepSeek.
         "longcat-flash": {"scaled_dot@scale=0.07217"}, "deepseek-v3": {"scaled_dot@scale=0.1352"},
-        "kimi-k2": {"scaled_dot@scale=0.1309"},
+        "kimi-k2": {"scaled_dot@scale=0.1309"}, "deepseek-v3.2": {"scaled_dot@scale=0.1352"},
     }  # fmt: skip
     assert missing == {
-        "deepseek-v3.2": {"an indexer that chooses 2048 keys"},
         "t5-base": {"a learned bias for each distance of positions"},
     }
 
@@ -211,7 +210,6 @@ def test_the_soft_cap_of_the_output_is_not_one_of_attention() -> None:
 def test_other_fields_that_change_the_weights_are_named() -> None:
     for fields, words in (
         ({"scale_attn_by_inverse_layer_idx": True}, "another scale in each layer"),
-        ({"use_bidirectional_attention": True}, "attention in both directions"),
         ({"compress_ratios": [4, 8]}, "compressed keys"),
     ):
         assert rule_of(only(config("llama", 4096, 32, 32) | fields))[1] == (words,)

@@ -1,0 +1,244 @@
+"""Families whose configs say their attention in fields of their own, as published."""
+
+from __future__ import annotations
+
+import pytest
+from published import MLA, Config, config
+
+from attnbench.cases.suites import parse_suite
+from attnbench.models.config import describe
+from attnbench.models.layers import LayerKind, rule_of
+from attnbench.models.suite import Lengths, model_suite
+from attnbench.types.mask import mask_text
+
+FULL, SLIDING = "full attention", "sliding attention"
+
+
+def layers(fields: Config) -> dict[str, LayerKind]:
+    """The kinds of layers by name."""
+    return {kind.name: kind for kind in describe(fields).layers}
+
+
+def unread(fields: Config) -> list[str]:
+    """The notes about fields that were not read."""
+    return [note for note in describe(fields).notes if note.startswith("not used, though")]
+
+
+# Layers of one model with different heads
+
+
+def test_sliding_layers_of_mimo_v2_have_more_key_heads_and_sinks() -> None:
+    kinds = layers(
+        config(
+            "mimo_v2_flash", 4096, 48, 64, 4, head_dim=192, v_head_dim=128, sliding_window=128,
+            hybrid_layer_pattern=[0, *[1] * 4, 0, *[1, 1, 1, 1, 1, 0] * 7], swa_num_attention_heads=64,
+            swa_num_key_value_heads=8, swa_head_dim=192, swa_v_head_dim=128, attention_chunk_size=128,
+            add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False,
+        )
+    )  # fmt: skip
+    assert {(k.name, k.count, k.Hkv, k.D, k.Dv, k.window, k.sinks) for k in kinds.values()} == {
+        (FULL, 9, 4, 192, 128, None, False), (SLIDING, 39, 8, 192, 128, 128, True),
+    }  # fmt: skip
+
+
+def test_sliding_layers_of_step_3_5_have_more_heads_and_the_predicting_layers_are_not_counted() -> None:
+    kinds = layers(
+        config(
+            "step3p5", 4096, 45, 64, head_dim=128, num_attention_groups=8, sliding_window=512,
+            layer_types=["full_attention", *["sliding_attention"] * 3] * 12, num_nextn_predict_layers=3,
+            attention_other_setting={
+                "attention_type": "sliding_attention", "num_attention_heads": 96, "num_attention_groups": 8,
+                "head_dim": 128,
+            },
+        )
+    )  # fmt: skip
+    assert {(k.name, k.count, k.H, k.Hkv) for k in kinds.values()} == {
+        (FULL, 12, 64, 8),
+        (SLIDING, 33, 96, 8),
+    }
+
+
+def test_full_layers_of_gemma_4_unified_have_larger_heads() -> None:
+    kinds = layers(
+        config(
+            "gemma4_unified_text", 2304, 6, 8, 4, head_dim=256, sliding_window=1024,
+            layer_types=[*["sliding_attention"] * 5, "full_attention"],
+            per_layer_config={"05": {"head_dim": 512}}, use_bidirectional_attention="vision",
+        )
+    )  # fmt: skip
+    assert {(k.name, k.count, k.D, k.scale) for k in kinds.values()} == {
+        (SLIDING, 5, 256, 1),
+        (FULL, 1, 512, 1),
+    }
+
+
+def test_layers_that_a_pass_runs_several_times_are_counted_so() -> None:
+    kinds = layers(
+        config(
+            "dory", 2560, 8, 16, 4, head_dim=256, sliding_window=1024, n_input_layers=2, n_recurrent_layers=4,
+            n_recurrent_loops=3, layer_types=["sliding_attention", "mlp", "full_attention", "mlp"] * 2,
+        )
+    )  # fmt: skip
+    assert {(k.name, k.count) for k in kinds.values()} == {(SLIDING, 4), (FULL, 4)}
+
+
+# Layers without softmax attention
+
+HYBRIDS: list[tuple[Config, int, tuple[tuple[str, int], ...]]] = [
+    (config("jamba", 4096, 32, 32, 8, attn_layer_period=8, attn_layer_offset=4), 4, (("mamba", 28),)),
+    (
+        config("minimax_text_01", 6144, 80, 64, 8, head_dim=128, attn_type_list=[*[0] * 7, 1] * 10),
+        10, (("linear_attention", 70),),
+    ),
+    (
+        config(
+            "kimi_linear", 2304, 27, 32, **MLA,
+            linear_attn_config={"full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "head_dim": 128},
+        ),
+        7, (("linear_attention", 20),),
+    ),
+    (config("lfm2", 2048, 16, 32, 8, full_attn_idxs=[2, 5, 8, 10, 12, 14]), 6, (("conv", 10),)),
+    (
+        config(
+            "recurrent_gemma", 2560, 26, 10, 1, head_dim=256,
+            block_types=["recurrent", "recurrent", "attention"],
+        ),
+        8, (("recurrent", 18),),
+    ),
+    (
+        {
+            "model_type": "nemotron_h", "hidden_size": 4096, "num_attention_heads": 32,
+            "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
+        },
+        1, (("linear_attention", 1),),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "number", "others"), HYBRIDS, ids=lambda one: str(one)[16:30])
+def test_attention_layers_of_hybrids_are_counted_and_the_others_named(
+    fields: Config, number: int, others: tuple[tuple[str, int], ...]
+) -> None:
+    model = describe(fields)
+    assert {kind.count for kind in model.layers} == {number}
+    assert (model.others, model.unknown) == (others, ())
+    assert not unread(fields)
+
+
+def test_an_unknown_kind_of_layer_is_called_unknown() -> None:
+    fields = config("llama", 64, 2, 4, layer_types=["full_attention", "resonant_attention"])
+    model = describe(fields)
+    assert (model.others, model.unknown) == ((), (("resonant_attention", 1),))
+    notes = model_suite(model, Lengths((16,), (), (), (1,))).notes
+    assert "left out: resonant_attention (1 layer): attnbench does not know this kind of layer" in notes
+
+
+def test_attention_to_images_is_named_and_not_counted_as_self_attention() -> None:
+    model = describe(config("mllama_text_model", 4096, 40, 32, 8, cross_attention_layers=[3, 8, 13]))
+    assert ([kind.count for kind in model.layers], model.unknown) == ([37], ())
+    assert "left out: attention to another model's tokens (3 layers)" in model.notes
+
+
+# Scales, patterns, both directions
+
+
+def test_gemma_3n_does_not_scale() -> None:
+    assert rule_of(layers(config("gemma3n_text", 2048, 35, 8, 2, head_dim=256))[FULL]) == ("dot", ())
+
+
+def test_the_pattern_of_exaone_4_is_a_text() -> None:
+    fields = config(
+        "exaone4", 5120, 64, 40, 8, head_dim=128, sliding_window=4096, sliding_window_pattern="LLLG"
+    )
+    assert {name: kind.count for name, kind in layers(fields).items()} == {SLIDING: 48, FULL: 16}
+
+
+def shapes(fields: Config, length: int = 1024) -> set[tuple[str, int]]:
+    """The masks and lengths of the cases of one length."""
+    made = model_suite(describe(fields), Lengths((length,), (), (), (1,)))
+    return {(mask_text(case.mask), case.Lk) for case in parse_suite(made.text, "its").cases}
+
+
+def test_modernbert_sees_both_sides_of_a_window_in_two_of_three_layers() -> None:
+    fields = config("modernbert", 768, 22, 12, local_attention=128, global_attn_every_n_layers=3)
+    assert {name: kind.count for name, kind in layers(fields).items()} == {
+        "encoder": 8,
+        "sliding encoder": 14,
+    }
+    assert shapes(fields) == {("padding", 1024), ("window:65+padding", 1024)}
+
+
+def test_embedding_gemma_sees_both_directions() -> None:
+    fields = config(
+        "gemma3_text", 768, 24, 3, 1, head_dim=256, sliding_window=512, use_bidirectional_attention=True
+    )
+    assert {(k.window, k.causal) for k in layers(fields).values()} == {(257, False), (None, False)}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "causal"),
+    [("NewForMaskedLM", False), ("NomicBertModel", False), ("NewForCausalLM", True), ("NewModel", True)],
+)
+def test_an_unknown_encoder_is_not_assumed_causal(architecture: str, causal: bool) -> None:
+    model = describe(config("new", 768, 12, 12, architectures=[architecture]))
+    assert [kind.causal for kind in model.layers] == [causal]
+    assert ("causal self-attention" in model.notes[0]) == causal
+
+
+@pytest.mark.parametrize(
+    ("fields", "tokens"),
+    [
+        (
+            config(
+                "dinov2_with_registers", 768, 12, 12, image_size=518, patch_size=14, num_register_tokens=4
+            ),
+            1374,
+        ),
+        (config("dinov3_vit", 384, 12, 6, image_size=512, patch_size=16, num_register_tokens=4), 1029),
+        (config("siglip2_vision_model", 768, 12, 12, num_patches=256, patch_size=16), 256),
+    ],
+)
+def test_images_have_registers_too(fields: Config, tokens: int) -> None:
+    (kind,) = describe(fields).layers
+    assert (kind.tokens, kind.causal) == (tokens, False)
+
+
+# Keys that an indexer chooses
+
+
+@pytest.mark.parametrize("named", [{}, {"layer_types": ["indexed_attention"] * 61}])
+def test_an_indexed_layer_is_dense_up_to_the_keys_that_it_chooses(named: Config) -> None:
+    fields = config("deepseek_v32", 7168, 61, 128, **MLA, index_topk=2048, index_n_heads=64, **named)
+    made = model_suite(describe(fields), Lengths((2048, 8192), (), (1024, 4096), (1,)))
+    assert {case.Lk for case in parse_suite(made.text, "its").cases} == {1024, 2048}
+    said = "no case yet has more than 2048 keys, of which an indexer chooses"
+    for words in ("prefill, 8192 keys", "decode, 4096 keys"):
+        assert any(f"{said} ({words})" in note for note in made.notes)
+
+
+# Fields that were not read
+
+
+def test_fields_that_were_not_read_and_may_change_attention_are_named() -> None:
+    odd = {
+        "num_sink_tokens": 4, "head_gate_scale": 0.5, "use_swapped_attn": True, "window_ratio": [1, 2],
+        "layer_norm_eps": 1e-5, "attention_bias": True, "some_attention": None, "local_flag": False,
+        "rope_theta": 1e6, "hidden_act": "silu",
+    }  # fmt: skip
+    fields = config("llama", 4096, 32, 32) | odd
+    assert unread(fields) == [
+        "not used, though they may change attention: num_sink_tokens = 4, head_gate_scale = 0.5, "
+        "use_swapped_attn = True, window_ratio = [1, 2]"
+    ]
+
+
+# Nested configs
+
+
+def test_the_text_part_is_found_however_deep_it_lies() -> None:
+    text = config("qwen2", 3584, 28, 28, 4)
+    nested = {"model_type": "qwen2_5_omni", "thinker_config": {"text_config": text, "audio_config": {}}}
+    model = describe(nested)
+    assert (model.type, model.layers) == ("qwen2", describe(text).layers)
+    assert "audio_config is left out: to describe it, give it in a file of its own" in model.notes
+    assert describe({"model_type": "internvl_chat", "llm_config": text}).layers == model.layers
