@@ -52,13 +52,16 @@ class Selection:
     """The selected cases, each once, in the order of the words.
 
     compiled_on: those on which compiling backends run; None for all. counts: of calls in one step; empty
-    where a case has none, or options make several cases of one. shard: which part of a selection they are;
+    where a case has none, or options make several cases of one. stages: of these counts, where suites say
+    some. baseline: that of the suites, if all name the same one. shard: which part of a selection they are;
     None for all of it.
     """
 
     cases: tuple[Case, ...]
     compiled_on: frozenset[Case] | None = None
     counts: Mapping[Case, float] = field(default_factory=dict)
+    stages: Mapping[Case, str] = field(default_factory=dict)
+    baseline: str | None = None
     shard: Shard | None = None
 
 
@@ -88,6 +91,7 @@ def select(
             )
     chosen: dict[Case, bool] = {}
     counts: dict[Case, float] = {}
+    stages: dict[Case, str] = {}
     several = max(map(len, (overrides.dtypes, overrides.masks, overrides.passes))) > 1
     for suite in suites:
         for position, case in enumerate(suite.cases):
@@ -97,12 +101,21 @@ def select(
                     chosen[changed] = chosen.get(changed, False) or compiled
                     if suite.counts is not None and not several:
                         counts[changed] = counts.get(changed, 0.0) + suite.counts[position]
+                        if suite.stages is not None:
+                            stages[changed] = suite.stages[position]
     _check_rules_found(overrides.rules, suites, chosen)
     for case in chosen:
         check_case(case, registry)
     compiled_on = frozenset(case for case, compiled in chosen.items() if compiled)
     on = None if len(compiled_on) == len(chosen) else compiled_on
-    return Selection(tuple(chosen), on, counts if len(counts) == len(chosen) else {})
+    baselines = {suite.baseline for suite in suites}
+    return Selection(
+        tuple(chosen),
+        on,
+        counts if len(counts) == len(chosen) else {},
+        stages if len(counts) == len(chosen) else {},
+        baseline=baselines.pop() if len(baselines) == 1 else None,
+    )
 
 
 def check_case(case: Case, registry: Registry) -> None:

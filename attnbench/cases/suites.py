@@ -3,6 +3,7 @@
     name = "mine"                       # optional: the file's name without .toml
     summary = "what it is, one line"    # optional
     check_only = false                  # optional: true where timing makes no sense
+    baseline = "sdpa_flash"             # optional: the backend that ratios refer to, instead of eager
 
     [defaults]                          # optional: fields for every case that is given by fields
     dtype = "bfloat16"
@@ -20,6 +21,7 @@
     mask = ["none", "causal"]
     compiled = true                     # if any case says so, only those run on backends that compile
     count = 12                          # optional, in all cases or none: calls in one step of a model
+    stage = "decode"                    # optional, beside a count: totals are of each stage by itself
 
 Fields: operation, rule, B, H, Hkv, L (or Lq, Lk), D, Dv, mask, dtype, device, pass, dropout, layout, cache,
 threads, seed, and of multihead E, bias, cross, out; each means what it means in an id. rule is needed, and H,
@@ -46,12 +48,15 @@ MOST_CASES = 100_000
 
 MOST_COUNT = 1e15
 
-_TOP = {"name": str, "summary": str, "check_only": bool, "defaults": dict, "cases": list}
+TORCHS = "sdpa_flash"
+"""The backend that stands for torch's function: the baseline of suites of models and programs."""
+
+_TOP = {"name": str, "summary": str, "check_only": bool, "baseline": str, "defaults": dict, "cases": list}
 _WORDS = ("operation", "rule", "mask", "dtype", "device", "pass", "cache", "layout")
 _NUMBERS = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E", "threads", "seed")
 _FLAGS = ("bias", "cross", "out")
 _FIELDS = (*_WORDS, *_NUMBERS, *_FLAGS, "dropout")
-_OF_THE_ENTRY = ("compiled", "count")
+_OF_THE_ENTRY = ("compiled", "count", "stage")
 _NAMES = {str: "a text", bool: "true or false", dict: "a table", list: "an array of tables, [[cases]]"}
 
 
@@ -90,12 +95,16 @@ def parse_suite(text: str, name: str) -> Suite:
             raise BadFile(f"defaults: {unknown_name('key', key, _FIELDS)}")
     cases: dict[Case, bool] = {}
     counts: dict[Case, float] = {}
+    stages: dict[Case, str] = {}
     for number, entry in enumerate(content.get("cases", []), 1):
         try:
             for case in _entry_cases(entry, defaults):
                 cases[case] = cases.get(case, False) or entry.get("compiled", False)
                 if "count" in entry:
                     counts[case] = counts.get(case, 0) + entry["count"]
+                    stage = entry.get("stage", "")
+                    if stages.setdefault(case, stage) != stage:
+                        raise BadCase(f"its stage is {stage!r}, before it was {stages[case]!r}: give one")
         except BadCase as failure:
             raise BadFile(f"case {number}: {failure}") from failure
     if not cases:
@@ -109,6 +118,8 @@ def parse_suite(text: str, name: str) -> Suite:
         check_only=content.get("check_only", False),
         compiled=frozenset(i for i, on in enumerate(cases.values()) if on) if any(cases.values()) else None,
         counts=tuple(counts[case] for case in cases) if counts else None,
+        stages=tuple(stages[case] for case in cases) if any(stages.values()) else None,
+        baseline=content.get("baseline"),
     )
 
 
@@ -120,6 +131,11 @@ def _entry_cases(entry: object, defaults: dict[str, Any]) -> list[Case]:
     count = entry.get("count", 1)
     if isinstance(count, bool) or not isinstance(count, int | float) or not 0 < count < MOST_COUNT:
         raise BadCase(f"count = {count!r}: give a number above 0, of calls in one step")
+    stage = entry.get("stage", "")
+    if not isinstance(stage, str) or not stage.isprintable():
+        raise BadCase(f"stage = {stage!r}: give a word, as decode")
+    if stage and "count" not in entry:
+        raise BadCase(f"stage = {stage!r} without a count: it says which counts are summed together")
     own = {key: value for key, value in entry.items() if key not in _OF_THE_ENTRY}
     if "id" in own:
         others = sorted(key for key in own if key != "id")

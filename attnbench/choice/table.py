@@ -18,7 +18,7 @@ from attnbench.plugins.registry import Registry
 from attnbench.reports.run import Run
 from attnbench.results.read import facts_of
 from attnbench.results.targets import FileKind
-from attnbench.stats.answer import by_repetition, over, saved
+from attnbench.stats.answer import by_repetition, by_stage, over, saved
 from attnbench.stats.tests import Interval
 from attnbench.types.case import Case
 from attnbench.types.device import UNKNOWN, device_kind, device_of, kind_of_device
@@ -95,12 +95,18 @@ def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
     return found
 
 
-def saving(run: Run, decisions: Iterable[Decision], default: str) -> tuple[float, Interval | None] | None:
-    """Return the ms that choices save in one step of a model, with an interval; None if nobody counted."""
+def saving(run: Run, decisions: Iterable[Decision], default: str) -> dict[str, tuple[float, Interval | None]]:
+    """Return for each stage the ms that choices save in a step, with an interval; empty if nobody counted."""
     chosen = {one.case: one.choice.backend for one in decisions if one.choice is not None}
     if len(run.manifests) > 1 or not run.manifests[0].counts:
-        return None
-    return saved(default, chosen, by_repetition(run.times[0]), run.manifests[0].counts)
+        return {}
+    times, head = by_repetition(run.times[0]), run.manifests[0]
+    found = {}
+    for stage, counts in by_stage(head.counts, head.stages).items():
+        its = {case: name for case, name in chosen.items() if case in counts}
+        if its:
+            found[stage] = saved(default, its, times, counts)
+    return found
 
 
 def on_kind(run: Run, kind: str) -> Run:

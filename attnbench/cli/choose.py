@@ -62,12 +62,11 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     decisions = decide(run, registry, default)
     table = table_of(run, decisions, default)
     _tell(decisions)
-    step = saving(run, decisions, default)
-    if step is not None and table.choices:
-        ms, interval = step
+    for stage, (ms, interval) in saving(run, decisions, default).items() if table.choices else ():
+        of = f" of {stage}" if stage else ""
         bounds = "" if interval is None else f" {duration_interval(ms, interval.low, interval.high)}"
         far = None if interval is None else reach(ms, interval.low, interval.high)
-        say(f"all counted calls: {duration(ms, far)}{bounds} less, where calls are as the cases")
+        say(f"all counted calls{of}: {duration(ms, far)}{bounds} less, where calls are as the cases")
     for line in held(table.choices, lambda name: registry.backend(name).layout):
         say(line)
     write_files({out: write_table(table).encode()})

@@ -82,7 +82,8 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         if not chosen.get("on") and (chosen.get("where") or chosen.get("each")):
             raise click.UsageError("--where and --each need --on", ctx)
         options = options_of(chosen, timed=timed)
-        registry.backend(options.baseline)
+        if options.baseline:
+            registry.backend(options.baseline)
         selection = selected(registry, chosen, timed=timed)
         if not chosen.get("on"):
             check_devices(selection)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,31 +65,28 @@ def command() -> None:
     "--prefill",
     type=_List(_length, "512,8k"),
     metavar="L,...",
-    default="512,2k,8k",
-    show_default=True,
+    show_default="512,2k,8k",
     help="Lengths of prompts; 2k is 2048.",
 )
 @click.option(
     "--chunked",
     type=_List(_chunk, "512x4k,4x8k (Lq below Lk)"),
     metavar="LqxLk,...",
-    default="512x4k,4x8k",
-    show_default=True,
+    show_default="512x4k,4x8k",
     help="The last Lq tokens of Lk at once: chunked prefill, speculative decoding.",
 )
 @click.option(
     "--decode",
     type=_List(_length, "1k,8k"),
     metavar="L,...",
-    default="1k,8k,32k",
-    show_default=True,
-    help="Numbers of keys for one new token.",
+    show_default="1k,8k,32k",
+    help="Numbers of keys for one new token; half as many are measured too.",
 )
 @click.option(
     "--batch",
     type=_List(_length, "1,16", none=""),
     metavar="B,...",
-    default="1,16,64",
+    default="1",
     show_default=True,
     help="How many sequences decode together, or are encoded together.",
 )
@@ -96,11 +94,17 @@ def command() -> None:
     "--tp", type=Whole(1), metavar="N", default=1, show_default=True,
     help="The number of devices that share the heads (tensor parallelism).",
 )  # fmt: skip
-def from_config(config: Path, tp: int, **lengths: Any) -> None:
+@click.option(
+    "--threads", type=Whole(1), metavar="N", show_default="what torch uses here",
+    help="Threads in every case.",
+)  # fmt: skip
+def from_config(config: Path, tp: int, threads: int | None, batch: tuple[int, ...], **stages: Any) -> None:
     """Print a suite of the attention of a model, from its config.json.
 
-    Layers that compute the same are one kind; a comment says how often a pass of the model runs it. Layers
-    that no case can describe yet are left out and named on stderr.
+    Of --prefill, --chunked and --decode only those that are given have cases; without any, all have their
+    defaults. Layers that compute the same are one kind; a count says how often a step of its stage runs a
+    case, as a mean over the lengths and batches. Layers that no case can describe yet are left out and named
+    on stderr.
 
     \b
     attnbench suite from-config config.json > mine.toml
@@ -108,9 +112,17 @@ def from_config(config: Path, tp: int, **lengths: Any) -> None:
     attnbench run mine.toml --plan
     """
     from attnbench.models.config import read_model
-    from attnbench.models.suite import Lengths, model_suite
+    from attnbench.models.suite import Lengths, model_suite, with_octaves
 
-    made = model_suite(read_model(config), Lengths(**lengths), tp)
+    model = read_model(config)
+    if threads is None:
+        import torch
+
+        threads = torch.get_num_threads()
+    lengths = Lengths(batch=batch)
+    if any(given is not None for given in stages.values()):
+        lengths = replace(lengths, **{stage: given or () for stage, given in stages.items()})
+    made = model_suite(model, with_octaves(lengths, model.limit), tp, threads)
     print_text(made.text)
     for words in made.notes:
         say(words, err=True)

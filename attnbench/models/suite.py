@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from attnbench.cases.suites import parse_suite
-from attnbench.models.layers import LayerKind, Model, rule_of, shard
+from attnbench.cases.suites import TORCHS, parse_suite
+from attnbench.models.layers import LayerKind, Model, Stage, rule_of, shard
 from attnbench.types.case import LARGEST
 from attnbench.types.errors import BadInput
 from attnbench.types.words import count_of
+
+_OF_TORCH = {"scaled_dot", "dot"}
+"""The rules that torch's function computes."""
 
 _T = TypeVar("_T")
 
@@ -21,13 +25,14 @@ class Lengths:
     """The lengths that a suite has, in tokens.
 
     prefill: all tokens at once. chunked: some queries after others, as pairs of Lq and Lk. decode: keys for
-    one query. batch: how many sequences are decoded, or encoded, together.
+    one query. batch: how many sequences are decoded, or
+    encoded, together.
     """
 
     prefill: tuple[int, ...] = (512, 2048, 8192)
     chunked: tuple[tuple[int, int], ...] = ((512, 4096), (4, 8192))
     decode: tuple[int, ...] = (1024, 8192, 32768)
-    batch: tuple[int, ...] = (1, 16, 64)
+    batch: tuple[int, ...] = (1,)
 
 
 @dataclass(frozen=True)
@@ -41,16 +46,22 @@ class ModelSuite:
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of attention. what: in words. batch: the sizes to try."""
+    """A call of attention. what: in words. stage: of a model. batch: the sizes to try."""
 
     what: str
+    stage: Stage
     Lq: int
     Lk: int
     batch: tuple[int, ...] = (1,)
 
 
-def model_suite(model: Model, lengths: Lengths = Lengths(), tp: int = 1) -> ModelSuite:
+def model_suite(
+    model: Model, lengths: Lengths = Lengths(), tp: int = 1, threads: int | None = None
+) -> ModelSuite:
     """Return the suite of a model, in the heads that one of ``tp`` devices computes.
+
+    threads: of each case; None leaves them out. The counts of a stage are those of one step of it, a mean
+    over its lengths and batches.
 
     Raises:
         BadInput: the heads can't be divided among the devices, or no layer can be said as a case.
@@ -58,6 +69,7 @@ def model_suite(model: Model, lengths: Lengths = Lengths(), tp: int = 1) -> Mode
     notes = list(model.notes)
     parts: list[tuple[str, str]] = []
     left_out: dict[str, list[str]] = {}
+    rules = set()
     for kind in (shard(kind, tp) for kind in model.layers):
         times = count_of(kind.count, "time")
         rule, missing = rule_of(kind)
@@ -66,6 +78,7 @@ def model_suite(model: Model, lengths: Lengths = Lengths(), tp: int = 1) -> Mode
         for words in unsaid:
             left_out.setdefault(f"no case yet has {words}", []).append(f"{_name(kind)} ({times})")
         if entries:
+            rules.add(rule.split("@")[0])
             head = f"# {_name(kind)}: {times} in a pass of the model\n"
             parts.append((_name(kind), head + "\n".join(entries)))
     for why, layers in (
@@ -96,12 +109,24 @@ def model_suite(model: Model, lengths: Lengths = Lengths(), tp: int = 1) -> Mode
         "# Written by attnbench suite from-config.",
         *(f"# {note}" for note in notes),
         f"summary = {json.dumps(summary, ensure_ascii=False)}",
+        *([f"baseline = {json.dumps(TORCHS)}"] if rules <= _OF_TORCH else []),
         "",
     ]
-    if model.dtype not in (None, "float32"):
-        lines.append(f'[defaults]\ndtype = "{model.dtype}"\n')
+    defaults = [] if model.dtype in (None, "float32") else [f'dtype = "{model.dtype}"']
+    defaults += [] if threads is None else [f"threads = {threads}"]
+    if defaults:
+        lines += ["[defaults]", *defaults, ""]
     text = "\n".join([*lines, *(part for _, part in parts)])
     return ModelSuite(text, len(parse_suite(text, model.type).cases), tuple(notes))
+
+
+def with_octaves(lengths: Lengths, limit: int | None) -> Lengths:
+    """Return lengths with half of each number of keys that a decode has, of which none exceeds the limit.
+
+    A cache grows, and a choice holds between two measured lengths.
+    """
+    decode = [keys for n in lengths.decode for keys in (min(n, limit or n) // 2, n) if keys]
+    return replace(lengths, decode=tuple(_unique(decode)))
 
 
 def _name(kind: LayerKind) -> str:
@@ -117,19 +142,21 @@ def _calls(kind: LayerKind, lengths: Lengths, limit: int | None) -> Iterator[_Ca
             whole = "prefill" if kind.causal or cross else "all tokens"
             batch = (1,) if kind.causal or cross else lengths.batch
             for n in (kind.tokens,) if kind.tokens else _unique(min(n, most) for n in lengths.prefill):
-                yield _Call(whole, n, cross or n, batch)
+                yield _Call(whole, stage, n, cross or n, batch)
         elif stage == "chunked":
             for Lq, Lk in _unique((Lq, min(Lk, most)) for Lq, Lk in lengths.chunked):
                 if Lq < Lk:
-                    yield _Call(f"{Lq} tokens after {Lk - Lq} others", Lq, Lk)
+                    yield _Call(f"{Lq} tokens after {Lk - Lq} others", stage, Lq, Lk)
         else:
             for n in (cross,) if cross else _unique(min(n, most) for n in lengths.decode):
-                yield _Call("decode", 1, n, lengths.batch)
+                yield _Call("decode", stage, 1, n, lengths.batch)
 
 
 def _entries(kind: LayerKind, rule: str, calls: Iterable[_Call]) -> tuple[list[str], list[str]]:
     """Return the entries of the suite for these calls, and in words what no mask can say."""
-    grouped: dict[tuple[str, tuple[int, ...], str], list[tuple[int, int]]] = {}
+    calls = list(calls)
+    steps = Counter(call.stage for call in calls)
+    counted: dict[tuple[str, Stage, tuple[int, ...], str, int, int], float] = {}
     unsaid = []
     for call in calls:
         found = _keys_and_mask(kind, call.Lq, call.Lk)
@@ -140,9 +167,11 @@ def _entries(kind: LayerKind, rule: str, calls: Iterable[_Call]) -> tuple[list[s
             unsaid.append(f"{what} ({call.what}, {call.Lk} keys)")
             continue
         Lk, mask = found
-        pairs = grouped.setdefault((call.what, call.batch, mask), [])
-        if (call.Lq, Lk) not in pairs:
-            pairs.append((call.Lq, Lk))
+        one = call.what, call.stage, call.batch, mask, call.Lq, Lk
+        counted[one] = counted.get(one, 0) + kind.count / steps[call.stage] / len(call.batch)
+    grouped: dict[tuple[str, Stage, tuple[int, ...], str, float], list[tuple[int, int]]] = {}
+    for (what, stage, batch, mask, Lq, Lk), count in counted.items():
+        grouped.setdefault((what, stage, batch, mask, count), []).append((Lq, Lk))
     return [_toml(kind, rule, *group, pairs) for group, pairs in grouped.items()], unsaid
 
 
@@ -173,7 +202,14 @@ def _keys_and_mask(kind: LayerKind, Lq: int, Lk: int) -> tuple[int, str] | None:
 
 
 def _toml(
-    kind: LayerKind, rule: str, what: str, batch: tuple[int, ...], mask: str, pairs: list[tuple[int, int]]
+    kind: LayerKind,
+    rule: str,
+    what: str,
+    stage: Stage,
+    batch: tuple[int, ...],
+    mask: str,
+    count: float,
+    pairs: list[tuple[int, int]],
 ) -> str:
     """Return an entry. Of its pairs of lengths all are equal, or one side is the same in all."""
     queries, keys = (_unique(side) for side in zip(*pairs, strict=True))
@@ -189,6 +225,8 @@ def _toml(
         fields["Dv"] = kind.Dv
     if mask != "none":
         fields["mask"] = mask
+    fields["count"] = int(count) if count == int(count) else float(f"{count:.6g}")
+    fields["stage"] = stage
     lines = [f"{name} = {_value(value)}" for name, value in fields.items()]
     return "\n".join([f"[[cases]] # {what}", *lines, ""])
 

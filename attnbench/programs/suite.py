@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from math import isclose, log2
 
 from attnbench.cases.ids import case_id, parse_case, short_id
+from attnbench.cases.suites import TORCHS
 from attnbench.plugins.registry import load_registry
 from attnbench.programs.tally import Call, Calls, Kind, Unclassified
 from attnbench.results.targets import FileKind
@@ -59,6 +60,7 @@ class Captured:
             SUITE.mark.decode(),
             *(f"# {note}" for note in self.notes),
             f'summary = "attention calls of {whole}"',
+            f"baseline = {json.dumps(TORCHS)}",
             "",
         ]
         for one in self.cases:

@@ -14,7 +14,7 @@ from attnbench.reports.columns import KIND, UNCERTAIN, arithmetic_text, time_tex
 from attnbench.reports.judged import Judged, Part
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach
-from attnbench.stats.answer import Answer, Compared, Lead
+from attnbench.stats.answer import Answer, Compared, Lead, Total
 from attnbench.stats.tests import ends
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
@@ -60,6 +60,7 @@ SUMMARY: dict[str, tuple[str, str]] = {
     "next_low": ("float64", "Lower end of the interval of that ratio."),
     "next_high": ("float64", "Upper end of that interval."),
     "cases": ("Int64", "Cases that the backend has a time for."),
+    "stage": ("str", "The part of a step that its counted calls are of, as `decode`; missing for all of it."),
     "common": ("Int64", "Number of the common cases."),
     "wins": ("Int64", "Cases in which it is clearly the fastest."),
     "shared": ("Int64", "Cases in which it shares the lead."),
@@ -98,6 +99,7 @@ def summary_rows(part: Part) -> list[dict[str, Any]]:
         rows.append(
             empty
             | {"kind": "step", "backend": total.backend, "cases": len(total.by_case)}
+            | {"stage": total.stage or None}
             | {"median_ms": total.ms, "low_ms": low, "high_ms": high, "confidence": confidence}
         )
     return rows
@@ -265,13 +267,16 @@ def backends_grid(judged: Sequence[Judged], answer: Answer, numbers: Mapping[str
     return Grid(("backend", *columns, *places), tuple(rows), frozenset([*columns, *places])), words
 
 
-def totals_grid(answer: Answer, numbers: Mapping[str, int]) -> Grid | None:
-    """Return a row for the counted calls with each backend, and the cases in which it loses most."""
-    if not answer.totals:
-        return None
-    best = answer.totals[0]
+def totals_grids(answer: Answer, numbers: Mapping[str, int]) -> Iterator[Grid]:
+    """Yield for each stage a row for its counted calls with each backend, and where it loses most."""
+    for stage in dict.fromkeys(total.stage for total in answer.totals):
+        yield _totals_grid([total for total in answer.totals if total.stage == stage], numbers)
+
+
+def _totals_grid(totals: Sequence[Total], numbers: Mapping[str, int]) -> Grid:
+    best = totals[0]
     rows = []
-    for total in answer.totals:
+    for total in totals:
         low, high, _ = ends(total)
         spread = UNCERTAIN if low is None or high is None else duration_interval(total.ms, low, high)
         time = duration(total.ms, reach(total.ms, low, high))
@@ -280,9 +285,10 @@ def totals_grid(answer: Answer, numbers: Mapping[str, int]) -> Grid | None:
         )
         worst = [f"{duration(ms)} in {n}" for ms, n in lost[:_MOST_LOST] if ms > _WORTH * total.ms]
         rows.append((total.backend or FASTEST_OF_EACH, time, spread, ", ".join(worst)))
-    missing = [str(n) for case, n in numbers.items() if case not in best.by_case]
+    missing = [str(numbers[case]) for case in best.missing if case in numbers]
     named = f"case {', '.join(missing)}" if len(missing) <= _MOST_LOST else f"{len(missing)} cases"
-    head = f"{STEP} but {named}" if missing else STEP
+    step = f"{STEP} of {best.stage}" if best.stage else STEP
+    head = f"{step} but {named}" if missing else step
     numbers_of = frozenset({"time", "interval"})
     return Grid((head, "time", "interval", "loses most in case"), tuple(rows), numbers_of)
 

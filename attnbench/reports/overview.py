@@ -21,7 +21,7 @@ from attnbench.reports.answer import (
     cases_grid,
     key_lines,
     numbered,
-    totals_grid,
+    totals_grids,
 )
 from attnbench.reports.columns import KIND
 from attnbench.reports.formats import bare_table
@@ -122,9 +122,7 @@ def machine_line(part: Part) -> str:
 
 def end_blocks(answer: Answer, numbers: Mapping[str, int]) -> Iterator[Line | Grid]:
     """Yield what all counted calls take, where they were counted, and whether the machine was busy."""
-    totals = totals_grid(answer, numbers)
-    if totals is not None:
-        yield totals
+    yield from totals_grids(answer, numbers)
     if busy := busy_text(answer):
         yield Line(busy, "yellow")
 

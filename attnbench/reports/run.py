@@ -161,7 +161,8 @@ class Run:
             taken = [one for run in runs if self.times for one in self.times[run] if last.get(one[0]) == run]
             lacks = any(case not in last for head in heads if head.shard for case in head.shard.cases)
             counts = {} if lacks else {case: count for head in heads for case, count in head.counts.items()}
-            found = answer([one.record for one in kept], taken, counts)
+            stages = {case: stage for head in heads for case, stage in head.stages.items()}
+            found = answer([one.record for one in kept], taken, counts, stages)
         again = len({(run, one.record.case) for run, one in every}) - len(last)
         torch = dict.fromkeys(str(head.environment.get("torch") or "") for head in heads)
         return Part(kept, found, kind, tuple(runs), again, " and ".join(filter(None, torch)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -58,6 +58,8 @@ FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 2e13}
 WIDE_SCORE_SLOWER = 10
 """Rules that hold several numbers for each pair are so much slower, because memory limits them."""
 
+USUAL_BASELINE = "eager"
+
 LEAST_CALL_S = 50e-6
 
 TOGETHER_S, MOST_CASES = 2.5, 4
@@ -76,10 +78,10 @@ class RunPlan:
     """The cases and backends of a run.
 
     backends: in order. named: those that the user named, or whose plugin the user named; it is an error if
-    one runs nowhere. compiled_on: ids
-    of the cases on which compiling backends run unless named; None for all. asked: by the id of a case, its
-    backends where those are not all; a resumed run uses all. counts: of calls in one step, by the id of a
-    case. shard: which part of a selection the cases are. command: argv. Both are for the manifest.
+    one runs nowhere. compiled_on: ids of the cases on which compiling backends run unless named; None for
+    all. asked: by the id of a case, its backends where those are not all; a resumed run uses all. counts: of
+    calls in one step, by the id of a case. stages: of these counts. shard: which part of a selection the
+    cases are. command: argv. Both are for the manifest.
     """
 
     cases: tuple[Case, ...]
@@ -90,6 +92,7 @@ class RunPlan:
     compiled_on: frozenset[str] | None = None
     asked: Mapping[str, tuple[str, ...]] | None = None
     counts: Mapping[str, float] = field(default_factory=dict)
+    stages: Mapping[str, str] = field(default_factory=dict)
     shard: Shard | None = None
     command: tuple[str, ...] = field(default_factory=command_line)
 
@@ -124,6 +127,7 @@ def plan_run(
     Raises:
         BadInput: a backend does not exist.
     """
+    options = replace(options, baseline=options.baseline or selection.baseline or USUAL_BASELINE)
     for name in (*backends, options.baseline):
         registry.backend(name)
     on = selection.compiled_on
@@ -135,6 +139,7 @@ def plan_run(
         named=tuple(backends or brought),
         compiled_on=None if on is None else frozenset(case_id(case) for case in on),
         counts={case_id(case): count for case, count in selection.counts.items()},
+        stages={case_id(case): stage for case, stage in selection.stages.items()},
         shard=selection.shard,
     )
 

@@ -76,7 +76,9 @@ class Options:
         9, "sets", "count", "Number of fresh processes for each backend; small differences need 9.",
         default="from the budget",
     )  # fmt: skip
-    baseline: str = _asked("eager", "baseline", "backend", "Backend that ratios refer to.")
+    baseline: str = _asked(
+        "", "baseline", "backend", "Backend that ratios refer to.", default="the suite's, or eager"
+    )
     delta: float = _asked(
         0.02, "delta", "share", "Smallest difference that counts in a verdict, as 2% or 0.02.", default="2%"
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 from statistics import fmean, median
 from types import MappingProxyType
@@ -99,13 +99,15 @@ def answer(
     records: Sequence[Record],
     times: Iterable[tuple[str, int, Mapping[str, float]]],
     counts: Mapping[str, float] = MappingProxyType({}),
+    stages: Mapping[str, str] = MappingProxyType({}),
 ) -> Answer:
     """Return the answer of one run.
 
     times: for each case and repetition, the median time of a call of each backend. The unit is the
     repetition, as in all intervals: its geometric mean is taken over the common cases first, then the median
     and the interval over repetitions. Cases of one repetition may share processes and a moment of the
-    machine, so they do not count as independent. counts: calls in one step, by case, where somebody counted.
+    machine, so they do not count as independent. counts: calls in one step, by case, where somebody counted;
+    stages: of these counts, which are summed by stage.
     """
     by_case = by_repetition(times)
     cases: dict[str, list[Record]] = {}
@@ -122,8 +124,20 @@ def answer(
         for name in dict.fromkeys(record.backend for record in timed)
     ]
     standings.sort(key=lambda one: (one.mean is None, one.mean.ratio if one.mean else -one.cases))
-    found = totals(leads, by_case, counts)
+    found = tuple(
+        total
+        for stage, its in by_stage(counts, stages).items()
+        for total in totals(leads, by_case, its, stage)
+    )
     return Answer(leads, tuple(standings), baseline, common, len(timed), sum(map(_disturbed, timed)), found)
+
+
+def by_stage(counts: Mapping[str, float], stages: Mapping[str, str]) -> dict[str, dict[str, float]]:
+    """Return counts by their stage; "" where none is said."""
+    found: dict[str, dict[str, float]] = {}
+    for case, count in counts.items():
+        found.setdefault(stages.get(case, ""), {})[case] = count
+    return found
 
 
 def by_repetition(times: Iterable[tuple[str, int, Mapping[str, float]]]) -> Times:
@@ -232,31 +246,38 @@ def _disturbed(record: Record) -> bool:
 class Total:
     """Attention in one step, with one backend in all cases.
 
-    backend: None for the fastest backend of each case. ms: the median over repetitions of the sum over cases,
-    with its interval (None for too few). by_case: the median of each case's part, in ms.
+    stage: the part of a step that it is of; "" for all of it. backend: None for the fastest backend of each
+    case. ms: the median over repetitions of the sum over cases, with its interval (None for too few).
+    by_case: the median of each case's part, in ms. missing: cases that are counted but have no time.
     """
 
     backend: str | None
     ms: float
     interval: Interval | None
     by_case: Mapping[str, float]
+    stage: str = ""
+    missing: tuple[str, ...] = ()
 
 
-def totals(leads: Sequence[Lead], times: Times, counts: Mapping[str, float]) -> tuple[Total, ...]:
+def totals(
+    leads: Sequence[Lead], times: Times, counts: Mapping[str, float], stage: str = ""
+) -> tuple[Total, ...]:
     """Return the totals of the fastest of each case and of every backend with a time in all, the least first.
 
-    counts: calls in one step, by case; cases without a time are left out. Cases of one repetition share
-    processes and a moment of the machine, so the sum is taken in each repetition, and the interval over
-    repetitions.
+    counts: calls in one step, by case, all of one stage; cases without a time are left out. Cases of one
+    repetition share processes and a moment of the machine, so the sum is taken in each repetition, and the
+    interval over repetitions.
     """
     best = {lead.best.case: lead.best.backend for lead in leads}
+    missing = tuple(case for case in counts if case not in best)
     counts = {case: count for case, count in counts.items() if case in best}
     if not counts:
         return ()
     names = {name for sets in times.values() for taken in sets.values() for name in taken}
     found = [_total(None, best, times, counts)]
     found += [_total(name, dict.fromkeys(counts, name), times, counts) for name in sorted(names)]
-    return tuple(sorted(filter(None, found), key=lambda one: (one.backend is not None, one.ms)))
+    ordered = sorted(filter(None, found), key=lambda one: (one.backend is not None, one.ms))
+    return tuple(replace(one, stage=stage, missing=missing) for one in ordered)
 
 
 def saved(

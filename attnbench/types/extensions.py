@@ -39,7 +39,9 @@ class Suite:
     summary: one line for ``attnbench list suites``. cases: in the order of a run. check_only: the cases are
     not worth timing; ``run`` refuses the suite, ``check`` takes it. compiled: positions of the cases on which
     compiling backends run; None for all. counts: for each case, how many calls one step of a model or program
-    makes; None where nobody counted.
+    makes; None where nobody counted. stages: for each case, the part of a step that its count is of, as
+    ``decode``; counts of unlike stages are not summed. baseline: the backend that ratios refer to unless the
+    user names one; None for the usual one.
     """
 
     name: str
@@ -48,6 +50,8 @@ class Suite:
     check_only: bool = False
     compiled: frozenset[int] | None = None
     counts: tuple[float, ...] | None = None
+    stages: tuple[str, ...] | None = None
+    baseline: str | None = None
 
 
 MetricValue = Callable[["Record", Case], float | None]

@@ -320,10 +320,11 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
 
     format: the version of this format. command: argv. cases, backends: as requested, in order. named:
     backends that were requested by name. protocol: every setting of the measurement. environment: facts of
-    the machine and its software. sides: the two sides of a live comparison, by which backends are then
-    named. counts: by the id of a case, its calls in one step of a model, where somebody counted. shard: None
-    if the run is of all selected cases. continues: the id of the run before it in the file, whose cases
-    without all records it measures; unlike: the facts that differ from that run's, in words.
+    the machine and its software. sides: the two sides of a live comparison, by which backends are then named.
+    counts: by the id of a case, its calls in one step of a model, where somebody counted; stages: of these
+    counts, where they are not to be summed. shard: None if the run is of all selected cases. continues: the
+    id of the run before it in the file, whose cases without all records it measures; unlike: the facts that
+    differ from that run's, in words.
     """
 
     format: int
@@ -340,6 +341,7 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     environment: dict[str, Any]
     sides: dict[str, dict[str, Any]] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
+    stages: dict[str, str] = field(default_factory=dict)
     shard: Shard | None = None
     continues: str = ""
     unlike: list[str] = field(default_factory=list)

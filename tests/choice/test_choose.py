@@ -60,13 +60,16 @@ def test_a_counted_step_saves_the_counts_times_the_gains() -> None:
         case(256): {"sdpa_flash": 1.0, "bmm": 9.0},
     })  # fmt: skip
     decisions = decide(run, REGISTRY, "sdpa_flash")
-    assert saving(run, decisions, "sdpa_flash") is None, "nobody counted"
+    assert saving(run, decisions, "sdpa_flash") == {}, "nobody counted"
     (head,) = run.manifests
     counted = replace(run, manifests=(structs.replace(head, counts={case(64): 10, case(128): 0.5}),))
     found = saving(counted, decisions[:2], "sdpa_flash")
-    ms, interval = found
+    ms, interval = found[""]
     assert interval.low < ms < interval.high
     assert ms == pytest.approx(10 * 1 + 0.5 * 4, rel=0.1)
+    staged = structs.replace(counted.manifests[0], stages={case(64): "prefill", case(128): "decode"})
+    by_stage = saving(replace(counted, manifests=(staged,)), decisions[:2], "sdpa_flash")
+    assert {stage: round(ms) for stage, (ms, _) in by_stage.items()} == {"prefill": 10, "decode": 2}
 
 
 HERE = case(64)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner, Result
 from published import PUBLISHED, Config, config
 
@@ -36,7 +38,7 @@ def shapes(suite: ModelSuite) -> set[tuple[int, int, int, str]]:
 
 
 def test_a_model_of_text_is_prefilled_in_whole_and_in_chunks_and_decoded() -> None:
-    suite = made("llama-3.1-8b")
+    suite = made("llama-3.1-8b", batch=(1, 16, 64))
     assert shapes(suite) == {
         *((1, n, n, "causal") for n in (512, 2048, 8192)),
         (1, 512, 4096, "causal:lower_right"),
@@ -203,19 +205,23 @@ def test_the_command_prints_a_suite_and_what_it_left_out(tmp_path: Path) -> None
     suite = parse_suite(done.stdout, "mine")
     assert {(c.B, c.H, c.Hkv, c.Lq, c.Lk) for c in suite.cases} == {
         (1, 8, 1, 2048, 2048), (1, 8, 1, 16, 1024), (2, 8, 1, 1, 1024), (2, 8, 1, 1, 4096),
+        (2, 8, 1, 1, 512), (2, 8, 1, 1, 2048),  # half of each, since a cache grows
     }  # fmt: skip
     assert suite.summary == "qwen3_next, one of 2 devices: full attention"
     assert done.stderr.splitlines() == [
-        "left out: linear_attention (36 layers): this is not softmax attention", "4 cases",
+        "left out: linear_attention (36 layers): this is not softmax attention", "6 cases",
         "next: attnbench run FILE --plan says how long it takes",
     ]  # fmt: skip
 
 
-def test_a_stage_can_be_left_out(tmp_path: Path) -> None:
-    only_decode = ["--prefill", "none", "--chunked", "none"]
-    done = from_config(tmp_path, PUBLISHED["qwen3-8b"], *only_decode)
-    assert {case.Lq for case in parse_suite(done.stdout, "mine").cases} == {1}
-    nothing = from_config(tmp_path, PUBLISHED["qwen3-8b"], *only_decode, "--decode", "none")
+def test_only_the_stages_that_are_given_have_cases(tmp_path: Path) -> None:
+    every = parse_suite(from_config(tmp_path, PUBLISHED["qwen3-8b"]).stdout, "mine")
+    assert set(every.stages or ()) == {"prefill", "chunked", "decode"}
+    assert {case.B for case in every.cases} == {1}
+    done = from_config(tmp_path, PUBLISHED["qwen3-8b"], "--decode", "8k")
+    assert {(case.Lq, case.Lk) for case in parse_suite(done.stdout, "mine").cases} == {(1, 4096), (1, 8192)}
+    none = ["--prefill", "none", "--chunked", "none", "--decode", "none"]
+    nothing = from_config(tmp_path, PUBLISHED["qwen3-8b"], *none)
     assert nothing.exit_code == 2
     assert nothing.stderr == (
         "attnbench: no layer of this model can be a case: no lengths are given, "
@@ -255,6 +261,34 @@ def test_a_run_of_a_config_is_sent_to_the_command_that_makes_a_suite() -> None:
     done = CliRunner().invoke(attnbench, ["run", "config.json"], prog_name="attnbench")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "attnbench suite from-config makes one" in done.stderr
+
+
+def test_cases_have_the_threads_of_torch_or_those_asked_for(tmp_path: Path) -> None:
+    asked = parse_suite(from_config(tmp_path, PUBLISHED["qwen3-8b"], "--threads", "3").stdout, "mine")
+    assert {case.threads for case in asked.cases} == {3}
+    here = parse_suite(from_config(tmp_path, PUBLISHED["qwen3-8b"]).stdout, "mine")
+    assert {case.threads for case in here.cases} == {torch.get_num_threads()}
+
+
+def test_the_counts_of_a_stage_are_those_of_one_step_of_it(tmp_path: Path) -> None:
+    """gpt-oss has 12 sliding layers of 128 keys, alike at all lengths, and 12 full ones."""
+    words = ["--prefill", "64,2k", "--decode", "8k", "--batch", "1,4"]
+    suite = parse_suite(from_config(tmp_path, PUBLISHED["gpt-oss-20b"], *words).stdout, "mine")
+    counts = dict(zip(suite.cases, suite.counts or (), strict=True))
+    stages = dict(zip(suite.cases, suite.stages or (), strict=True))
+    for stage in ("prefill", "decode"):
+        assert math.isclose(sum(counts[case] for case in suite.cases if stages[case] == stage), 24)
+    assert {count for case, count in counts.items() if case.Lk == 128} == {6}
+    assert {count for case, count in counts.items() if case.Lk in (4096, 8192)} == {3}
+    assert {count for case, count in counts.items() if case.Lk == 64} == {12}
+
+
+def test_the_baseline_is_torchs_function_where_it_computes_the_rule(tmp_path: Path) -> None:
+    def baseline(name: str) -> str | None:
+        return parse_suite(from_config(tmp_path, PUBLISHED[name]).stdout, "mine").baseline
+
+    assert baseline("gemma-3-27b") == "sdpa_flash"
+    assert baseline("gpt-oss-20b") is None
 
 
 def test_names_in_a_config_stay_on_their_line(tmp_path: Path) -> None:
