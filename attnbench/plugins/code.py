@@ -6,6 +6,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -52,7 +53,11 @@ def code_of(source: Source) -> str:
 
 
 def _digest_of_folder(folder: Path) -> str:
-    content = [(str(path.relative_to(folder)), path.read_bytes()) for path in folder.rglob("*.py")]
+    # Editors leave links of such a name that lead nowhere, and files that are gone a moment later.
+    content = []
+    for path in folder.rglob("*.py"):
+        with suppress(OSError):
+            content.append((str(path.relative_to(folder)), path.read_bytes()))
     return _digest(repr(sorted(content)).encode())
 
 

@@ -26,6 +26,8 @@ from attnbench.types.case import Case
 from attnbench.types.errors import BadInput, MeasuringFailed
 from attnbench.types.record import MachineScale
 
+_GENERATED = "; where the plugin writes that module itself, write it once, with a name for each content"
+
 
 @dataclass(frozen=True)
 class ServerKey:
@@ -181,11 +183,10 @@ class WorkerPool:
                 )
             known_file, known = self._code.setdefault((whose, module), (file, digest))
             if known_file != file:
-                raise WorkerFailed(
-                    "error", f"one process has {module} from {known_file!r}, another from {file!r}"
-                )
+                places = f"one process has {module} from {known_file!r}, another from {file!r}"
+                raise WorkerFailed("error", places + _GENERATED)
             if not digest or known != digest:
-                raise WorkerFailed("error", f"{file} changed during the run: start again")
+                raise WorkerFailed("error", f"{file} changed during the run: start again{_GENERATED}")
         return digests
 
     def knows(self, whose: str) -> bool:
