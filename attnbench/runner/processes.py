@@ -292,9 +292,11 @@ class WorkerLink:
         wrong = f"the worker answered {request.__name__} with {type(reply).__name__}"
         raise self._failed("crashed", wrong)
 
-    def _failed(self, status: Status, reason: str, check: Check = "") -> WorkerFailed:
+    def _failed(
+        self, status: Status, reason: str, check: Check = "", kind: type[WorkerFailed] = WorkerFailed
+    ) -> WorkerFailed:
         self._read_prints()
-        failure = WorkerFailed(status, reason, check)
+        failure = kind(status, reason, check)
         failure.printed = self._printed
         return failure
 
@@ -423,7 +425,7 @@ class WorkerLink:
         if self._left:
             words += "; it left processes running, which were ended"
         if by_itself and code in _SENT_BY_OTHERS:
-            return WorkerKilled("crashed", words)
+            return self._failed("crashed", words, kind=WorkerKilled)
         return self._failed("crashed", words)
 
 

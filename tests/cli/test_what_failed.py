@@ -25,13 +25,17 @@ def dying(setup):
     os.write(1, b"about to die")
     os.abort()
 
+def ending(setup):
+    print("a library ends its process")
+    os.kill(os.getpid(), 15)
+
 @hookimpl
 def attnbench_backends():
-    for name, made in (("raises", prepare), ("dies", dying)):
+    for name, made in (("raises", prepare), ("dies", dying), ("ends", ending)):
         yield Backend(name, "a test", made, rules=("scaled_dot",), dtypes=("float32",))
 """
 CASES = [f"attention/scaled_dot/H1-L{L}-D8" for L in (16, 17)]
-WORDS = ("--plugin", "bad.py", "--backend", "raises", "--backend", "dies")
+WORDS = ("--plugin", "bad.py", "--backend", "raises", "--backend", "dies", "--backend", "ends")
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +52,7 @@ def test_the_last_prints_of_a_backend_that_failed_are_shown_once(invoke: Invoke)
     # A child's flush order is its own: one backend before or after the other.
     assert told.count("raises printed, before it failed:\n  preparing\n  in the call \\x1b[31m\n") == 1
     assert told.count("dies printed, before it failed:\n  about to die\n") == 1
+    assert told.count("ends printed, before it failed:\n  a library ends its process\n") == 1
     assert "Traceback" not in told
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
