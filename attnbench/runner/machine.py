@@ -41,8 +41,14 @@ _OF_SERVERS = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
 
-_CHANGE_KERNELS = ("OMP", "MKL", "KMP", "GOMP", "ONEDNN", "DNNL", "ATEN", "OPENBLAS", "TORCH")
-"""Beginnings of the names of variables by which libraries choose kernels and threads."""
+_CHANGE_KERNELS = (
+    "OMP_", "MKL_", "KMP_", "GOMP_", "ONEDNN_", "DNNL_", "ATEN_", "OPENBLAS_",
+    "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_",
+)  # fmt: skip
+"""Beginnings of the names of variables by which libraries choose kernels and threads.
+
+Whole words, since Open MPI (``OMPI_``) and torchrun (``TORCHELASTIC_``) set variables anew for each job.
+"""
 
 
 def server_environment(threads: int) -> dict[str, str]:

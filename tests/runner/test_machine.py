@@ -243,12 +243,16 @@ def test_one_that_fails_is_told_and_left_out(
 
 
 def test_variables_that_change_kernels_are_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that attnbench sets for its workers are none: what the user says there changes nothing."""
+    """Those that attnbench sets for its workers are none: what the user says there changes nothing.
+
+    Those of a launcher of jobs are none either.
+    """
     for name in machine.server_environment(2):
         monkeypatch.setenv(name, "9")
     before = machine.environment()["variables"]
     monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
-    monkeypatch.setenv("A_PASSWORD", "secret")
+    for name in ("A_PASSWORD", "OMPI_COMM_WORLD_RANK", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.setenv(name, "of this job")
     found = {"OMP_THREAD_LIMIT": "1", "MKL_CBWR": "COMPATIBLE"}
     assert machine.environment()["variables"] == before | found
