@@ -333,10 +333,15 @@ def _check_derived(run: StoredRun) -> None:
 
 
 def _without(run: StoredRun, cases: Collection[str]) -> StoredRun:
-    """Return a run without the cases that the run behind it measures."""
+    """Return a run without the cases that the run behind it measures, but for those with all their records.
+
+    A copy of the run may have been completed where it was begun, and merged.
+    """
+    head = run.manifest
+    recorded = run.recorded if cases else {}
+    cases = {case for case in cases if recorded.get(case) != set(head.backends)}
     if not cases:
         return run
-    head = run.manifest
     kept = [case for case in head.cases if case not in cases]
     manifest = msgspec.structs.replace(
         head,

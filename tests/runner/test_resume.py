@@ -235,6 +235,11 @@ def test_forced_elsewhere_what_is_left_is_a_part_of_its_own(
     bare = "has no digests"
     with pytest.warns(UserWarning, match=elsewhere), pytest.warns(UserWarning, match=bare):
         assert attnbench.load(path).records == run.records
+    # Where a copy was completed as well, and both were merged, nothing of it is hidden.
+    merged = tmp_path / "merged.jsonl"
+    merged.write_bytes(whole.path.read_bytes() + path.read_bytes().removeprefix(data))
+    with pytest.warns(UserWarning, match="goes on with .* under other conditions"):
+        assert [len(records) for records in attnbench.load(merged).by_file] == [2 * len(NAMES), len(NAMES)]
     # Cut off again, the last part goes on.
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-3]))
     with (
