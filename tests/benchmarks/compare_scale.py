@@ -7,12 +7,16 @@ temporary folder, up to 750 MiB: one case of a reference run, five backends in n
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from itertools import chain
 from pathlib import Path
+
+from attnbench.results.digest import digested
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference-lengths.jsonl"
 CASE = b"attention/scaled_dot/B1-H8-Lq512-Lk512-D64/causal/float32/cpu/forward"
@@ -26,17 +30,22 @@ def write_run(path: Path, cases: list[str], number: int) -> None:
     manifest, *lines, end = REFERENCE.read_bytes().splitlines(keepends=True)
     named = {"run_id": f"run-{number}", "started": f"2026-01-0{number}T00:00:00+00:00", "cases": cases}
     of_case = b"".join(line for line in lines if CASE in line)
+    first = json.dumps(json.loads(manifest) | named, separators=(",", ":")).encode()
+    rest = (of_case.replace(CASE, case.encode()).splitlines() for case in cases)
     with path.open("wb") as file:
-        file.write(json.dumps(json.loads(manifest) | named).encode() + b"\n")
-        file.writelines(of_case.replace(CASE, case.encode()) for case in cases)
-        file.write(end)
+        file.writelines(digested(chain([first], chain.from_iterable(rest), [end])))
+
+
+def load() -> str:
+    """Return how many processes wanted a core in the last minute, and the number of cores."""
+    return f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
 def main() -> None:
     """Write two runs, compare them as a user would, print what that took; fail beyond the limits."""
     begun = time.process_time()
     sum(1 for _ in range(10_000_000))
-    print(f"this core counts to ten million in {time.process_time() - begun:.2f} s")
+    print(f"this core counts to ten million in {time.process_time() - begun:.2f} s; load {load()}")
     records = int(sys.argv[1]) if len(sys.argv) > 1 else RECORDS
     cases = [CASE.decode().replace("H8", f"H{1 + i}") for i in range(records // BACKENDS)]
     with tempfile.TemporaryDirectory() as folder:
@@ -65,6 +74,7 @@ def main() -> None:
             # CPU time: other work on the machine adds to the wall time.
             if records <= RECORDS and (cpu_s > MOST_CPU_S or peak > MOST_GIB):
                 sys.exit(f"beyond {MOST_CPU_S} s or {MOST_GIB} GiB")
+    print(f"load {load()}")
 
 
 if __name__ == "__main__":
