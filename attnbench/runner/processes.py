@@ -142,9 +142,6 @@ class WorkerKilled(WorkerFailed):
     """A worker died of a signal that another program may have sent it: it deserves a second try."""
 
 
-_SENT_BY_OTHERS = (-signal.SIGKILL, -signal.SIGTERM)
-
-
 def how_ended(code: int, last_words: str, during: str = "") -> str:
     """Return in words how a process ended: its signal or status, and the last line of its stderr."""
     how = f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
@@ -424,7 +421,7 @@ class WorkerLink:
         words = how_ended(code, self._last_words, f" during {doing}")
         if self._left:
             words += "; it left processes running, which were ended"
-        if by_itself and code in _SENT_BY_OTHERS:
+        if by_itself and code in (-signal.SIGKILL, -signal.SIGTERM):
             return self._failed("crashed", words, kind=WorkerKilled)
         return self._failed("crashed", words)
 

@@ -121,8 +121,8 @@ def test_other_runs_are_left_alone(store: Store, warnings: Warnings) -> None:
     assert warnings() == []
 
 
-def test_a_backend_may_run_in_other_shards_alone(store: Store) -> None:
+def test_a_named_backend_that_succeeds_nowhere_counts_in_a_shard_too(store: Store) -> None:
     in_part = store(NUMBERS[0], run_id="part", named=["eager"])
     in_all = store(NUMBERS[0], run_id="all", named=["eager"], shard=None)
-    assert attnbench.load(in_part).exit_code == 0
+    assert attnbench.load(in_part).exit_code == 3
     assert attnbench.load(in_all).exit_code == 3
