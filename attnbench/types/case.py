@@ -7,10 +7,9 @@ from math import isfinite
 from typing import Literal, get_args
 
 from attnbench.types.errors import BadCase
-from attnbench.types.mask import EVERYTHING, Mask
+from attnbench.types.mask import EVERYTHING, Mask, check_choice, check_whole
 from attnbench.types.operation import Shape, operation_of
 from attnbench.types.rule import Rule
-from attnbench.types.words import unknown_name
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 Pass = Literal["forward", "backward", "both"]
@@ -93,10 +92,12 @@ class Case:
 
     def __post_init__(self) -> None:
         operation = operation_of(self)
-        _check_choice("dtype", self.dtype, DTYPES)
-        _check_choice("device", self.device, DEVICES)
-        _check_choice("pass", self.pass_, PASSES)
-        _check_choice("cache mode", self.cache, CACHE_MODES)
+        if not isinstance(self.mask, Mask):
+            raise BadCase(f'mask = {self.mask!r}: give a Mask, as attnbench.Mask(causal="upper_left")')
+        check_choice("dtype", self.dtype, DTYPES)
+        check_choice("device", self.device, DEVICES)
+        check_choice("pass", self.pass_, PASSES)
+        check_choice("cache mode", self.cache, CACHE_MODES)
         for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "threads"):
             _check_range(name, getattr(self, name), 1, LARGEST, "sizes are")
         if self.layer is not None:
@@ -157,13 +158,6 @@ class Case:
         return ITEM_BYTES[self.dtype]
 
 
-def _check_choice(what: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        # With two allowed words the similar one may be the wrong guess: gpu does not mean cpu.
-        two = f"no {what} {value!r}; there are {', '.join(allowed)}"
-        raise BadCase(two if len(allowed) == 2 else unknown_name(what, str(value), allowed))
-
-
 def orders_of(layout: str) -> tuple[str, ...]:
     """Return the orders of q, k and v that a layout names."""
     words = tuple(layout.split("_"))
@@ -181,9 +175,8 @@ def _check_layout(layout: str) -> None:
         raise BadCase(f"layout = {layout!r}: give {orders[0]}, which stands for q, k and v")
 
 
-def _check_range(name: str, value: object, least: int, most: int, words: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadCase(f"{name} = {value!r}: give a whole number")
+def _check_range(name: str, value: int, least: int, most: int, words: str) -> None:
+    check_whole(name, value)
     if value < least:
         raise BadCase(f"{name} = {value}: {words} {least} or more")
     if value > most:

@@ -13,6 +13,24 @@ Align = Literal["upper_left", "lower_right"]
 Padding = Literal["seeded"] | tuple[int, ...]
 Explicit = Literal["bool", "float"]
 
+ALIGNS: tuple[Align, ...] = get_args(Align)
+EXPLICITS: tuple[Explicit, ...] = get_args(Explicit)
+PER_HEAD = "per_head"
+
+
+def check_choice(what: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Raise :class:`BadCase` unless the value is one of the allowed words."""
+    if value not in allowed:
+        # With two allowed words the similar one may be the wrong guess: gpu does not mean cpu.
+        two = f"no {what} {value!r}; there are {', '.join(allowed)}"
+        raise BadCase(two if len(allowed) == 2 else unknown_name(what, str(value), allowed))
+
+
+def check_whole(name: str, value: object) -> None:
+    """Raise :class:`BadCase` unless the value is a whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadCase(f"{name} = {value!r}: give a whole number")
+
 
 @dataclass(frozen=True)
 class Mask:
@@ -30,6 +48,9 @@ class Mask:
     random matrix of kept pairs; ``float`` is random numbers, some -inf, that are added to the scores after
     the scale. Both are drawn from the seed of the case. per_head: whether each query head has an explicit
     mask of its own.
+
+    Raises:
+        BadCase: a part has another value than these, or contradicts another part.
     """
 
     causal: Align | None = None
@@ -39,6 +60,17 @@ class Mask:
     per_head: bool = False
 
     def __post_init__(self) -> None:
+        if self.causal is not None:
+            check_choice("causal alignment", self.causal, ALIGNS)
+        if self.explicit is not None:
+            check_choice("explicit mask", self.explicit, EXPLICITS)
+        if self.window is not None:
+            check_whole("window", self.window)
+        if isinstance(self.padding, tuple):
+            for length in self.padding:
+                check_whole("padding length", length)
+        elif self.padding not in (None, "seeded"):
+            raise BadCase(f"padding = {self.padding!r}: give 'seeded', or a tuple of lengths")
         if self.per_head and self.explicit is None:
             raise BadCase(f"only an explicit mask differs by head: {' or '.join(EXPLICITS)}")
         if self.window is not None and self.window < 1:
@@ -68,10 +100,6 @@ class Mask:
 EVERYTHING = Mask()
 """Every pair is kept and nothing is added."""
 
-
-ALIGNS: tuple[Align, ...] = get_args(Align)
-EXPLICITS: tuple[Explicit, ...] = get_args(Explicit)
-PER_HEAD = "per_head"
 MASK_WORDS = ("none", "causal", "window", "padding", *EXPLICITS)
 
 

@@ -35,6 +35,8 @@ CASE = Case("attention", "dot", B=2, H=6, Hkv=3, Lq=4, Lk=5, D=8, Dv=7)
         ({"operation": "multihead", "layer": Layer(E=0)}, "E = 0: sizes are 1 or more"),
         ({"seed": 2**63}, f"seed = {2**63}: a seed is {2**63 - 1} or less"),
         ({"B": 10**30}, f"B = {10**30}: sizes are {2**31 - 1} or less"),
+        ({"mask": "causal"}, "mask = 'causal': give a Mask, as "),
+        ({"mask": None}, "mask = None: give a Mask, as "),
         ({"dropout": 1.0}, "dropout = 1.0: give a probability from 0 to less than 1"),
         ({"dropout": -0.1}, "dropout = -0.1: give a probability"),
         ({"dropout": float("nan")}, "dropout = nan: give a probability"),
@@ -51,6 +53,15 @@ def test_what_can_not_exist_is_refused(changes: dict[str, Any], words: str) -> N
     ("fields", "words"),
     [
         ({"padding": (3, -1)}, "padding lengths [3, -1]: a length is 0 or more"),
+        ({"padding": (3, 2.5)}, "padding length = 2.5: give a whole number"),
+        ({"padding": "random"}, "padding = 'random': give 'seeded', or a tuple of lengths"),
+        ({"padding": [3, 1]}, "padding = [3, 1]: give 'seeded', or a tuple of lengths"),
+        ({"causal": "lower"}, "no causal alignment 'lower'; there are upper_left, lower_right"),
+        ({"causal": True}, "no causal alignment True; there are upper_left, lower_right"),
+        ({"explicit": "boolean"}, "no explicit mask 'boolean'; there are bool, float"),
+        ({"window": "3"}, "window = '3': give a whole number"),
+        ({"window": 2.5}, "window = 2.5: give a whole number"),
+        ({"window": 0}, "window of 0 keys: give at least 1"),
     ],
 )
 def test_masks_that_contradict_themselves(fields: dict[str, Any], words: str) -> None:
