@@ -186,6 +186,7 @@ def around_call(item: pytest.Item) -> Generator[None, object, object]:
     try:
         result = yield
     except BaseException as failure:
+        run.extra_info["calls"] = run.backend.calls
         run.end("error", f"the test did not finish: {one_line(failure)}")
         raise
     run.extra_info["calls"] = run.backend.calls

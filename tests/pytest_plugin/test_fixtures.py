@@ -190,6 +190,7 @@ def test_a_test_that_does_not_finish_or_calls_nothing_is_an_error_in_the_json(
     info = stored["honest"]["extra_info"]
     assert (info["status"], info["verified_calls"]) == ("error", 0)
     assert reason in info["reason"]
+    assert (info["calls"] > 0) == body.startswith(TIMED)
 
 
 @pytest.mark.parametrize(
