@@ -109,6 +109,11 @@ def has_ended(pid: int) -> bool:
     return state_of(f"/proc/{pid}") in "ZX"
 
 
+def is_stopped(pid: int) -> bool:
+    """Return whether a process was stopped (SIGSTOP): it answers nothing until somebody continues it."""
+    return state_of(f"/proc/{pid}") == "T"
+
+
 def children_of(pid: int) -> frozenset[int]:
     """Return the children of a process that still run, where the kernel tells."""
     found: set[int] = set()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import wait
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -156,22 +157,45 @@ def _each(
     Where anything else than a worker fails, results are undone and it is raised, once all checks have ended:
     who catches it closes what the checks use.
     """
-    futures = {}
-    for entry in entries:
-        futures[entry.name] = future = pool.executor.submit(_again_if_killed, check, entry)
-        if not together:
-            wait([future])
-        if pool.one_at_a_time and isinstance(lost := future.exception(), ServerLost):
-            lost.backend = entry.name
-    wait(futures.values())
+    futures: dict[str, Future[T]] = {}
+    try:
+        for entry in entries:
+            futures[entry.name] = future = pool.executor.submit(_again_if_killed, check, entry)
+            if not together:
+                wait([future])
+            if pool.one_at_a_time:
+                with named_if_lost(entry.name):
+                    _raise_lost(future)
+                    pool.end_if_stopped()
+        for future in futures.values():
+            _raise_lost(future)
+        pool.end_if_stopped()
+    except Exception:
+        wait(futures.values())
+        for future in futures.values():
+            if future.exception() is None:
+                undo(future.result())
+        raise
     failures = {name: failure for name, future in futures.items() if (failure := future.exception())}
     results = {name: future.result() for name, future in futures.items() if name not in failures}
-    for failure in failures.values():
-        if not isinstance(failure, WorkerFailed):
-            for result in results.values():
-                undo(result)
-            raise failure
     return results, {name: one for name, one in failures.items() if isinstance(one, WorkerFailed)}
+
+
+def _raise_lost(future: Future[T]) -> None:
+    """Wait for a check, and raise what is not the failure of its worker."""
+    failure = future.exception()
+    if failure is not None and not isinstance(failure, WorkerFailed):
+        raise failure
+
+
+@contextmanager
+def named_if_lost(name: str) -> Iterator[None]:
+    """Name the backend that alone runs meanwhile if a server is lost, or a process was stopped."""
+    try:
+        yield
+    except ServerLost as lost:
+        lost.backend = name
+        raise
 
 
 def _again_if_killed(check: Callable[[Entry[Backend]], T], entry: Entry[Backend]) -> T:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from random import Random
 
 from msgspec.structs import replace
 
 from attnbench.runner.case import CaseRun, CheckedCase, check_case
-from attnbench.runner.check import Candidate, tell_of_killed
+from attnbench.runner.check import Candidate, named_if_lost, tell_of_killed
 from attnbench.runner.processes import HelperLost, ServerLost, VerifierFailed
 from attnbench.runner.repetitions import RepetitionUnderWay, TimedWorkers
 from attnbench.stats.records import failed_candidates, timed_records
 from attnbench.stats.verdict import decided_candidates
-from attnbench.types.record import SetLine
+from attnbench.types.record import MachineScale, SetLine
 
 
 def run_cases(runs: Sequence[CaseRun]) -> None:
@@ -28,6 +28,9 @@ def run_cases(runs: Sequence[CaseRun]) -> None:
     again = True
     while again:
         again = False
+        with suppress(ServerLost):
+            # What stopped one process may have stopped others, which is one loss and not several.
+            pool.end_if_stopped()
         pool.start_servers(runs[0].case.threads)
         pool.one_at_a_time = any(run.losses for run in runs)
         if pool.one_at_a_time:
@@ -70,6 +73,7 @@ def _measure(checked: Sequence[CheckedCase]) -> None:
                 with one.run.losses_noted():
                     line = _repetition(workers, one, index, taking_part)
                 if line is not None:
+                    line = replace(line, scale=_scale(one))
                     one.run.write(line)
                     one.run.sets.append(line)
             workers.end_repetition()
@@ -81,18 +85,21 @@ def _measure(checked: Sequence[CheckedCase]) -> None:
         _record_times(one)
 
 
+def _scale(one: CheckedCase) -> MachineScale | None:
+    return one.run.scale.measure(one.run.case, one.context.opened.bytes_moved)
+
+
 def _try_alone(workers: TimedWorkers, one: CheckedCase) -> None:
     """Time each candidate alone, to find one that ends its server; nothing is kept.
 
     Raises:
         ServerLost: it names the backend.
     """
+    # Its process is from the same server: a backend that stops others than its own stops it too.
+    _scale(one)
     for each in _taking_part(one, len(one.run.sets)):
-        try:
+        with named_if_lost(each.name):
             _repetition(workers, one, 0, [each])
-        except ServerLost as lost:
-            lost.backend = each.name
-            raise
         workers.end_repetition()
 
 
@@ -127,7 +134,9 @@ def _repetition(
     except VerifierFailed as failure:
         run.record_all([each.entry for each in taking_part], "error", str(failure))
         return None
-    return replace(line, scale=run.scale.measure(run.case, context.opened.bytes_moved))
+    finally:
+        run.pool.end_if_stopped()
+    return line
 
 
 def _record_times(one: CheckedCase) -> None:

@@ -9,18 +9,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from attnbench.ipc import messages as m
+from attnbench.ipc.process import descendants, is_stopped, kill_all
 from attnbench.plugins.code import Stamp, attnbench_code, digest_of
 from attnbench.runner.machine import allowed_cpus, split_cpus
 from attnbench.runner.options import Options
 from attnbench.runner.processes import (
+    CLOSING_S,
     HERE,
     START_TIMEOUT_S,
+    STOPPED,
     Interpreter,
     ServerLost,
     VerifierLink,
     WorkerFailed,
     WorkerLink,
     start_server,
+    wait_until_ended,
 )
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput, MeasuringFailed
@@ -64,6 +68,7 @@ class WorkerPool:
         self._begun: dict[tuple[str, str], str] = {}
         self.executor = ThreadPoolExecutor(max_workers=len(self.all_cpus))
         self._verifiers = [self._new_verifier()]
+        self._lent: list[VerifierLink] = []
         self.torch = self._torch_facts()
 
     @contextmanager
@@ -73,13 +78,30 @@ class WorkerPool:
         if not verifier.alive:
             verifier.close()
             verifier = self._new_verifier()
+        self._lent.append(verifier)
         try:
             yield verifier
         finally:
+            self._lent.remove(verifier)
             self._verifiers.append(verifier)
 
     def _new_verifier(self) -> VerifierLink:
         return VerifierLink(self.options.timeout_s * 5)
+
+    def end_if_stopped(self) -> None:
+        """End all servers, workers and verifiers if one of them was stopped, as a backend can do.
+
+        Raises:
+            ServerLost: there was one.
+        """
+        links: list[WorkerLink | VerifierLink] = [*self._servers.values(), *self._verifiers, *self._lent]
+        own = [link.pid for link in links if link.alive]
+        every = [*own, *(worker for pid in own for worker in descendants(pid))]
+        if any(map(is_stopped, every)):
+            kill_all(every)
+            for pid in own:
+                wait_until_ended(pid, CLOSING_S)
+            raise ServerLost(STOPPED)
 
     def start_servers(self, threads: int) -> None:
         """Start the missing servers for a number of threads; they get ready by themselves.
@@ -110,12 +132,12 @@ class WorkerPool:
         for place in self._places(threads):
             try:
                 self._wait_for(place)
-            except WorkerFailed:
+            except (WorkerFailed, ServerLost):
                 try:
                     self._wait_for(place)
-                except WorkerFailed as failure:
+                except (WorkerFailed, ServerLost) as failure:
                     whose = f" of the {place.side} side" if place.side else ""
-                    reason = f"a server{whose} that loads torch does not work: {failure.reason}"
+                    reason = f"a server{whose} that loads torch does not work: {failure}"
                     raise MeasuringFailed(reason) from failure
 
     def _wait_for(self, place: ServerKey) -> None:

@@ -27,10 +27,10 @@ from attnbench.ipc.process import (
     command_of,
     descendants,
     has_ended,
+    is_stopped,
     kill_all,
     kill_group,
     session_of,
-    state_of,
 )
 from attnbench.plugins.code import Stamp
 from attnbench.runner.machine import server_environment
@@ -104,7 +104,10 @@ class HelperLost(Exception):  # noqa: N818
 
 
 class ServerLost(HelperLost):
-    """It was a server, and its forks ended with it."""
+    """A server ended, and its forks with it; or a process was stopped. A backend may have done it."""
+
+
+STOPPED = "a process of attnbench was stopped (SIGSTOP)"
 
 
 class WorkerFailed(Exception):  # noqa: N818
@@ -246,7 +249,7 @@ class WorkerLink:
         Raises:
             WorkerFailed: ``timeout`` after ``timeout_s`` (the worker is killed), ``crashed`` if it ended, or
                 the status that it answered with.
-            ServerLost: it ended with its server.
+            ServerLost: it ended with its server, or was stopped.
         """
         with self._asking:
             self.tell(request, fds)
@@ -254,6 +257,8 @@ class WorkerLink:
 
     def tell(self, request: m.Request, fds: tuple[int, ...] = ()) -> None:
         """Send a request without waiting; :meth:`hear` must follow. Raises as :meth:`ask`."""
+        if is_stopped(self.pid):
+            raise self._stopped(type(request))
         try:
             self._line.send(request, fds)
         except OSError as gone:
@@ -310,9 +315,17 @@ class WorkerLink:
         if has_ended(self.pid):
             # A process that it left holds its line open.
             return self._death(request)
+        if is_stopped(self.pid):
+            return self._stopped(request)
         self.kill()
         reason = f"{m.doing(request)} took longer than {timeout_s:g} s; the worker was killed"
         return self._failed("timeout", reason)
+
+    def _stopped(self, request: type[m.Request]) -> ServerLost:
+        """Kill a process that was stopped; return the loss."""
+        kill_all([self.pid])
+        self.kill()
+        return ServerLost(f"{STOPPED} during {m.doing(request)}")
 
     def fileno(self) -> int:
         """Return the descriptor, to wait on several workers at once."""
@@ -400,6 +413,8 @@ class WorkerLink:
         kill_all([self.pid, *self._left])
         # Not before: it would end by itself, and its status would depend on which is faster.
         self._line.sock.close()
+        if is_stopped(self._origin.pid):
+            return -signal.SIGKILL
         try:
             return self._origin.ask(m.Reap(self.pid), m.Ended, self._origin.patience_s)[0].code
         except (WorkerFailed, ServerLost):
@@ -449,6 +464,7 @@ class VerifierLink:
             self._started.sock,
             rm.VerifierReply,  # type: ignore[arg-type]
         )
+        self.pid = self._started.process.pid
         self._lock = threading.Lock()
         self._closed = False
         self._timeout_s = timeout_s
@@ -457,16 +473,21 @@ class VerifierLink:
         """Send a request and a descriptor, which stays the caller's; return the answer and its descriptor.
 
         Raises:
-            VerifierFailed: it could not, or took too long (it is killed). HelperLost: it ended, was stopped.
+            VerifierFailed: it could not, or took too long (it is killed).
+            HelperLost: it ended, or was stopped.
         """
         with self._lock:
             try:
+                if is_stopped(self.pid):
+                    raise TimeoutError
                 self._line.send(request, () if fd < 0 else (fd,))
                 reply, fds = self._line.receive(self._timeout_s)
             except TimeoutError as late:
-                kind = HelperLost if state_of(f"/proc/{self._started.process.pid}") == "T" else VerifierFailed
+                stopped = is_stopped(self.pid)
                 self.close()
-                raise kind(f"the oracle took more than {self._timeout_s:g} s") from late
+                if stopped:
+                    raise ServerLost(STOPPED) from late
+                raise VerifierFailed(f"the oracle took more than {self._timeout_s:g} s") from late
             except OSError as gone:
                 last_words = self.close()
                 code = self._started.process.returncode

@@ -18,6 +18,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 from attnbench import Backend, Setup, hookimpl
 
 if TYPE_CHECKING:
@@ -103,6 +105,32 @@ def kills_its_server(setup: Setup) -> Call:
         return q
 
     return call
+
+
+def its_server() -> psutil.Process:
+    """Its parent may be a prepared worker instead, with the same command line."""
+    named = [each for each in psutil.Process().parents() if "attnbench.worker.server" in each.cmdline()]
+    return named[-1]
+
+
+def stop_its_server() -> None:
+    its_server().suspend()
+
+
+def stop_its_siblings() -> None:
+    for other in its_server().children(recursive=True):
+        if other.pid != os.getpid():
+            other.suspend()
+
+
+def stop_the_verifiers() -> None:
+    for other in its_server().parent().children():
+        if "attnbench.verifier.process" in other.cmdline():
+            other.suspend()
+
+
+def stop_itself() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def hang() -> None:
@@ -280,7 +308,9 @@ def attnbench_backends() -> Iterator[Backend]:
     third = (os.abort, exit_at_once, exit_politely, raise_an_error, hang, tell_rubbish, close_everything,
              kill_the_victim, kill_its_server, die, die_once)  # fmt: skip
     prepares = {f"third_{act.__name__}": in_turn(3, act) for act in third}
-    every = (work_for_long, tell_where_it_runs)
+    stop = (stop_its_server, stop_its_siblings, stop_the_verifiers, stop_itself)
+    prepares |= {f"checked_{act.__name__}": within("computed", act) for act in stop}
+    every = (work_for_long, tell_where_it_runs, *stop)
     prepares |= {f"every_{act.__name__}": within("take_slots", act) for act in every}
     prepares |= {f"clock_{each.__name__}": within("take_slots", bend(each)) for each in (hundredth, double)}
     prepares |= {f"traced_{act.__name__}": within("recorded", act) for act in (exit_at_once, raise_an_error)}
