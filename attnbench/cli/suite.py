@@ -108,7 +108,7 @@ def from_config(config: Path, tp: int, threads: int | None, batch: tuple[int, ..
 
     \b
     attnbench suite from-config config.json > mine.toml
-    attnbench suite from-config config.json --tp 4 --prefill 4k --decode none
+    attnbench suite from-config config.json --tp 4 --prefill 4k
     attnbench run mine.toml --plan
     """
     from attnbench.models.config import read_model

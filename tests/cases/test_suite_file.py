@@ -95,6 +95,15 @@ BAD = [
     (f"[[cases]]\n{FIELDS}mask = 3", "case 1: mask = 3: give a text"),
     (f"[[cases]]\n{FIELDS}dropout = 'much'", "case 1: dropout = 'much': give a probability from 0 to less than 1"),
     ("[[cases]]\nid = 3", "case 1: id = 3: give a text"),
+    (f"[[cases]]\n{FIELDS}stage = 3\ncount = 1", "case 1: stage = 3: give a word, as decode"),
+    (
+        f"[[cases]]\n{FIELDS}stage = 'decode'",
+        "case 1: stage = 'decode' without a count: it says which counts are summed together",
+    ),
+    (
+        f"[[cases]]\n{FIELDS}count = 1\nstage = 'a'\n[[cases]]\n{FIELDS}count = 1\nstage = 'b'",
+        "case 2: its stage is 'b', before it was 'a': give one",
+    ),
     (
         f"[[cases]]\n{FIELDS}[[cases]]\nid = 'attention/dot/H8-Hkv3-L1-D1'",
         "case 2: case 'attention/dot/H8-Hkv3-L1-D1': H = 8 is not a multiple of Hkv = 3: "

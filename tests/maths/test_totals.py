@@ -50,3 +50,9 @@ def test_a_backend_without_a_time_in_some_case_has_no_sum() -> None:
     alone = [("x", 0, {"a": MS, "c": MS}), ("y", 0, {"a": MS})]
     found = answer([record("x", "a", 1), record("x", "c", 1), record("y", "a", 1)], alone, {"x": 1, "y": 1})
     assert [one.backend for one in found.totals] == [None, "a"]
+
+
+def test_counts_of_unlike_stages_are_never_summed() -> None:
+    counts, stages = {"x": 10, "y": 0.5}, {"x": "prefill", "y": "decode"}
+    found = answer(RECORDS, TIMES, counts, stages).totals
+    assert {(one.stage, *one.by_case) for one in found} == {("prefill", "x"), ("decode", "y")}
