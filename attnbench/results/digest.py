@@ -17,12 +17,16 @@ _KEY = b'"digest"'
 CHANGED = "changed or written anew by another program, or a line before it is missing; measure again"
 
 
+def _digest_of(line: bytes, before: str) -> str:
+    return sha256(before.encode() + line).hexdigest()[:16]
+
+
 def with_digest(line: bytes, before: str) -> tuple[bytes, str]:
     """Return a JSON object with its digest as the last field, and the digest.
 
     before: the digest of the line before, "" for a manifest.
     """
-    digest = sha256(before.encode() + line).hexdigest()[:16]
+    digest = _digest_of(line, before)
     return line[:-1] + f',"digest":"{digest}"}}'.encode(), digest
 
 
@@ -52,6 +56,6 @@ def next_digest(line: bytes, before: str | None) -> str | None:
     if found is None and not before and _KEY not in line:
         return None
     digest = "" if found is None else found[1].decode()
-    if before is None or with_digest(line[:-_FIELD_BYTES] + b"}", before)[1] != digest:
+    if before is None or _digest_of(line[:-_FIELD_BYTES] + b"}", before) != digest:
         raise ValueError(CHANGED)
     return digest
