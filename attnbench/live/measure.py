@@ -12,7 +12,7 @@ from attnbench.live.sides import TwoSides
 from attnbench.live.unchanged import unchanged
 from attnbench.plugins.registry import Registry
 from attnbench.results.format import StoredRun
-from attnbench.runner.forecast import RunPlan
+from attnbench.runner.forecast import RunPlan, with_baseline
 from attnbench.runner.options import Options
 from attnbench.runner.progress import Progress
 from attnbench.runner.run import RunSide, start_run
@@ -97,7 +97,7 @@ def measure_live(
         cases=selection.cases,
         backends=tuple(both.backends),
         registry=both,
-        options=options,
+        options=with_baseline(options),
         named=tuple(both.backends) if named else (),
         compiled_on=frozenset(case_id(case) for case in selection.compiled_on or ()) if not named else None,
     )

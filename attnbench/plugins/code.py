@@ -76,8 +76,11 @@ def digest_of(stamp: Stamp) -> str:
     return digest if _stamp(stamp.file) == stamp else ""
 
 
+_first_seen: dict[str, Stamp] = {}
+
+
 def stamps(sources: Iterable[Source], *, beside: bool) -> dict[str, Stamp]:
-    """Return the modules that this process has loaded of plugins.
+    """Return the modules that this process has loaded of plugins, as their files were when first asked for.
 
     Those are the modules of the plugin's package and of its distribution. beside: modules too that lie in
     the folder of a plugin that is a file, or that is imported from a folder of its project. Libraries that a
@@ -100,7 +103,8 @@ def stamps(sources: Iterable[Source], *, beside: bool) -> dict[str, Stamp]:
         if ours or (folders and _lies_in(name, folders)):
             stamp = _stamp(_file_of(name))
             if stamp is not None:
-                found[name] = stamp
+                # A file that is saved again later is not the code that this process runs.
+                found[name] = _first_seen.setdefault(name, stamp)
     return found
 
 

@@ -113,6 +113,11 @@ class RunPlan:
         return forecast(self, cores=len(allowed_cpus()), free_bytes=free_memory())
 
 
+def with_baseline(options: Options, of_suites: str | None = None) -> Options:
+    """Return options with a baseline: the user's, else that of the suites, else eager."""
+    return replace(options, baseline=options.baseline or of_suites or USUAL_BASELINE)
+
+
 def plan_run(
     selection: Selection,
     backends: Sequence[str],
@@ -127,7 +132,7 @@ def plan_run(
     Raises:
         BadInput: a backend does not exist.
     """
-    options = replace(options, baseline=options.baseline or selection.baseline or USUAL_BASELINE)
+    options = with_baseline(options, selection.baseline)
     for name in (*backends, options.baseline):
         registry.backend(name)
     on = selection.compiled_on

@@ -13,7 +13,7 @@ from attnbench.cases.ids import parse_case
 from attnbench.cases.select import Overrides
 from attnbench.plugins.registry import Registry, load_wanted, named_by
 from attnbench.plugins.sources import installed
-from attnbench.runner.forecast import RunPlan
+from attnbench.runner.forecast import RunPlan, with_baseline
 from attnbench.runner.options import Options, make_options
 from attnbench.runner.run import start_run
 from attnbench.testing.cases import NO_OPTIONS, Choice, ConformanceCase, absent, choose
@@ -201,7 +201,7 @@ def judging_plan(
     """Plan a run that only checks. asked: the backends of each case, by its id. shard: what part they are."""
     names = tuple(dict.fromkeys(name for names in asked.values() for name in names))
     cases = tuple(parse_case(case) for case in asked)
-    return RunPlan(cases, names, registry, options, named=names, asked=asked, shard=shard)
+    return RunPlan(cases, names, registry, with_baseline(options), named=names, asked=asked, shard=shard)
 
 
 def records_of(

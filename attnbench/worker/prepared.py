@@ -19,6 +19,7 @@ from attnbench.ipc.names import UPSTREAM, rule_key
 from attnbench.ipc.shared_memory import Stored
 from attnbench.kit.reference import PLAIN
 from attnbench.masks import kept_keys
+from attnbench.plugins.code import stamps
 from attnbench.plugins.load import Loaded, load
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.timing.rotation import Pool, RotatingTimer
@@ -306,6 +307,8 @@ def loaded_here(source: Source) -> Loaded:
     """Load a plugin, once in a process."""
     loaded = load(source)
     make_known(loaded.of(Operation))
+    # Preparation may take long; somebody may save a file meanwhile.
+    stamps([source], beside=True)
     return loaded
 
 

@@ -58,7 +58,7 @@ def run_of(
         for name in ("turn_s", "warm_s"):
             if name in options:
                 patch.setattr(plan_module, name.upper(), options.pop(name))
-        small = {"budget_s": 0.01, "sets": 1, "timeout_s": 60, "without": LESS_CHECKED}
+        small = {"budget_s": 0.01, "baseline": "eager", "sets": 1, "timeout_s": 60, "without": LESS_CHECKED}
         plan = RunPlan(
             tuple(parse_case(text) for text in cases), backends, registry or load_registry(),
             Options(**(small | options)), named, compiled_on,

@@ -103,6 +103,23 @@ def test_a_link_of_an_editor_that_leads_nowhere_is_no_code(path: Path, tmp_path:
     assert [record.status for record in run.records] == ["ok"]
 
 
+def test_code_that_is_saved_while_a_backend_is_prepared_ends_it(tmp_path: Path) -> None:
+    """One process has the code before, all others that after: the file is saved once."""
+    part, once = tmp_path / "part_of_it.py", tmp_path / "saved"
+    part.write_text("NUMBER = 1\n")
+    save = f"""
+    import os
+    if not os.path.exists({str(once)!r}):
+        open({str(once)!r}, "w").close()
+        open({str(part)!r}, "a").write("# saved")"""
+    plugin = tmp_path / "saved_once.py"
+    plugin.write_text("import part_of_it" + kernel("mine", save))
+    run = run_of(tmp_path / "run.jsonl", (PLAIN,), ("mine",), registry=registry_with(str(plugin)), sets=2)
+    (record,) = run.records
+    assert record.status == "error"
+    assert "part_of_it.py changed during the run: start again" in record.reason
+
+
 def test_a_run_file_has_digests_of_the_code_and_a_run_does_not_go_on_with_other_code(
     path: Path, tmp_path: Path
 ) -> None:
