@@ -76,15 +76,15 @@ def digest_of(stamp: Stamp) -> str:
     return digest if _stamp(stamp.file) == stamp else ""
 
 
-_first_seen: dict[str, Stamp] = {}
+_first_seen: dict[tuple[str, str], Stamp] = {}
 
 
 def stamps(sources: Iterable[Source], *, beside: bool) -> dict[str, Stamp]:
-    """Return the modules that this process has loaded of plugins, as their files were when first asked for.
+    """Return the modules that this process has loaded of plugins.
 
     Those are the modules of the plugin's package and of its distribution. beside: modules too that lie in
-    the folder of a plugin that is a file, or that is imported from a folder of its project. Libraries that a
-    plugin imports do not count: some of their modules are generated when they are imported.
+    the folder of a plugin that is a file, or that is imported from a folder of its project; each file as it
+    was when first asked for. Libraries that a plugin imports do not count: some of their modules are generated when they are imported.
     """
     packages: set[str] = set()
     folders: set[Path] = set()
@@ -103,8 +103,10 @@ def stamps(sources: Iterable[Source], *, beside: bool) -> dict[str, Stamp]:
         if ours or (folders and _lies_in(name, folders)):
             stamp = _stamp(_file_of(name))
             if stamp is not None:
-                # A file that is saved again later is not the code that this process runs.
-                found[name] = _first_seen.setdefault(name, stamp)
+                found[name] = stamp
+                if beside:
+                    # A file that is saved again later is not the code that this process runs.
+                    found[name] = _first_seen.setdefault((name, stamp.file), stamp)
     return found
 
 

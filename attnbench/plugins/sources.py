@@ -32,8 +32,10 @@ def import_plugin(source: Source) -> ModuleType:
     """
     if not source.path:
         return importlib.import_module(source.module)
-    if source.module in sys.modules:
-        return sys.modules[source.module]
+    known = sys.modules.get(source.module)
+    # A copy of the file elsewhere has the same name.
+    if known is not None and known.__file__ == source.path:
+        return known
     folder = str(Path(source.path).parent)
     if folder not in sys.path:
         # Last, so that files beside the plugin can be imported and hide no library.
