@@ -84,7 +84,8 @@ def stamps(sources: Iterable[Source], *, beside: bool) -> dict[str, Stamp]:
 
     Those are the modules of the plugin's package and of its distribution. beside: modules too that lie in
     the folder of a plugin that is a file, or that is imported from a folder of its project; each file as it
-    was when first asked for. Libraries that a plugin imports do not count: some of their modules are generated when they are imported.
+    was when first asked for. Libraries that a plugin imports do not count: some of their modules are
+    generated when they are imported.
     """
     packages: set[str] = set()
     folders: set[Path] = set()
