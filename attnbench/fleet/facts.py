@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from attnbench import __version__
 from attnbench.ipc.process import end_with, stdout_for_answers
+from attnbench.timing.cards import card_details
 from attnbench.types.device import kind_of_device
 from attnbench.types.errors import BadInput
 from attnbench.types.fleet import Device
@@ -43,20 +44,22 @@ def facts_here(plugins: Sequence[str]) -> Facts:
     It loads torch and makes a CUDA context, so it is for a process that ends soon: ``python -m
     attnbench.fleet.facts PLUGIN...`` prints them as JSON.
     """
+    import torch
+
     from attnbench.plugins.registry import load_wanted
     from attnbench.runner.machine import environment
-    from attnbench.worker.serve import torch_facts
 
-    machine, found = environment(), torch_facts()
+    machine = environment()
+    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return Facts(
         cpu=machine["cpu"],
         cpu_quota=machine["cpu_quota"],
         memory_bytes=machine["memory_bytes"],
-        cuda_devices=list(found.cuda_devices),
-        cuda_details=list(found.cuda_details),
+        cuda_devices=names,
+        cuda_details=list(card_details()) if names else [],
         attnbench=__version__,
         python=machine["python"],
-        torch=found.torch,
+        torch=str(torch.__version__),
         plugins={source.distribution: source.version for source in load_wanted(plugins).plugins},
     )
 
