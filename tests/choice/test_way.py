@@ -10,7 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from distributions import write_distribution
 
+SLOW = """
+import time
+import attnbench
+def prepare(setup):
+    from torch.nn.functional import scaled_dot_product_attention
+    def attend(q, k, v):
+        time.sleep(0.05)
+        return scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    return attend
+@attnbench.hookimpl
+def attnbench_backends():
+    yield attnbench.Backend(name="slow", summary="a test", prepare=prepare)
+"""
+"""A backend that waits: whatever else a machine does, another one is proved to be faster."""
 PROGRAM = """
 import os
 import sys
@@ -41,6 +56,8 @@ CONFIG = {
 
 def ran(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     unset = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    paths = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    unset["PYTHONPATH"] = os.pathsep.join(paths)
     done = subprocess.run(
         [sys.executable, *words], cwd=folder, env=unset | variables, capture_output=True, text=True,
         check=False,
@@ -67,12 +84,14 @@ def from_config(folder: Path) -> list[str]:
 def test_a_program_that_sets_no_threads_is_served_and_others_hear_why_not(
     way: Callable[[Path], list[str]], tmp_path: Path
 ) -> None:
-    """``numpy`` stands for torch's function, since another backend is faster on every machine."""
+    """``slow`` stands for torch's function."""
+    (tmp_path / "site").mkdir()
+    write_distribution(tmp_path / "site", "slow", {"attnbench": {"slow": "slow"}}, {"slow.py": SLOW})
     (tmp_path / "program.py").write_text(PROGRAM)
     options = way(tmp_path)
-    backends = ["--backend", "numpy", "--backend", "sdpa_flash"]
+    backends = ["--backend", "slow", "--backend", "sdpa_flash"]
     ran(tmp_path, "-m", "attnbench", "run", "mine.toml", "--out", "mine.jsonl", *options, *backends)
-    told = ran(tmp_path, "-m", "attnbench", "choose", "mine.jsonl", "--default", "numpy").stdout
+    told = ran(tmp_path, "-m", "attnbench", "choose", "mine.jsonl", "--default", "slow").stdout
     assert "512 queries and keys" in told
     said = ran(tmp_path, "program.py", "512", "choice.toml").stderr
     assert ", as now: 1 entry" in said
