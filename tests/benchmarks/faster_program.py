@@ -33,7 +33,7 @@ Step = Callable[[Attention], Any]
 LAYERS, WIDTH, H, HKV, D = 4, 256, 8, 2, 32
 CONFIG = {
     "model_type": "mistral", "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": H,
-    "num_key_value_heads": HKV, "head_dim": D, "max_position_embeddings": 4096, "torch_dtype": "float32",
+    "num_key_value_heads": HKV, "head_dim": D, "max_position_embeddings": 8192, "torch_dtype": "float32",
 }  # fmt: skip
 TIMEOUT_S = 900
 
@@ -73,9 +73,9 @@ def made() -> tuple[list[Layer], Any]:
 
 
 def decoding() -> Step:
-    """Eight further tokens of four sentences, with a cache that grows from 1,024 keys."""
+    """Eight further tokens of four sentences, with a cache that grows from 4,096 keys."""
     layers, torch = made()
-    caches = [[torch.randn(4, HKV, 1024, D) for _ in "kv"] for _ in layers]
+    caches = [[torch.randn(4, HKV, 4096, D) for _ in "kv"] for _ in layers]
     token = torch.randn(4, 1, WIDTH)
 
     def step(attention: Attention) -> Any:
@@ -90,12 +90,12 @@ def decoding() -> Step:
     return step
 
 
-def prefill(window: int | None = None) -> Step:
-    """One prompt of 1,024 tokens."""
+def prefill(tokens: int, window: int | None = None) -> Step:
+    """One prompt."""
     layers, torch = made()
-    prompt, masked = torch.randn(1, 1024, WIDTH), {"is_causal": True}
+    prompt, masked = torch.randn(1, tokens, WIDTH), {"is_causal": True}
     if window is not None:
-        masked = {"attn_mask": torch.ones(1024, 1024).tril().triu(1 - window).bool()}
+        masked = {"attn_mask": torch.ones(tokens, tokens).tril().triu(1 - window).bool()}
 
     def step(attention: Attention) -> Any:
         x = prompt
@@ -116,11 +116,15 @@ class Program:
     config: dict[str, Any] = field(default_factory=dict)
 
 
-PROMPT = ("--prefill", "1024", "--decode", "none")
+def prompt_of(tokens: int) -> tuple[str, ...]:
+    """Return the options for one prompt."""
+    return "--prefill", str(tokens), "--decode", "none"
+
+
 PROGRAMS = {
-    "decoding": Program(decoding, ("--prefill", "none", "--decode", "1k,2k", "--batch", "4")),
-    "prefill": Program(prefill, PROMPT, "BLHD"),
-    "window": Program(lambda: prefill(64), PROMPT, "BLHD", {"sliding_window": 64}),
+    "decoding": Program(decoding, ("--prefill", "none", "--decode", "4k,8k", "--batch", "4")),
+    "prefill": Program(lambda: prefill(1024), prompt_of(1024), "BLHD"),
+    "window": Program(lambda: prefill(4096, 128), prompt_of(4096), "BLHD", {"sliding_window": 128}),
 }
 
 
