@@ -70,7 +70,7 @@ def variant_case(
         except BadCase:
             # The operation does not have such lengths.
             continue
-        if rule.supports(variant) is None and _weights_matter(variant) and (Lq, Lk) != (case.Lq, case.Lk):
+        if rule.supports(variant) is None and weights_matter(variant) and (Lq, Lk) != (case.Lq, case.Lk):
             return variant
     return None
 
@@ -129,7 +129,7 @@ def _padding(padding: Padding | None, B: int, Lk: int, rng: np.random.Generator)
     return tuple(int(length) for length in rng.permutation(lengths))
 
 
-def _weights_matter(case: Case) -> bool:
+def weights_matter(case: Case) -> bool:
     """Return whether half of the queries with a key see two or more; with one key the output is its value."""
     keep = keep_rows(case, np.arange(case.Lq))
     if keep is None:

@@ -2,31 +2,73 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import re
+from collections.abc import Sequence
+from random import randrange
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from attnbench.cli.options import (
     CommonFirst,
+    given_options,
     measuring_options,
     options_of,
     overrides_of,
     part_asked,
 )  # fmt: skip
 from attnbench.cli.output import note, print_run, record_format, say, view_of
-from attnbench.cli.parameters import load_plugins, named_plugins
+from attnbench.cli.parameters import Whole, load_plugins, named_plugins
 from attnbench.cli.progress import progress
 from attnbench.cli.run import measure
+
+if TYPE_CHECKING:
+    from attnbench.plugins.registry import Registry
+    from attnbench.testing.findings import Report
+
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class SearchTime(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+    """The time of a search in seconds, 0 for none: ``90``, ``90s``, ``10m``, ``1h``, ``off``."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        if isinstance(value, float) or value == "off":
+            return 0.0 if value == "off" else value
+        found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smh]?)", value)
+        if found is None or float(found[1]) == 0:
+            self.fail(f"{value!r}: give a time, as 90s, 10m or 1h, or off", param, ctx)
+        return float(found[1]) * _UNITS[found[2]]
+
+
+_search = click.option(
+    "--search", type=SearchTime(), default=60.0, metavar="TIME|off",
+    help="With --plugin alone: search so long for further cases on which a backend is wrong. Default: 1m.",
+)  # fmt: skip
+_search_seed = click.option(
+    "--search-seed", type=Whole(0, 10**9), metavar="N", help="Search the same cases again. Default: new ones."
+)
+_replay = click.option(
+    "--replay", metavar="CASE", help="With --plugin alone: ask one case of a search again, and nothing else."
+)
 
 
 @click.command("check", cls=CommonFirst)
 @measuring_options()
+@_search
+@_search_seed
+@_replay
 @click.pass_context
 def command(ctx: click.Context, /, **chosen: Any) -> None:
     """Check backends against the oracle without timing them. Without cases, use the suite smoke.
 
     With --plugin but neither cases nor --backend, attnbench chooses cases from what the plugin declares, and
-    options such as --mask narrow them. The report then gives advice.
+    options such as --mask narrow them. If all are right, it searches for a minute for others on which the
+    backend is wrong. The report then gives advice.
 
     \b
     attnbench check edges --backend flex
@@ -34,15 +76,38 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
     attnbench check textbook --pass both
     attnbench check --plugin my_kernel.py
     attnbench check --plugin my_kernel.py --dtype bfloat16 --pass both
+    attnbench check --plugin my_kernel.py --search 10m
     """
+    alone = named_plugins() and not any(chosen[name] for name in ("words", "backends", "resume"))
+    search, seed, point = (chosen.pop(name) for name in ("search", "search_seed", "replay"))
+    given = given_options(ctx, ("search", "search_seed", "replay"))
+    if given and not alone:
+        raise click.UsageError(f"{given[0]} is for --plugin without cases and --backend", ctx)
+    if point is not None:
+        _replay_point(ctx, point)
     if any(chosen[name] for name in ("words", "backends", "resume")) or not named_plugins():
         measure(ctx, chosen, timed=False)
     else:
-        _check_plugins(ctx, chosen)
+        _check_plugins(ctx, chosen, search, seed)
 
 
-def _check_plugins(ctx: click.Context, chosen: dict[str, Any]) -> NoReturn:
+def _replay_point(ctx: click.Context, text: str) -> NoReturn:
+    """Ask one case of a search again; print the outcome, and exit by it."""
+    from attnbench.search.point import parse_point
+    from attnbench.search.run import replayed
+    from attnbench.testing.judge import brought_by
+
+    registry = load_plugins()
+    name = brought_by(named_plugins(), registry).only()
+    outcome = replayed(parse_point(text), name, registry)
+    say(f"{name}: {outcome.status}{': ' * bool(outcome.problem)}{outcome.problem}")
+    ctx.exit({"right": 0, "wrong": 1}.get(outcome.status, 3))
+
+
+def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, seed: int | None) -> NoReturn:
     """Check all backends and rules that named plugins bring; print the report, and exit by it.
+
+    seconds: of the search of each backend that is right on all cases; 0 for none.
 
     The report goes to stdout; in other formats than ``table`` the records do, and the report to stderr.
 
@@ -75,9 +140,29 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any]) -> NoReturn:
             running = options_of(chosen, timed=False)
             run = start(judging_plan(asked, registry, running, selection.shard), chosen["out"], tell)
     report = reported(planned, () if run is None else run.records, registry)
+    if seconds:
+        report = _searched(report, found.backends, registry, seconds, seed)
     if run is not None:
         note(f"stored in {run.path}")
         if format_ != "table":
             print_run(run, format_, view_of(chosen))
     say(str(report), err=format_ != "table")
     ctx.exit(report.exit_code)
+
+
+def _searched(
+    report: Report, backends: Sequence[str], registry: Registry, seconds: float, seed: int | None
+) -> Report:
+    """Search for cases on which backends are wrong that are right so far; return the report of all."""
+    from attnbench.search.report import with_searches
+    from attnbench.search.run import search
+
+    done = []
+    wrong = {finding.backend for finding in report.findings} | {one.backend for one in report.unavailable}
+    for name in backends:
+        if name not in wrong:
+            chosen = randrange(10**9) if seed is None else seed
+            note(f"searching {name} for {seconds:.0f} s (seed {chosen}); --search off leaves it out")
+            done.append(search(name, registry, seconds, chosen))
+    plugins = [word for plugin in named_plugins() for word in ("--plugin", plugin)]
+    return with_searches(report, done, {one.backend: plugins for one in done})

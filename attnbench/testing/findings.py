@@ -24,7 +24,7 @@ class Finding:
     the cases that show it. about: the part of the kit that found it. check: the check that failed
     (:mod:`attnbench.types.status`), ``repeatability`` if answers changed, "" if a call failed otherwise.
     mistake: the known mistake that gives the same answers, "" for none. exit_code: 3 where no check failed,
-    but a case could not be run.
+    but a case could not be run. again: how to ask its case again, where the report's command can't.
     """
 
     backend: str
@@ -35,6 +35,7 @@ class Finding:
     check: str = ""
     mistake: str = ""
     exit_code: int = 1
+    again: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"problem: {self.problem}"]
@@ -43,6 +44,7 @@ class Finding:
         lines += [f"  {case}" for case in self.cases[:SHOWN]]
         if len(self.cases) > SHOWN:
             lines.append(f"  and {count_of(len(self.cases) - SHOWN, 'more case')}")
+        lines += [f"  {line}" for line in self.again]
         return "\n".join(lines)
 
 
@@ -52,7 +54,7 @@ class Counts:
 
     right: cases with right answers, of ``judged``. declined: combinations of features that its ``supports``
     refused, of ``asked``. unavailable: why no case of it could be checked, "" where one could. command: how
-    to judge it on one case again, "" where no command line can name it.
+    to judge it on one case again, "" where no command line can name it. searched: the words of a search.
     """
 
     backend: str
@@ -62,6 +64,7 @@ class Counts:
     asked: int
     unavailable: str = ""
     command: str = ""
+    searched: str = ""
 
     def __str__(self) -> str:
         if self.unavailable:
@@ -97,10 +100,10 @@ class Report:
     def __str__(self) -> str:
         parts: list[str] = []
         for counts in self.counts:
-            parts.append(str(counts))
+            parts += filter(None, [str(counts), counts.searched])
             own = [finding for finding in self.findings if finding.backend == counts.backend]
             parts += [f"  {line}" for finding in own for line in str(finding).splitlines()]
-            if counts.command and any(finding.cases for finding in own):
+            if counts.command and any(finding.cases and not finding.again for finding in own):
                 parts.append(f"  one of these cases again: {counts.command}")
         return "\n".join(parts)
 

@@ -94,11 +94,8 @@ class CaseVerifier:
     def draw(self, index: int) -> Drawn:
         """Return a draw, solved once. Its exact gradients come by :meth:`expect`."""
         if index not in self._draws:
-            inputs = self._inputs(index)
-            upstream = None
-            if self.case.pass_ != "forward":
-                entropy = self.case.seed if index < len(self._check) else self.entropy
-                upstream = draw_upstream(self.case, entropy, index)
+            inputs = self.drawn_inputs(index)
+            upstream = self.drawn_upstream(index) if self.case.pass_ != "forward" else None
             self._draws[index] = Drawn(inputs, self._solved(inputs), upstream)
             if self.operation.reference is None:
                 self._scores.setdefault(PLAIN, {})[index] = {
@@ -369,7 +366,8 @@ class CaseVerifier:
                 return False
         return True
 
-    def _inputs(self, index: int) -> dict[str, Stored]:
+    def drawn_inputs(self, index: int) -> dict[str, Stored]:
+        """Return the inputs of a draw as stored, by name."""
         if index >= len(self._check):
             return draw_inputs(self.case, self.rule, self.entropy, index)
         family, number = self._check[index]
@@ -377,6 +375,11 @@ class CaseVerifier:
             return draw_inputs(self.case, self.rule, self.case.seed, number)
         drawn = draw_family(self.case, self.rule, family, self.case.seed, number)
         return dict(zip(self.inputs, drawn, strict=True))
+
+    def drawn_upstream(self, index: int) -> Stored:
+        """Return the gradient of the output of a draw, as stored."""
+        entropy = self.case.seed if index < len(self._check) else self.entropy
+        return draw_upstream(self.case, entropy, index)
 
     def _family(self, index: int) -> str:
         return self._check[index][0] if index < len(self._check) else NORMAL

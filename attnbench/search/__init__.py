@@ -1,0 +1,29 @@
+"""A search for cases on which a backend is wrong, in the whole space of what it declares.
+
+``attnbench check --plugin`` adds one to its fixed list. :func:`replay` asks one
+of its cases again, in a test.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def replay(point: str, backend: str | Path) -> None:
+    """Judge a backend again on a case of the search, in a process of its own.
+
+    point: the text that the search prints. backend: the name of an installed one, or the file or module of a
+    plugin that brings one.
+
+    Raises:
+        AssertionError: it is wrong, fails or declines the case; the text says why.
+        BadInput: there is no such backend, or the text names no case.
+    """
+    from attnbench.search.point import parse_point
+    from attnbench.search.run import replayed
+    from attnbench.testing.judge import located
+
+    found = located(backend)
+    outcome = replayed(parse_point(point), found.only(), found.registry)
+    if outcome.status != "right":
+        raise AssertionError(f"{point}: {outcome.status}: {outcome.problem}")

@@ -1,0 +1,184 @@
+"""Processes that judge points, since a backend may end or block the process that it runs in.
+
+``python -m attnbench.search.process`` reads :class:`Asked` as a line of JSON, then texts of points, one a
+line, and writes an :class:`Answer` a line.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from selectors import EVENT_READ, DefaultSelector
+from time import monotonic
+from typing import IO
+
+import msgspec
+from msgspec import Struct
+
+from attnbench.ipc.process import also_from_here, command_of, kill_group, set_import_path, stdout_for_answers
+from attnbench.search.trial import Outcome
+from attnbench.types.extensions import Source
+from attnbench.types.words import one_line
+
+START_S = 60.0
+"""The longest wait for the first answer of a process beyond that for any: it imports torch and the plugin."""
+
+
+class Asked(Struct, frozen=True):
+    """The backend of a search, and where rules and operations are, by name."""
+
+    backend: str
+    source: Source
+    rules: dict[str, Source]
+    operations: tuple[Source, ...]
+
+
+class Answer(Struct, frozen=True):
+    """The outcome of a point. telling: whether a point like this can show most faults."""
+
+    outcome: Outcome
+    telling: bool = True
+
+
+class Judge:
+    """A process that judges points of a backend, one at a time; a new one follows where it has ended."""
+
+    def __init__(self, asked: Asked, limit_s: float) -> None:
+        self.asked, self.limit_s = asked, limit_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._until = 0.0
+        self.judged = 0
+
+    def ask(self, point: str) -> None:
+        """Ask for the outcome of a point; :meth:`answer` gives it later."""
+        self._until = monotonic() + self.limit_s
+        if self._process is None:
+            self._start()
+            self._until += START_S
+        # An end of the process shows when the answer is read.
+        with suppress(OSError):
+            self._write(point.encode())
+
+    def _start(self) -> None:
+        self.judged = 0
+        self._process = subprocess.Popen(
+            command_of("attnbench.search.process"),
+            env=os.environ | also_from_here() | {"OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        self._write(msgspec.json.encode(self.asked))
+
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        return self._process.stdin, self._process.stdout
+
+    def _write(self, line: bytes) -> None:
+        stdin = self._pipes()[0]
+        stdin.write(line + b"\n")
+        stdin.flush()
+
+    def fileno(self) -> int:
+        """Return the descriptor that can be read when an answer, or the end of the process, is there."""
+        return self._pipes()[1].fileno()
+
+    @property
+    def left_s(self) -> float:
+        """The time until the answer is late."""
+        return self._until - monotonic()
+
+    def answer(self) -> Answer:
+        """Return the answer that is there, or what its end or its silence means."""
+        if self.left_s <= 0:
+            self.end()
+            return Answer(Outcome("error", f"it gave no answer within {self.limit_s:.0f} s"))
+        line = self._pipes()[1].readline()
+        try:
+            found = msgspec.json.decode(line, type=Answer)
+        except msgspec.DecodeError:
+            status = self.end()
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            return Answer(Outcome("error", f"it ended its process with {how}"))
+        self.judged += 1
+        return found
+
+    def end(self) -> int:
+        """End the process and all that it started; return its status."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        if process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.close()
+        try:
+            status = process.wait(0.5) if self.left_s > 0 else None
+        except subprocess.TimeoutExpired:
+            status = None
+        kill_group(process.pid)
+        found = process.wait()
+        return found if status is None else status
+
+
+@contextmanager
+def judges(asked: Asked, count: int, limit_s: float) -> Iterator[list[Judge]]:
+    """Give some processes, which end with the block."""
+    made = [Judge(asked, limit_s) for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for judge in made:
+            judge.end()
+
+
+def first_ready(busy: list[Judge]) -> Judge:
+    """Wait until one of these has an answer, or is late; return it."""
+    with DefaultSelector() as selector:
+        for judge in busy:
+            selector.register(judge, EVENT_READ, judge)
+        while True:
+            late = [judge for judge in busy if judge.left_s <= 0]
+            if late:
+                return late[0]
+            for key, _ in selector.select(min(judge.left_s for judge in busy)):
+                found: Judge = key.data
+                return found
+
+
+def main() -> None:
+    """Judge each point that stdin names. What plugins print is discarded."""
+    asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=Asked)
+    set_import_path()
+    out = stdout_for_answers()
+    from attnbench.worker.prepared import loaded_here
+
+    for source in asked.operations:
+        loaded_here(source)
+    while line := sys.stdin.buffer.readline():
+        out.write(msgspec.json.encode(_answer(asked, line.decode().strip(), asked.rules)) + b"\n")
+
+
+def _answer(asked: Asked, text: str, rules: Mapping[str, Source]) -> Answer:
+    from attnbench.cases.variant import weights_matter
+    from attnbench.inputs.kinds import NORMAL, families_of
+    from attnbench.search.point import parse_point
+    from attnbench.search.trial import judge
+    from attnbench.types.rule import Rule
+    from attnbench.worker.prepared import loaded_here
+
+    try:
+        point = parse_point(text)
+        source = rules[point.case.rule]
+        outcome = judge(point, asked.backend, asked.source, source)
+        rule = next(one for one in loaded_here(source).of(Rule) if one.name == point.case.rule)
+        fits = point.values == NORMAL or point.values in families_of(point.case, rule)
+        return Answer(outcome, telling=fits and weights_matter(point.case))
+    except Exception as failure:
+        return Answer(Outcome("unjudged", one_line(failure)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""What a search found, as findings of the kit's report."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from attnbench.search.run import Failure, Searched
+from attnbench.testing.findings import Finding, Report, merged
+from attnbench.types.words import count_of
+
+KEEPS = (
+    "It is right on the same case alone in a new process: look for what it keeps from one call to the next, "
+    "by a shape or an address, and for memory that it reads before writing it."
+)
+
+
+def with_searches(report: Report, searches: Sequence[Searched], words: Mapping[str, Sequence[str]]) -> Report:
+    """Return a report with what searches found. words: by backend, those of a command that name its plugin."""
+    by_name = {one.backend: one for one in searches}
+    counts = [
+        replace(one, searched=str(by_name[one.backend])) if one.backend in by_name else one
+        for one in report.counts
+    ]
+    found = [_finding(failure, one, words[one.backend]) for one in searches for failure in one.failures]
+    return Report(tuple(counts), merged([*report.findings, *found]))
+
+
+def _finding(failure: Failure, searched: Searched, words: Sequence[str]) -> Finding:
+    outcome, point = failure.outcome, str(failure.point)
+    wrong = outcome.status == "wrong"
+    more = ""
+    if searched.more:
+        more = f" {count_of(searched.more, 'further case')} of the search failed too, most of them alike."
+    command = shlex.join(["attnbench", "check", *words, "--replay", point])
+    test = f"replay({point!r}, {words[-1]!r})"
+    return Finding(
+        searched.backend,
+        f"{'wrong answers' if wrong else 'it fails'}, found by searching: {outcome.problem}",
+        f"{_condition(failure)}{more}",
+        (point,),
+        about="answers" if failure.alone else "steadiness",
+        check=outcome.check if failure.alone else "repeatability",
+        exit_code=1 if wrong else 3,
+        again=(command, f"in a test: from attnbench.search import replay; {test}"),
+    )
+
+
+def _condition(failure: Failure) -> str:
+    """Say what a case needs for the fault to show."""
+    if not failure.alone:
+        return KEEPS
+    needed, since = failure.shrunk.needed, failure.since
+    where = f", {since}" if since else ""
+    if not needed:
+        return f"It shows in a plain case{where}."
+    if not failure.shrunk.done:
+        return f"It shows with {_all_of(needed)}{where}; not all of these may be needed."
+    if len(needed) == 1:
+        return f"It shows only with {needed[0]}{where}."
+    return (
+        f"It shows only with {_all_of(needed)} together{where}; without any one of them this case is right."
+    )
+
+
+def _all_of(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

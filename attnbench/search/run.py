@@ -1,0 +1,222 @@
+"""The search of one backend: ask, and where it is wrong, make the case small and say what it needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from time import monotonic
+
+from attnbench.plugins.registry import Registry
+from attnbench.search.covering import Covering, Drawn
+from attnbench.search.point import Point
+from attnbench.search.process import Answer, Asked, Judge, first_ready, judges
+from attnbench.search.shrink import Shrunk, needed, shrink, thresholds
+from attnbench.search.space import space_of
+from attnbench.search.trial import Outcome
+from attnbench.testing.cases import device_of, rules_of
+from attnbench.types.rule import Rule
+from attnbench.types.words import count_of
+
+DEFAULT_S = 60.0
+"""The seconds of a search, beside those of shrinking what it finds."""
+LIMIT_S = 30.0
+"""The longest wait for the outcome of one point."""
+MOST_FAILURES = 12
+"""Points on which a backend is wrong, after which the search ends: more are mostly the same fault."""
+MOST_SHRUNK = 3
+"""Failures that are made small; the others are told as of the same kind, or counted."""
+MOST_JUDGED = 400
+"""Points that a process judges before a new one follows: memory that a backend loses goes with it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A point on which a backend is wrong, made small, with what it takes to be wrong.
+
+    found: the point as the search found it. alone: whether it is wrong in a process of its own; if not, the
+    backend keeps something of earlier calls, and nothing is made small.
+    """
+
+    found: Point
+    outcome: Outcome
+    alone: bool
+    shrunk: Shrunk
+    since: str = ""
+
+    @property
+    def point(self) -> Point:
+        """The smallest point."""
+        return self.shrunk.point
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The result of a search.
+
+    asked, declined: points, and those of them that the backend declined when it was called. met, possible:
+    pairs of classes. triples: their share. failures: those made small. more: further points that are wrong.
+    """
+
+    backend: str
+    seed: int
+    seconds: float
+    asked: int
+    declined: int
+    unjudged: int
+    met: int
+    possible: int
+    triples: float
+    failures: tuple[Failure, ...]
+    more: int = 0
+
+    def __str__(self) -> str:
+        pairs = f"all {self.met:,}" if self.met == self.possible else f"{self.met:,} of {self.possible:,}"
+        words = [
+            f"{self.backend}: searched {count_of(self.asked, 'further case')} of what it declares in "
+            f"{self.seconds:.0f} s: {pairs} pairs of properties, {self.triples:.0%} of triples "
+            f"(seed {self.seed})"
+        ]
+        if self.unjudged:
+            words.append(f"{count_of(self.unjudged, 'case')} could not be judged, which says nothing of it")
+        return "; ".join(words)
+
+
+def search(
+    backend: str,
+    registry: Registry,
+    seconds: float,
+    seed: int,
+    tell: Callable[[str], object] = lambda words: None,
+) -> Searched:
+    """Search for cases on which a backend is wrong; the same seed asks the same cases, as time allows."""
+    entry = registry.backends[backend]
+    rules = {rule.name: rule for rule in rules_of(entry.record, _records(registry))}
+    space = space_of(entry.record, rules, device_of(entry.record))
+    asked = Asked(
+        backend,
+        entry.source,
+        {name: registry.rules[name].source for name in rules},
+        tuple(dict.fromkeys(found.source for found in registry.operations.values())),
+    )
+    covering = Covering(space, Random(seed))
+    found: list[tuple[Point, Outcome]] = []
+    counts = {"asked": 0, "declined": 0, "unjudged": 0}
+    begun = monotonic()
+    with judges(asked, max(1, min(4, os.cpu_count() or 1)), LIMIT_S) as free:
+        _explore(covering, free, begun + seconds, found, counts, tell)
+    took = monotonic() - begun
+    with judges(asked, 1, LIMIT_S) as (judge,):
+        failures, more = _shrunk(found, judge)
+    return Searched(
+        backend, seed, took, counts["asked"], counts["declined"], counts["unjudged"], len(covering.met),
+        covering.possible, covering.share_of_triples, failures, more,
+    )  # fmt: skip
+
+
+def _records(registry: Registry) -> Mapping[str, Rule]:
+    return {name: entry.record for name, entry in registry.rules.items()}
+
+
+def _explore(
+    covering: Covering,
+    judges: list[Judge],
+    until: float,
+    found: list[tuple[Point, Outcome]],
+    counts: dict[str, int],
+    tell: Callable[[str], object],
+) -> None:
+    """Ask points of all processes until the time is over, or enough are wrong."""
+    asking: dict[int, tuple[Judge, Drawn]] = {}
+    drawn: Drawn | None = None
+    exhausted = False
+    while True:
+        over = exhausted or monotonic() >= until or len(found) >= MOST_FAILURES
+        for judge in judges:
+            if over or id(judge) in asking:
+                continue
+            drawn = covering.draw()
+            if drawn is None:
+                exhausted = True
+                break
+            if judge.judged >= MOST_JUDGED:
+                judge.end()
+            judge.ask(str(drawn.point))
+            asking[id(judge)] = judge, drawn
+        if not asking:
+            return
+        judge = first_ready([judge for judge, _ in asking.values()])
+        _, drawn = asking.pop(id(judge))
+        answer = judge.answer()
+        _count(answer, drawn, covering, counts)
+        if answer.outcome.status in ("wrong", "error"):
+            found.append((drawn.point, answer.outcome))
+        tell(f"searching: {count_of(counts['asked'], 'case')}")
+
+
+def _count(answer: Answer, drawn: Drawn, covering: Covering, counts: dict[str, int]) -> None:
+    status = answer.outcome.status
+    counts["asked"] += status != "declined"
+    counts["declined"] += status == "declined"
+    counts["unjudged"] += status == "unjudged"
+    if answer.telling and status not in ("declined", "unjudged"):
+        covering.count(drawn.row)
+
+
+def _shrunk(found: list[tuple[Point, Outcome]], judge: Judge) -> tuple[tuple[Failure, ...], int]:
+    """Make failures small, each in a new process; return them, and how many further ones there are."""
+    failures: list[Failure] = []
+    more = 0
+    for point, outcome in found:
+        if any(_has_all_of(point, failure) for failure in failures) or len(failures) >= MOST_SHRUNK:
+            more += 1
+            continue
+        judge.end()
+        again = _outcome(judge, point)
+        if again.status not in ("wrong", "error"):
+            failures.append(Failure(point, outcome, False, Shrunk(point, (), done=False)))
+            continue
+        small = shrink(point, lambda one: _outcome(judge, one).status in ("wrong", "error"))
+        if any(_same_but_seed(small.point, failure.point) for failure in failures):
+            more += 1
+            continue
+        judge.end()
+        last = _outcome(judge, small.point)
+        since = thresholds(small.point, lambda one: _outcome(judge, one).status in ("wrong", "error"))
+        failures.append(Failure(point, last if last.problem else again, True, small, since))
+    return tuple(failures), more
+
+
+def _outcome(judge: Judge, point: Point) -> Outcome:
+    judge.ask(str(point))
+    first_ready([judge])
+    return judge.answer().outcome
+
+
+def _has_all_of(point: Point, failure: Failure) -> bool:
+    """Return whether a point has all that a failure needs, and is as large: it is of the same kind then."""
+    if not failure.alone:
+        return False
+    small = failure.point
+    pairs = [(point.case.Lq, small.case.Lq), (point.case.Lk, small.case.Lk), (point.case.D, small.case.D)]
+    words = {word.split(" of ")[0] for word in failure.shrunk.needed}
+    own = {word.split(" of ")[0] for word in needed(point)}
+    return words <= own and all(mine >= its for mine, its in pairs)
+
+
+def _same_but_seed(one: Point, other: Point) -> bool:
+    return replace(one, case=replace(one.case, seed=0)) == replace(other, case=replace(other.case, seed=0))
+
+
+def replayed(point: Point, backend: str, registry: Registry) -> Outcome:
+    """Judge one point in a process of its own."""
+    entry = registry.backends[backend]
+    asked = Asked(
+        backend,
+        entry.source,
+        {name: found.source for name, found in registry.rules.items()},
+        tuple(dict.fromkeys(found.source for found in registry.operations.values())),
+    )
+    with judges(asked, 1, LIMIT_S) as (judge,):
+        return _outcome(judge, point)

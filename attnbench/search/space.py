@@ -1,0 +1,304 @@
+"""The space of what a backend declares: properties with classes of values, and the points that have them.
+
+A property is what may matter to a kernel: the size of a block, a part of the mask, the order in memory. Its
+values are in classes, since a fault that shows at one past a block of 64 shows at one past another block. The
+search lets every two classes of different properties meet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from attnbench.cases.ids import build_case, rule_word
+from attnbench.inputs.kinds import DELIVERIES, DROPPED, FAMILIES, GRADED, NORMAL, STRIDED
+from attnbench.plugins.calling import Raised, call
+from attnbench.runner.case import refusal
+from attnbench.search.point import Point, Way
+from attnbench.types.backend import Backend
+from attnbench.types.case import ORDERS, Case
+from attnbench.types.errors import BadCase
+from attnbench.types.mask import Mask
+from attnbench.types.rule import Rule
+
+Row = Mapping[str, str]
+"""A class of each property, by the property's name."""
+
+MOST_WORK = 2**25
+"""The most work of a point, see :func:`work`, so that hundreds fit into a minute."""
+ATTEMPTS = 4
+"""How often values are drawn for a row before it counts as impossible."""
+SEEDS = 10**9
+PLAIN_SHARE = 0.3
+"""How often a property that can be plain is, whatever else it can be."""
+
+KEYS = {
+    "one key": (1,),
+    "few keys": (2, 3, 5, 7),
+    "keys of whole blocks": (16, 32, 64, 128),
+    "one key past a block": (17, 33, 65, 129),
+    "one key before a block": (15, 31, 63, 127),
+    "hundreds of keys": (192, 255, 256, 257, 300, 511, 512, 513),
+    "a thousand keys or more": (1000, 1023, 1024, 1025, 2051),
+}
+QUERIES = ("as many queries as keys", "one query", "fewer queries", "more queries")
+HEADS = {
+    "one head": ((1, 1),),
+    "several heads": ((2, 2), (3, 3), (4, 4), (5, 5)),
+    "many heads": ((12, 12), (16, 16)),
+    "groups of two heads": ((2, 1), (4, 2), (6, 3)),
+    "larger groups": ((3, 1), (4, 1), (8, 1), (8, 2), (9, 3), (12, 3), (16, 2)),
+}
+BATCH = {"one batch element": (1,), "batch elements": (2, 3), "many batch elements": (5, 8)}
+FEATURES = {
+    "few features": (1, 2, 3, 4, 5, 7),
+    "an odd number of features": (13, 17, 33, 65),
+    "a multiple of 8 features": (8, 24, 40, 48, 80, 96, 112),
+    "a power of two of features": (16, 32, 64),
+    "128 features": (128,),
+    "more than 128 features": (129, 160, 192, 256),
+}
+VALUES_WIDTH = ("values as wide as keys", "narrower values", "wider values")
+CAUSAL = {"": None, "causal": "upper_left", "causal, lower right": "lower_right"}
+WINDOW = {
+    "": (),
+    "a short window": (1, 2, 3, 5, 8),
+    "a window": (9, 16, 17, 31, 64, 100),
+    "a wide window": (),
+}
+PADDING = ("", "padding", "padding that leaves an element without keys")
+EXPLICIT = {"": None, "a bool mask": "bool", "a float mask": "float"}
+BY_HEAD = {"a bool mask by head": "bool", "a float mask by head": "float"}
+LAYERS: dict[str, dict[str, Any]] = {
+    "multihead": {"E": 40},
+    "multihead with biases": {"E": 24, "bias": True},
+    "multihead, keys of their own": {"E": 40, "bias": True, "cross": True},
+    "multihead without output projection": {"E": 40, "out": False},
+    "multihead as wide as its heads": {"wide": True, "bias": True},
+}
+PLAIN = "attention"
+
+
+def can_meet(one: str, a: str, other: str, b: str) -> bool:
+    """Return whether two classes of two properties can be those of one point; see :func:`_meet`."""
+    return _meet({one: a, other: b})
+
+
+def _meet(both: Row) -> bool:
+    """Return whether classes of two properties make sense together. What has no word counts as plain."""
+    get = both.get
+    forward, one_wanted = get("pass") == "forward", get("grad") in ("q", "k", "v")
+    moved = bool(get("q") or get("k") or get("v"))
+    shared = any((get(name) or "").startswith("same") for name in ("k", "v"))
+    delivered = get("values") in DELIVERIES
+    if forward and (get("upstream") or one_wanted):
+        return False
+    if get("pass") in ("backward", "both") and (
+        get("grad") in ("no_grad", "enabled") or get("values") == GRADED
+    ):
+        return False
+    if get("pass") == "backward" and get("grad"):
+        return False
+    if get("layout") and (moved or get("upstream")):
+        return False
+    if "operation" in both and get("operation") != PLAIN:
+        if moved or one_wanted or get("upstream") or get("layout") or (get("values") and not delivered):
+            return False
+    if get("values") and (shared or get("upstream") == "expanded"):
+        # Numbers of such kinds depend on each other.
+        return False
+    if delivered and (moved or get("grad") or get("upstream")):
+        return False
+    return not (get("queries") == "fewer queries" and get("keys") == "one key")
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a backend declares. properties: their classes by name; points have one class of each."""
+
+    backend: Backend
+    rules: Mapping[str, Rule]
+    properties: Mapping[str, tuple[str, ...]]
+    device: str
+
+    def row(self, random: Random, fixed: Row) -> dict[str, str] | None:
+        """Draw a class for each property that can meet the others; ``fixed`` has some of them, which can.
+
+        None if a property is left without one.
+        """
+        row = dict(fixed)
+        for name in random.sample(list(self.properties), len(self.properties)):
+            if name not in row:
+                free = [
+                    one
+                    for one in self.properties[name]
+                    if all(can_meet(name, one, other, its) for other, its in row.items())
+                ]
+                if not free:
+                    return None
+                row[name] = "" if "" in free and random.random() < PLAIN_SHARE else random.choice(free)
+        return {name: row[name] for name in self.properties}
+
+    def point(self, row: Row, random: Random) -> Point | None:
+        """Draw values for a row; None where the backend takes no such case, or it is too large here."""
+        for _ in range(ATTEMPTS):
+            case = self._case(row, random)
+            if case is not None and self._takes(case):
+                way = Way(**{name: row[name] for name in ("grad", "q", "k", "v", "upstream", "before")})
+                return Point(case, row["values"] or NORMAL, way)
+        return None
+
+    def _case(self, row: Row, random: Random) -> Case | None:
+        H, Hkv = random.choice(HEADS[row["heads"]])
+        B = random.choice(BATCH[row["batch"]])
+        Lk = random.choice(KEYS[row["keys"]])
+        D = random.choice(FEATURES[row["features"]])
+        rule = self.rules[row["rule"]]
+        Lq = _queries(row["queries"], Lk, random)
+        if Lq is not None and B * H * Lq * Lk * D > MOST_WORK // 8:
+            # The least of each class, and as many features as allow it.
+            (H, Hkv), B = HEADS[row["heads"]][0], BATCH[row["batch"]][0]
+            D = FEATURES[row["features"]][0]
+        Dv = _width(row["values width"], D, random)
+        if Lq is None or Dv is None:
+            return None
+        given = row["constants"] == "constants given"
+        constants = {constant.name: constant.example for constant in rule.constants} if given else {}
+        layer = dict(LAYERS.get(row["operation"], {}))
+        if layer.pop("wide", False):
+            layer["E"] = H * D
+        operation = "multihead" if row["operation"] in LAYERS else row["operation"]
+        try:
+            mask = _mask(row, B, Lk, random)
+            case = build_case(
+                operation=operation, rule=rule_word(rule.name, constants), B=B, H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv, mask=mask,
+                dtype=row["dtype"], pass_=row["pass"], device=self.device, layout=_layout(row["layout"], random),
+                threads=2 if row["threads"] else 1, seed=random.randrange(SEEDS), **layer,
+            )  # fmt: skip
+        except BadCase:
+            return None
+        if rule.supports(case) is not None or work(case, rule) > MOST_WORK:
+            return None
+        return case
+
+    def _takes(self, case: Case) -> bool:
+        rule = self.rules[case.rule]
+        if refusal(self.backend, case, rule, cuda_devices=(case.device,)) is not None:
+            return False
+        try:
+            return call(self.backend.supports, case, rule) is None
+        except Raised:
+            # It counts as taken; judging it shows the exception.
+            return True
+
+
+def work(case: Case, rule: Rule) -> float:
+    """Return about how many products judging a case takes. The oracle solves float64 in a wider type."""
+    pairs = case.B * case.H * case.Lq * case.Lk * (case.D + case.Dv) * max(1, rule.score_elements(case))
+    layer = 0
+    if case.layer is not None:
+        layer = case.B * (case.Lq + case.Lk) * case.layer.E * case.H * (case.D + case.Dv)
+    return (pairs + layer) * (1 if case.pass_ == "forward" else 3) * (8 if case.dtype == "float64" else 1)
+
+
+def space_of(backend: Backend, rules: Mapping[str, Rule], device: str) -> Space:
+    """Return the space of a backend's declarations. rules: those that it computes, by name."""
+    attention = PLAIN in backend.operations
+    layers = tuple(LAYERS) if "multihead" in backend.operations else ()
+    others = [name for name in backend.operations if name not in (PLAIN, "multihead")]
+    passes = [one for one in backend.passes if one != "backward" or "both" not in backend.passes]
+    graded = "backward" in backend.passes
+    memory = ("", "offset", "slice", "features_outside")
+    shared = (*memory, "same_in_batch", "same_in_heads")
+    free = attention and not backend.needs_contiguous
+    layouts = ("", *ORDERS, "mixed orders") if attention else ("",)
+    threads = ("", "2 threads") if (os.cpu_count() or 1) > 1 and device == "cpu" else ("",)
+    kinds = [name for name in _kinds(backend) if name != NORMAL]
+    properties: dict[str, tuple[str, ...]] = {
+        "operation": (*([PLAIN] if attention else []), *layers, *others),
+        "rule": tuple(rules),
+        "constants": ("", "constants given") if any(rule.constants for rule in rules.values()) else ("",),
+        "keys": tuple(KEYS),
+        "queries": QUERIES,
+        "heads": tuple(HEADS),
+        "batch": tuple(BATCH),
+        "features": tuple(FEATURES),
+        "values width": VALUES_WIDTH,
+        "causal": tuple(CAUSAL),
+        "window": tuple(WINDOW),
+        "padding": PADDING,
+        "explicit": (*EXPLICIT, *(BY_HEAD if backend.masks_by_head else ())),
+        "dtype": backend.dtypes,
+        "pass": tuple(passes),
+        "threads": threads,
+        "layout": layouts,
+        "values": ("", *kinds),
+        "grad": ("", *(("no_grad", "enabled") if "forward" in passes else ()), *(("q", "k", "v") if graded else ())),
+        "q": memory if free else ("",),
+        "k": shared if free else ("",),
+        "v": shared if free else ("",),
+        "upstream": ("", "expanded", "transposed") if graded and free else ("",),
+        "before": ("", "larger", "smaller", "other_mask"),
+    }  # fmt: skip
+    return Space(backend, rules, properties, device)
+
+
+def _kinds(backend: Backend) -> Iterator[str]:
+    """Yield the kinds of values that a backend is given, as a run gives them."""
+    given = {
+        STRIDED: not backend.needs_contiguous,
+        GRADED: "backward" in backend.passes,
+        DROPPED: backend.ignores_dropped,
+    }
+    for family in FAMILIES:
+        if given.get(family.name, True) and not (backend.compiles and family.name in given):
+            yield family.name
+
+
+def _queries(word: str, Lk: int, random: Random) -> int | None:
+    sizes = sorted(size for sizes in KEYS.values() for size in sizes)
+    match word:
+        case "as many queries as keys":
+            return Lk
+        case "one query":
+            return 1
+        case "fewer queries":
+            fewer = [size for size in sizes if 1 < size < Lk]
+        case _:
+            fewer = [size for size in sizes if Lk < size <= 8 * Lk]
+    return random.choice(fewer) if fewer else None
+
+
+def _width(word: str, D: int, random: Random) -> int | None:
+    sizes = sorted(size for sizes in FEATURES.values() for size in sizes)
+    if word == "values as wide as keys":
+        return D
+    others = [size for size in sizes if (size < D if word == "narrower values" else D < size <= 4 * D)]
+    return random.choice(others) if others else None
+
+
+def _layout(word: str, random: Random) -> str:
+    if word == "mixed orders":
+        return "_".join([*random.sample(("BHLD", "BLHD", "LBHD"), 2), random.choice(ORDERS[:3])])
+    return word or "own"
+
+
+def _mask(row: Row, B: int, Lk: int, random: Random) -> Mask:
+    window = None
+    if row["window"] == "a wide window":
+        window = Lk + random.choice((0, 1, 7))
+    elif row["window"]:
+        window = random.choice(WINDOW[row["window"]])
+    padding: tuple[int, ...] | None = None
+    if row["padding"]:
+        lengths = [random.randint(1, Lk) for _ in range(B)]
+        lengths[random.randrange(B)] = Lk
+        if row["padding"] == PADDING[2]:
+            lengths[random.randrange(B)] = 0
+        padding = tuple(lengths)
+    explicit: Any = EXPLICIT.get(row["explicit"], BY_HEAD.get(row["explicit"]))
+    causal: Any = CAUSAL[row["causal"]]
+    return Mask(causal, window, padding, explicit, per_head=row["explicit"] in BY_HEAD)

@@ -1,0 +1,301 @@
+"""One point, judged in this process: the verifier's own draws, limits and verdict, without a process a case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from msgspec import Struct
+
+from attnbench.cases.ids import case_id
+from attnbench.inputs.draw import Stored
+from attnbench.inputs.kinds import DELIVERIES, FAMILIES, GRADED, NORMAL
+from attnbench.ipc import verifier_messages as rm
+from attnbench.ipc.messages import Prepare
+from attnbench.ipc.names import PLAIN, parameter_names
+from attnbench.search.point import Point, Way
+from attnbench.types.arithmetic import coarser
+from attnbench.types.case import Case, output_shape
+from attnbench.types.errors import BadCase
+from attnbench.types.extensions import Source
+from attnbench.types.mask import Mask
+from attnbench.types.rule import Rule
+from attnbench.types.status import MEANING
+from attnbench.verifier.case import CaseVerifier
+from attnbench.worker.answers import stored_answer
+from attnbench.worker.calls import check_held_output, exact_gradients
+from attnbench.worker.failures import NotPrepared, Refused, failed
+from attnbench.worker.guards import check_bands, check_unchanged, keep
+from attnbench.worker.layouts import seen_in_layout
+from attnbench.worker.prepared import PreparedBackend, loaded_here, prepare
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ORACLE_FLOPS = 2e8
+"""Rows are sampled where solving one draw costs more: the search has many cases, and little time for each."""
+MOST_DRAWS = 2
+"""Draws of a kind. A run has up to 16 of small outputs, which shows smaller errors, and takes longer."""
+NUDGED_ELEMENTS = 2048
+"""About so many elements show whether errors scatter, as in a run."""
+
+
+class Outcome(Struct, frozen=True):
+    """What came of a point. ``unjudged``: the judge failed, which says nothing of the backend.
+
+    problem, check: as in a record; "" where it is right.
+    """
+
+    status: Literal["right", "declined", "wrong", "error", "unjudged"]
+    problem: str = ""
+    check: str = ""
+
+
+class _SharedNumbers(CaseVerifier):
+    """A case whose tensors repeat numbers where a way expands them."""
+
+    def __init__(self, opening: rm.OpenCase, rule: Rule, way: Way) -> None:
+        super().__init__(opening, rule)
+        self._check = tuple((family, number) for family, number in self._check if number < MOST_DRAWS)
+        self.alike = {name: _EXPANDED[word] for name, word in way.memory.items() if word in _EXPANDED}
+        self.one_upstream = way.upstream == "expanded"
+
+    def drawn_inputs(self, index: int) -> dict[str, Stored]:
+        """Return the inputs of a draw, the same along the axes that are expanded."""
+        inputs = super().drawn_inputs(index)
+        for name, axis in self.alike.items():
+            first = inputs[name].take([0], axis)
+            inputs[name] = np.ascontiguousarray(np.broadcast_to(first, inputs[name].shape))
+        return inputs
+
+    def drawn_upstream(self, index: int) -> Stored:
+        """Return the gradient of the output, one number everywhere where it is expanded, as that of a sum."""
+        upstream = super().drawn_upstream(index)
+        return np.full_like(upstream, upstream.flat[0]) if self.one_upstream else upstream
+
+
+_EXPANDED = {"same_in_batch": 0, "same_in_heads": 1}
+
+
+def judge(point: Point, backend: str, source: Source, rule_source: Source) -> Outcome:
+    """Judge a backend on a point. It may end this process, or never return."""
+    try:
+        return _Trial(point, backend, source, rule_source).judged()
+    except Refused as refusal:
+        if MEANING[refusal.status].declined:
+            return Outcome("declined", refusal.reason)
+        wrong = refusal.status == "mismatch"
+        return Outcome("wrong" if wrong else "error", refusal.reason, refusal.check)
+
+
+class _Trial:
+    """A point with everything that is prepared for it."""
+
+    def __init__(self, point: Point, backend: str, source: Source, rule_source: Source) -> None:
+        self.point, self.name = point, backend
+        case = point.case
+        rule = next(rule for rule in loaded_here(rule_source).of(Rule) if rule.name == case.rule)
+        left_out = tuple(family.name for family in FAMILIES if family.name not in (NORMAL, point.values))
+        opening = rm.OpenCase(case_id(case), rule_source, 0, 0, ORACLE_FLOPS, left_out)
+        self.opened = _SharedNumbers(opening, rule, point.way)
+        names = parameter_names(self.opened.parameters.rule, self.opened.parameters.projections)
+        self.sources = source, rule_source
+        with surroundings(replace(case, threads=1)):
+            self.plain, _ = prepare(Prepare(case_id(case), "", None, rule_source, (), None), names)
+        with self._surroundings():
+            self.mine, _ = prepare(Prepare(case_id(case), backend, source, rule_source, (), None), names)
+            self.sibling = self._prepared_sibling()
+
+    def _surroundings(self) -> Any:
+        enabled = self.point.values == GRADED
+        return surroundings(self.point.case, "enabled" if enabled else self.point.way.grad)
+
+    def _prepared_sibling(self) -> PreparedBackend | None:
+        case = sibling(self.point)
+        if case is None:
+            return None
+        source, rule_source = self.sources
+        opened = CaseVerifier(rm.OpenCase(case_id(case), rule_source, 0, 0, ORACLE_FLOPS), self.opened.rule)
+        names = parameter_names(opened.parameters.rule, opened.parameters.projections)
+        try:
+            made, _ = prepare(Prepare(case_id(case), self.name, source, rule_source, (), None), names)
+        except NotPrepared as refusal:
+            if MEANING[refusal.status].declined:
+                return None
+            raise
+        return made.with_inputs(opened.arrays(0, 0), fresh=True)
+
+    def judged(self) -> Outcome:
+        """Make a call on each draw, and return the verdict on all."""
+        case, opened = self.point.case, self.opened
+        for index, family in enumerate(opened.families):
+            plain = self._plain_answer(index)
+            opened.score(PLAIN, index, plain)
+            problem = opened.score(self.name, index, self._answer(index, family, plain))
+            if problem:
+                return Outcome("wrong", problem, "not_finite")
+        declared = self.mine.backend.computes_in or ""
+        arithmetic = declared if coarser(declared, case.dtype) else ""
+        judged = opened.judge(self.name, (), arithmetic)
+        if judged.arithmetic:
+            self._nudge()
+            judged = opened.judge(self.name, (), arithmetic)
+        if judged.problem and not judged.arithmetic:
+            return Outcome("wrong", judged.problem, judged.check)
+        return Outcome("right")
+
+    def _plain_answer(self, index: int) -> dict[str, Stored]:
+        with surroundings(replace(self.point.case, threads=1)):
+            ready = self.plain.with_inputs(self.opened.arrays(index, 0), fresh=True)
+            if ready.passed is not None:
+                self.opened.expect(index, exact_gradients(ready))
+            assert ready.inputs is not None
+            return _copied(stored_answer(ready, ready.call(*ready.inputs)))
+
+    def _answer(
+        self, index: int, family: str, plain: Mapping[str, Stored], *, nudged: bool = False
+    ) -> dict[str, Stored]:
+        """Return the backend's answer to a draw. plain: the answer that stands for gradients not asked for.
+
+        Raises:
+            Refused: the call raised, or its output is not one of the case.
+        """
+        way, delivery = self.point.way, family if family in DELIVERIES else ""
+        arrays = self.opened.arrays(index, 0, nudged=nudged)
+        with self._surroundings():
+            # The first inputs are new, further ones are written over them, as in a run.
+            fresh = index == 0 or bool(way.memory)
+            self.mine = self.mine.with_inputs(arrays, fresh=fresh, guarded=not way.memory, delivery=delivery)
+            mine = placed(self.mine, way)
+            assert mine.inputs is not None
+            if self.sibling is not None:
+                _called(self.sibling.call, self.sibling.inputs)
+            before = keep(mine.inputs)
+            answer = _called(mine.call, mine.inputs)
+            check_unchanged(mine.inputs, before)
+            check_bands(mine.buffers)
+            if delivery != GRADED:
+                check_held_output(mine, answer)
+            return {**plain, **_copied(stored_answer(mine, answer))}
+
+    def _nudge(self) -> None:
+        """Compare errors on ordinary draws with those on nudged ones, as a run does."""
+        elements = prod(output_shape(self.point.case))
+        ordinary = [at for at, family in enumerate(self.opened.families) if family == NORMAL]
+        for index in ordinary[: -(-NUDGED_ELEMENTS // elements)]:
+            for nudged in (False, True):
+                answer = self._answer(index, NORMAL, {}, nudged=nudged)
+                self.opened.score_nudged(self.name, index, answer, nudged=nudged)
+
+
+def _called(call: Callable[..., Any], inputs: tuple[Any, ...] | None) -> Any:
+    """Call a backend. Raises :class:`Refused` for whatever it raises."""
+    try:
+        return call(*inputs or ())
+    except BaseException as failure:
+        what = failed(failure, "the call")
+        raise Refused(what.status, what.reason, what.check) from failure
+
+
+def _copied(parts: Mapping[str, Stored]) -> dict[str, Stored]:
+    """Copy parts, whose memory the next call may write."""
+    return {name: np.array(part) for name, part in parts.items()}
+
+
+@contextmanager
+def surroundings(case: Case, grad: str = "") -> Iterator[None]:
+    """Set the threads of a case, and the mode of torch: that of a run, or the one that ``grad`` names."""
+    import torch
+
+    torch.set_num_threads(case.threads)
+    plainly = case.pass_ == "forward" and not grad
+    graphs = case.pass_ != "forward" or grad == "enabled"
+    with torch.inference_mode(plainly), torch.set_grad_enabled(graphs):
+        yield
+
+
+def placed(mine: PreparedBackend, way: Way) -> PreparedBackend:
+    """Return a backend whose inputs, and gradient of the output, lie as a way says."""
+    one = way.grad if way.grad in ("q", "k", "v") else ""
+    if mine.inputs is None or not (way.memory or way.upstream or one):
+        return mine
+    layout = mine.layout
+    made = []
+    for name, x in zip(("q", "k", "v"), mine.inputs, strict=True):
+        moved = seen_in_layout(
+            in_memory(seen_in_layout(x.detach(), layout), way.memory.get(name, "")), layout
+        )
+        made.append(moved.requires_grad_(mine.passed is not None and one in ("", name)))
+    inputs = tuple(made)
+    if mine.passed is None:
+        return replace(mine, inputs=inputs, buffers=())
+    upstream = seen_in_layout(in_memory(seen_in_layout(mine.passed.upstream, layout), way.upstream), layout)
+    passed: Any = replace(mine.passed, upstream=upstream, outputs={})
+    if one:
+        passed = _OneGradient(passed.call, upstream, one, inputs[("q", "k", "v").index(one)])
+    else:
+        passed.renew(inputs)
+    return replace(mine, inputs=inputs, buffers=(), passed=passed, call=passed)
+
+
+class _OneGradient:
+    """A pass in which one input alone wants a gradient."""
+
+    def __init__(self, call: Callable[..., Any], upstream: Tensor, name: str, wanted: Tensor) -> None:
+        self.call, self.upstream, self.wanted = call, upstream, wanted
+        self.names = ("out", name)
+
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        from torch.autograd import grad
+
+        out = self.call(*inputs)
+        (found,) = grad(out, [self.wanted], self.upstream)
+        return out.detach(), found
+
+
+def in_memory(x: Tensor, word: str) -> Tensor:
+    """Return a (B, H, L, D) tensor with the same numbers, lying as a word of a way says."""
+    match word:
+        case "offset":
+            memory = x.new_zeros(x.numel() + 1)
+            return memory[1:].view(x.shape).copy_(x)
+        case "slice":
+            B, H, L, D = x.shape
+            return x.new_zeros(B, H, L + 3, D)[:, :, 1 : L + 1].copy_(x)
+        case "features_outside" | "transposed":
+            return x.mT.contiguous().mT
+        case "same_in_batch":
+            return x[:1].contiguous().expand(x.shape)
+        case "same_in_heads":
+            return x[:, :1].contiguous().expand(x.shape)
+        case "expanded":
+            return x.reshape(-1)[:1].clone().expand(x.shape)
+    return x
+
+
+def sibling(point: Point) -> Case | None:
+    """Return the case that the backend computes before each call; None where the way names none."""
+    case = point.case
+    try:
+        match point.way.before:
+            case "larger":
+                return replace(case, Lq=2 * case.Lq, Lk=2 * case.Lk, mask=_without_lengths(case.mask))
+            case "smaller":
+                Lq, Lk = -(-case.Lq // 2), -(-case.Lk // 2)
+                return replace(case, Lq=Lq, Lk=Lk, mask=_without_lengths(case.mask))
+            case "other_mask":
+                other = Mask(causal="lower_right") if case.mask.is_none else Mask()
+                return replace(case, mask=other)
+    except BadCase:
+        # An operation or a mask may not have such lengths.
+        return None
+    return None
+
+
+def _without_lengths(mask: Mask) -> Mask:
+    """Return a mask that fits every length."""
+    return mask if mask.padding in (None, "seeded") else replace(mask, padding="seeded")
