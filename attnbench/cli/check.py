@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from random import randrange
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,8 +22,9 @@ from attnbench.cli.progress import progress
 from attnbench.cli.run import measure
 
 if TYPE_CHECKING:
-    from attnbench.plugins.registry import Registry
+    from attnbench.cases.select import Overrides
     from attnbench.testing.findings import Report
+    from attnbench.testing.judge import Found
 
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -141,7 +141,7 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
             run = start(judging_plan(asked, registry, running, selection.shard), chosen["out"], tell)
     report = reported(planned, () if run is None else run.records, registry)
     if seconds:
-        report = _searched(report, found.backends, registry, seconds, seed)
+        report = _searched(report, found, seconds, seed, options)
     if run is not None:
         note(f"stored in {run.path}")
         if format_ != "table":
@@ -150,19 +150,17 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
     ctx.exit(report.exit_code)
 
 
-def _searched(
-    report: Report, backends: Sequence[str], registry: Registry, seconds: float, seed: int | None
-) -> Report:
+def _searched(report: Report, found: Found, seconds: float, seed: int | None, options: Overrides) -> Report:
     """Search for cases on which backends are wrong that are right so far; return the report of all."""
     from attnbench.search.report import with_searches
     from attnbench.search.run import search
 
     done = []
     wrong = {finding.backend for finding in report.findings} | {one.backend for one in report.unavailable}
-    for name in backends:
+    for name in found.backends:
         if name not in wrong:
             chosen = randrange(10**9) if seed is None else seed
             note(f"searching {name} for {seconds:.0f} s (seed {chosen}); --search off leaves it out")
-            done.append(search(name, registry, seconds, chosen))
+            done.append(search(name, found.registry, seconds, chosen, options))
     plugins = [word for plugin in named_plugins() for word in ("--plugin", plugin)]
     return with_searches(report, done, {one.backend: plugins for one in done})

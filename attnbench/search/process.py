@@ -111,16 +111,14 @@ class Judge:
         process, self._process = self._process, None
         if process is None:
             return 0
-        if process.stdin is not None:
-            with suppress(OSError):
+        with suppress(OSError), process:
+            if process.stdin is not None:
                 process.stdin.close()
-        try:
-            status = process.wait(0.5) if self.left_s > 0 else None
-        except subprocess.TimeoutExpired:
-            status = None
-        kill_group(process.pid)
-        found = process.wait()
-        return found if status is None else status
+            # One that ends by itself, as it does where stdin does, keeps its status.
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(min(0.5, max(0.0, self.left_s)))
+            kill_group(process.pid)
+        return process.wait()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ KEEPS = (
 
 
 def with_searches(report: Report, searches: Sequence[Searched], words: Mapping[str, Sequence[str]]) -> Report:
-    """Return a report with what searches found. words: by backend, those of a command that name its plugin."""
+    """Return a report with what searches found. words: by backend, the options that name its plugin."""
     by_name = {one.backend: one for one in searches}
     counts = [
         replace(one, searched=str(by_name[one.backend])) if one.backend in by_name else one

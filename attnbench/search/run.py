@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from time import monotonic
 
+from attnbench.cases.select import Overrides
 from attnbench.plugins.registry import Registry
 from attnbench.search.covering import Covering, Drawn
 from attnbench.search.point import Point
@@ -15,12 +15,10 @@ from attnbench.search.process import Answer, Asked, Judge, first_ready, judges
 from attnbench.search.shrink import Shrunk, needed, shrink, thresholds
 from attnbench.search.space import space_of
 from attnbench.search.trial import Outcome
-from attnbench.testing.cases import device_of, rules_of
-from attnbench.types.rule import Rule
+from attnbench.testing.cases import NO_OPTIONS, rules_of
+from attnbench.testing.judge import rules_in
 from attnbench.types.words import count_of
 
-DEFAULT_S = 60.0
-"""The seconds of a search, beside those of shrinking what it finds."""
 LIMIT_S = 30.0
 """The longest wait for the outcome of one point."""
 MOST_FAILURES = 12
@@ -88,12 +86,15 @@ def search(
     registry: Registry,
     seconds: float,
     seed: int,
-    tell: Callable[[str], object] = lambda words: None,
+    options: Overrides = NO_OPTIONS,
 ) -> Searched:
-    """Search for cases on which a backend is wrong; the same seed asks the same cases, as time allows."""
+    """Search for cases on which a backend is wrong; the same seed asks the same cases, as time allows.
+
+    options: of a command; they narrow the cases.
+    """
     entry = registry.backends[backend]
-    rules = {rule.name: rule for rule in rules_of(entry.record, _records(registry))}
-    space = space_of(entry.record, rules, device_of(entry.record))
+    rules = {rule.name: rule for rule in rules_of(entry.record, rules_in(registry), options)}
+    space = space_of(entry.record, rules, options)
     asked = Asked(
         backend,
         entry.source,
@@ -105,7 +106,7 @@ def search(
     counts = {"asked": 0, "declined": 0, "unjudged": 0}
     begun = monotonic()
     with judges(asked, max(1, min(4, os.cpu_count() or 1)), LIMIT_S) as free:
-        _explore(covering, free, begun + seconds, found, counts, tell)
+        _explore(covering, free, begun + seconds, found, counts)
     took = monotonic() - begun
     with judges(asked, 1, LIMIT_S) as (judge,):
         failures, more = _shrunk(found, judge)
@@ -115,17 +116,12 @@ def search(
     )  # fmt: skip
 
 
-def _records(registry: Registry) -> Mapping[str, Rule]:
-    return {name: entry.record for name, entry in registry.rules.items()}
-
-
 def _explore(
     covering: Covering,
     judges: list[Judge],
     until: float,
     found: list[tuple[Point, Outcome]],
     counts: dict[str, int],
-    tell: Callable[[str], object],
 ) -> None:
     """Ask points of all processes until the time is over, or enough are wrong."""
     asking: dict[int, tuple[Judge, Drawn]] = {}
@@ -152,7 +148,6 @@ def _explore(
         _count(answer, drawn, covering, counts)
         if answer.outcome.status in ("wrong", "error"):
             found.append((drawn.point, answer.outcome))
-        tell(f"searching: {count_of(counts['asked'], 'case')}")
 
 
 def _count(answer: Answer, drawn: Drawn, covering: Covering, counts: dict[str, int]) -> None:

@@ -101,6 +101,7 @@ def _plainer(case: Case) -> Iterator[dict[str, Any]]:
                 yield {"B": B, "mask": _for_batch(mask, B, case.Lk)}
     if case.group > 1:
         yield {"Hkv": case.H}
+    if case.group > 2:
         yield {"H": 2 * case.Hkv}
     if case.Hkv > 1:
         yield {"H": case.group, "Hkv": 1}

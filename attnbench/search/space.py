@@ -14,10 +14,12 @@ from random import Random
 from typing import Any
 
 from attnbench.cases.ids import build_case, rule_word
+from attnbench.cases.select import Overrides
 from attnbench.inputs.kinds import DELIVERIES, DROPPED, FAMILIES, GRADED, NORMAL, STRIDED
 from attnbench.plugins.calling import Raised, call
 from attnbench.runner.case import refusal
 from attnbench.search.point import Point, Way
+from attnbench.testing.cases import NO_OPTIONS, device_of
 from attnbench.types.backend import Backend
 from attnbench.types.case import ORDERS, Case
 from attnbench.types.errors import BadCase
@@ -104,9 +106,9 @@ def _meet(both: Row) -> bool:
         return False
     if get("layout") and (moved or get("upstream")):
         return False
-    if "operation" in both and get("operation") != PLAIN:
-        if moved or one_wanted or get("upstream") or get("layout") or (get("values") and not delivered):
-            return False
+    of_heads = moved or one_wanted or get("upstream") or get("layout") or (get("values") and not delivered)
+    if of_heads and both.get("operation", PLAIN) != PLAIN:
+        return False
     if get("values") and (shared or get("upstream") == "expanded"):
         # Numbers of such kinds depend on each other.
         return False
@@ -123,6 +125,7 @@ class Space:
     rules: Mapping[str, Rule]
     properties: Mapping[str, tuple[str, ...]]
     device: str
+    options: Overrides = NO_OPTIONS
 
     def row(self, random: Random, fixed: Row) -> dict[str, str] | None:
         """Draw a class for each property that can meet the others; ``fixed`` has some of them, which can.
@@ -172,11 +175,13 @@ class Space:
             layer["E"] = H * D
         operation = "multihead" if row["operation"] in LAYERS else row["operation"]
         try:
-            mask = _mask(row, B, Lk, random)
+            mask = random.choice(self.options.masks) if self.options.masks else _mask(row, B, Lk, random)
             case = build_case(
-                operation=operation, rule=rule_word(rule.name, constants), B=B, H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv, mask=mask,
-                dtype=row["dtype"], pass_=row["pass"], device=self.device, layout=_layout(row["layout"], random),
-                threads=2 if row["threads"] else 1, seed=random.randrange(SEEDS), **layer,
+                operation=operation, rule=rule_word(rule.name, constants), B=B, H=H, Hkv=Hkv, Lq=Lq, Lk=Lk,
+                D=D, Dv=Dv, mask=mask, dtype=row["dtype"], device=self.device, pass_=row["pass"],
+                layout=self.options.layout or _layout(row["layout"], random),
+                threads=self.options.threads or (2 if row["threads"] else 1),
+                dropout=self.options.dropout or 0.0, seed=random.randrange(SEEDS), **layer,
             )  # fmt: skip
         except BadCase:
             return None
@@ -204,18 +209,25 @@ def work(case: Case, rule: Rule) -> float:
     return (pairs + layer) * (1 if case.pass_ == "forward" else 3) * (8 if case.dtype == "float64" else 1)
 
 
-def space_of(backend: Backend, rules: Mapping[str, Rule], device: str) -> Space:
-    """Return the space of a backend's declarations. rules: those that it computes, by name."""
+def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_OPTIONS) -> Space:
+    """Return the space of a backend's declarations. rules: those that it computes, by name.
+
+    options: of a command; their values stand in place of the declared ones.
+    """
+    device = options.device or device_of(backend)
     attention = PLAIN in backend.operations
     layers = tuple(LAYERS) if "multihead" in backend.operations else ()
     others = [name for name in backend.operations if name not in (PLAIN, "multihead")]
-    passes = [one for one in backend.passes if one != "backward" or "both" not in backend.passes]
-    graded = "backward" in backend.passes
+    passes = options.passes or backend.passes
+    if "both" in passes:
+        passes = tuple(one for one in passes if one != "backward")
+    graded = "backward" in backend.passes and passes != ("forward",)
     memory = ("", "offset", "slice", "features_outside")
     shared = (*memory, "same_in_batch", "same_in_heads")
     free = attention and not backend.needs_contiguous
     layouts = ("", *ORDERS, "mixed orders") if attention else ("",)
     threads = ("", "2 threads") if (os.cpu_count() or 1) > 1 and device == "cpu" else ("",)
+    modes = ("no_grad", "enabled") if "forward" in passes else ()
     kinds = [name for name in _kinds(backend) if name != NORMAL]
     properties: dict[str, tuple[str, ...]] = {
         "operation": (*([PLAIN] if attention else []), *layers, *others),
@@ -231,19 +243,24 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], device: str) -> Space:
         "window": tuple(WINDOW),
         "padding": PADDING,
         "explicit": (*EXPLICIT, *(BY_HEAD if backend.masks_by_head else ())),
-        "dtype": backend.dtypes,
-        "pass": tuple(passes),
+        "dtype": options.dtypes or backend.dtypes,
+        "pass": passes,
         "threads": threads,
         "layout": layouts,
         "values": ("", *kinds),
-        "grad": ("", *(("no_grad", "enabled") if "forward" in passes else ()), *(("q", "k", "v") if graded else ())),
+        "grad": ("", *modes, *(("q", "k", "v") if graded else ())),
         "q": memory if free else ("",),
         "k": shared if free else ("",),
         "v": shared if free else ("",),
         "upstream": ("", "expanded", "transposed") if graded and free else ("",),
         "before": ("", "larger", "smaller", "other_mask"),
     }  # fmt: skip
-    return Space(backend, rules, properties, device)
+    chosen = {
+        **(dict.fromkeys(("causal", "window", "padding", "explicit"), ("",)) if options.masks else {}),
+        **({"threads": ("",)} if options.threads else {}),
+        **({"layout": ("",)} if options.layout else {}),
+    }
+    return Space(backend, rules, properties | chosen, device, options)
 
 
 def _kinds(backend: Backend) -> Iterator[str]:

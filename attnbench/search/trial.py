@@ -1,4 +1,4 @@
-"""One point, judged in this process: the verifier's own draws, limits and verdict, without a process a case."""
+"""One point, judged in this process by the verifier's own draws, limits and verdict."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class _Trial:
             if self.sibling is not None:
                 _called(self.sibling.call, self.sibling.inputs)
             before = keep(mine.inputs)
-            answer = _called(mine.call, mine.inputs)
+            answer = _called(mine.call, mine.inputs, may_refuse="features_outside" in way.memory.values())
             check_unchanged(mine.inputs, before)
             check_bands(mine.buffers)
             if delivery != GRADED:
@@ -192,12 +192,18 @@ class _Trial:
                 self.opened.score_nudged(self.name, index, answer, nudged=nudged)
 
 
-def _called(call: Callable[..., Any], inputs: tuple[Any, ...] | None) -> Any:
-    """Call a backend. Raises :class:`Refused` for whatever it raises."""
+def _called(call: Callable[..., Any], inputs: tuple[Any, ...] | None, *, may_refuse: bool = False) -> Any:
+    """Call a backend. Raises :class:`Refused` for whatever it raises.
+
+    may_refuse: whether an exception declines the case. Many kernels take any strides but that of features,
+    and no declaration says so; they raise, which misleads nobody.
+    """
     try:
         return call(*inputs or ())
     except BaseException as failure:
         what = failed(failure, "the call")
+        if may_refuse and what.status == "error":
+            raise Refused("unsupported", what.reason, what.check) from failure
         raise Refused(what.status, what.reason, what.check) from failure
 
 

@@ -59,7 +59,15 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Report]:
         reports.append(reported(*args))
         return reports[0]
 
-    words = ["check", "--plugin", str(FILE), "--out", str(tmp_path_factory.mktemp("check") / "run.jsonl")]
+    words = [
+        "check",
+        "--plugin",
+        str(FILE),
+        "--search",
+        "off",
+        "--out",
+        str(tmp_path_factory.mktemp("check") / "run.jsonl"),
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(judge, "reported", kept)
         result = CliRunner().invoke(attnbench, words, prog_name="attnbench")

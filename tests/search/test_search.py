@@ -1,0 +1,183 @@
+"""A search of a plugin: what it finds, what it says, and that a right kernel is left alone."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from attnbench.cli import attnbench
+from attnbench.ipc.names import PLAIN
+from attnbench.plugins.registry import load_wanted
+from attnbench.search import replay
+from attnbench.search.point import parse_point
+from attnbench.search.process import Asked, first_ready, judges
+from attnbench.search.run import search
+from attnbench.search.trial import in_memory, judge
+
+KERNEL = """
+import attnbench
+import torch
+
+def prepare(setup):
+    case, mask = setup.case, setup.case.mask
+
+    def attend(q, k, v):
+        {before}
+        rows = torch.arange(case.Lq)[:, None] + case.query_offset
+        keys = torch.arange(case.Lk)
+        keep = torch.ones(case.Lq, case.Lk, dtype=torch.bool)
+        if mask.causal:
+            keep &= keys <= rows
+        if mask.window{fault}:
+            keep &= (rows - keys).abs() < mask.window
+        k, v = (x.repeat_interleave(case.group, 1) for x in (k, v))
+        scores = (q @ k.mT * case.D**-0.5).masked_fill(~keep, float("-inf"))
+        return scores.softmax(-1).nan_to_num(0) @ v
+
+    return attend
+
+def supports(case, rule):
+    if case.mask.padding or case.mask.explicit or case.constants or case.layout != "own":
+        return "causal masks and windows only"
+
+@attnbench.hookimpl
+def attnbench_backends():
+    yield attnbench.Backend(
+        name="mine", summary="a test", prepare=prepare, supports=supports, rules=("scaled_dot",),
+        dtypes=("float32",),
+    )
+"""
+
+
+def invoke(*words: str) -> Result:
+    """Run a command line in this process."""
+    return CliRunner().invoke(attnbench, list(words), prog_name="attnbench")
+
+
+def written(folder: Path, *, fault: str = "", before: str = "pass") -> Path:
+    path = folder / "mine.py"
+    path.write_text(KERNEL.format(fault=fault, before=before))
+    return path
+
+
+IGNORED = " and not mask.causal"
+"""A window that is ignored under a causal mask; no case of the fixed list has both."""
+
+
+def test_a_fault_of_two_properties_is_found_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, fault=IGNORED)
+    (found,) = search("mine", load_wanted(["mine.py"]), 60, 1).failures
+    assert found.shrunk.needed == ("a causal mask", "a window of 1")
+    assert found.alone
+    assert found.outcome.check == "values"
+    text = str(found.point)
+    with pytest.raises(AssertionError, match="RMS error"):
+        replay(text, "mine.py")
+    again = invoke("check", "--plugin", "mine.py", "--replay", text)
+    assert again.exit_code == 1
+    assert again.stdout.startswith("mine: wrong: RMS error")
+    written(tmp_path)
+    replay(text, "mine.py")
+    assert invoke("check", "--plugin", "mine.py", "--replay", text).exit_code == 0
+
+
+@pytest.mark.slow
+def test_the_command_searches_after_the_fixed_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, fault=IGNORED)
+    result = invoke("check", "--plugin", "mine.py", "--search", "60s", "--search-seed", "1")
+    assert result.exit_code == 1
+    assert "mine: searched " in result.stdout
+    assert "It shows only with a causal mask and a window of 1 together" in result.stdout
+    (line,) = [line for line in result.stdout.splitlines() if "--replay" in line]
+    assert invoke(*shlex.split(line)[1:]).exit_code == 1
+    without = invoke("check", "--plugin", "mine.py", "--search", "off")
+    assert without.exit_code == 0
+    assert "searched" not in without.stdout
+
+
+def test_a_right_kernel_is_left_alone_and_the_words_count_what_met(tmp_path: Path) -> None:
+    registry = load_wanted([str(written(tmp_path))])
+    found = search("mine", registry, 3, 3)
+    assert not found.failures
+    assert not found.unjudged
+    assert 0 < found.met <= found.possible
+    assert f"searched {found.asked} further cases" in str(found)
+    assert "(seed 3)" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ("import os; os._exit(7)", "it ended its process with status 7"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "it ended its process with signal 11"),
+        ("raise ValueError('no such size')", "the call raised ValueError: no such size"),
+        ("while True: pass", "it gave no answer within 1 s"),
+    ],
+)
+def test_what_ends_or_blocks_a_process_is_told_and_the_next_case_is_judged(
+    tmp_path: Path, before: str, words: str
+) -> None:
+    path = written(tmp_path, before=f"if case.Lq == 17:\n            {before}")
+    registry = load_wanted([str(path)])
+    entry = registry.backends["mine"]
+    asked = Asked("mine", entry.source, {"scaled_dot": registry.rules["scaled_dot"].source}, ())
+    with judges(asked, 1, 1.0) as (one,):
+        outcomes = []
+        for L in (8, 17, 8):
+            one.ask(f"attention/scaled_dot/H1-L{L}-D8")
+            first_ready([one])
+            outcomes.append(one.answer().outcome)
+    assert [outcome.status for outcome in outcomes] == ["right", "error", "right"]
+    assert words in outcomes[1].problem
+
+
+WAYS = (
+    "grad:no_grad", "grad:enabled", "q:offset", "k:slice", "v:features_outside", "k:same_in_batch",
+    "v:same_in_heads", "before:larger", "before:smaller", "before:other_mask", "values:graded",
+    "values:strided", "values:loud",
+)  # fmt: skip
+WAYS_BACK = ("grad:q", "grad:k", "grad:v", "upstream:expanded", "upstream:transposed", "k:same_in_heads")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"attention/scaled_dot/B2-H4-Hkv2-Lq5-Lk7-D8/causal/float32 {way}" for way in WAYS),
+        *(f"attention/scaled_dot/B2-H4-Hkv2-L6-D8/causal/float32/cpu/both {way}" for way in WAYS_BACK),
+    ],
+)
+def test_a_right_backend_is_right_in_every_way_of_calling(text: str) -> None:
+    registry = load_wanted()
+    source = registry.rules["scaled_dot"].source
+    outcome = judge(parse_point(text), "eager", registry.backends["eager"].source, source)
+    assert (outcome.status, outcome.problem) == ("right", "")
+
+
+@pytest.mark.parametrize(
+    ("word", "strides"),
+    [
+        ("offset", (60, 20, 5, 1)),
+        ("slice", (105, 35, 5, 1)),
+        ("features_outside", (60, 20, 1, 4)),
+        ("same_in_batch", (0, 20, 5, 1)),
+        ("same_in_heads", (20, 0, 5, 1)),
+        ("expanded", (0, 0, 0, 0)),
+        ("transposed", (60, 20, 1, 4)),
+        (PLAIN, (60, 20, 5, 1)),
+    ],
+)
+def test_where_tensors_lie(word: str, strides: tuple[int, ...]) -> None:
+    import torch
+
+    x = torch.ones(2, 3, 4, 5)
+    moved = in_memory(x, word)
+    assert moved.stride() == strides
+    assert torch.equal(moved, x)
+    assert moved.storage_offset() == {"offset": 1, "slice": 5}.get(word, 0)
