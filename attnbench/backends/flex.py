@@ -59,13 +59,12 @@ def block_mask(setup: Setup) -> BlockMask | None:
     case, has_sink = setup.case, setup.scoring.sink is not None
     if case.mask.is_none:
         return None
-    keep = _keep_by_table(case) if case.mask.explicit is not None else _keep_by_position(case)
+    keep = _keep_by_table(case) if case.mask.needs_table else _keep_by_position(case)
     last = case.Lk
-    by_batch = case.mask.padding is not None or case.mask.explicit is not None
     return create_block_mask(
         (lambda b, h, i, j: (j == last) | keep(b, h, i, j)) if has_sink else keep,
-        case.B if by_batch else None,
-        case.H if case.mask.per_head else None,
+        None if case.mask.ignores("b") else case.B,
+        None if case.mask.ignores("h") else case.H,
         case.Lq,
         case.Lk + has_sink,
         device=case.device,
@@ -76,7 +75,7 @@ def _added_table(setup: Setup) -> Tensor | None:
     """Bias and float mask, (B, H, Lq, Lk), with the column of a sink; None where nothing is added."""
     case, scoring = setup.case, setup.scoring
     dtype = softmax_dtype(case_dtype(case))
-    if case.mask.explicit == "float":
+    if case.mask.adds:
         added = additive_mask(case, dtype, case.device, scoring)
     else:
         added = plus_bias(None, scoring, slice(0, case.Lq), slice(0, case.Lk), dtype)
@@ -88,26 +87,26 @@ def _added_table(setup: Setup) -> Tensor | None:
 
 
 def _keep_by_position(case: Case) -> MaskMod:
-    """Causal, window and padding, computed from positions."""
+    """The band around a query's position and the lengths of batch elements, computed."""
     import torch
 
-    causal, window, offset = case.mask.causal is not None, case.mask.window, case.query_offset
+    band, offset = case.mask.band, case.query_offset
     drawn = key_lengths(case)
     lengths = None if drawn is None else torch.tensor(drawn, device=case.device)
 
     def keep(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         kept = j >= 0
-        if causal:
-            kept = kept & (j <= i + offset)
-        if window is not None:
-            kept = kept & (j < i + offset + window) & (j > i + offset - window)
+        if band.after is not None:
+            kept = kept & (j <= i + offset + band.after)
+        if band.before is not None:
+            kept = kept & (j >= i + offset - band.before)
         return kept if lengths is None else kept & (j < lengths[b])
 
     return keep
 
 
 def _keep_by_table(case: Case) -> MaskMod:
-    """An explicit mask as a table, with one more column for the key of a sink."""
+    """A mask as a table, with one more column for the key of a sink."""
     import torch
     from torch.nn.functional import pad
 
@@ -115,9 +114,9 @@ def _keep_by_table(case: Case) -> MaskMod:
     if drawn is None:
         drawn = torch.ones(1, 1, case.Lq, case.Lk, dtype=torch.bool, device=case.device)
     table = pad(drawn, (0, 1), value=True).expand(case.B, -1, case.Lq, case.Lk + 1)
-    if case.mask.per_head:
-        return lambda b, h, i, j: table[b, h, i, j]
-    return lambda b, h, i, j: table[b, 0, i, j]
+    if case.mask.ignores("h"):
+        return lambda b, h, i, j: table[b, 0, i, j]
+    return lambda b, h, i, j: table[b, h, i, j]
 
 
 def attention(setup: Setup) -> Call:

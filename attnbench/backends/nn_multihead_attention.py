@@ -100,7 +100,7 @@ def _weights(setup: Setup) -> dict[str, Tensor]:
 
 def _module_mask(case: Case) -> Tensor | None:
     """(Lq, Lk), or (B·H, Lq, Lk) where batch elements or heads differ; bool with True = drop, or float."""
-    if case.mask.explicit == "float" or empty_rows(case, case.device) is not None:
+    if case.mask.adds or empty_rows(case, case.device) is not None:
         mask = additive_mask(case, case_dtype(case), case.device)
     else:
         keep = keep_mask(case, case.device)

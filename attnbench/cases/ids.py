@@ -9,7 +9,7 @@ from typing import Any
 
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, NICKNAMES, ORDERS, PASSES, Case, Layer
 from attnbench.types.errors import BadCase
-from attnbench.types.mask import MASK_WORDS, mask_text, parse_mask
+from attnbench.types.mask import mask_names, mask_text, parse_mask
 from attnbench.types.operation import operation_named
 from attnbench.types.words import unknown_name
 
@@ -213,10 +213,10 @@ def _parse_segment(segment: str) -> tuple[str, Any]:
         return "dropout", float(share)
     if segment == "own" or segment.split("_")[0] in ORDERS:
         return "layout", segment
-    if segment.replace("+", ":").split(":")[0] in MASK_WORDS:
+    if segment.replace("+", ":").split(":")[0] in mask_names():
         return "mask", parse_mask(segment)
     if segment == "gpu":
         raise BadCase("no device 'gpu'; did you mean 'cuda'?")
     others = ("dropout0.1", "threads2", "seed7")
-    known = [*MASK_WORDS, *(word for choices in _CHOICES.values() for word in choices), *ORDERS, *others]
+    known = [*mask_names(), *(word for choices in _CHOICES.values() for word in choices), *ORDERS, *others]
     raise BadCase(unknown_name("mask, dtype, device or pass", segment, known))

@@ -14,7 +14,6 @@ import numpy as np
 from attnbench.masks import keep_rows
 from attnbench.types.case import Case, Dtype, Layer
 from attnbench.types.errors import BadCase
-from attnbench.types.mask import Mask, Padding
 from attnbench.types.rule import Rule
 
 SMALL = 256
@@ -62,7 +61,7 @@ def variant_case(
                 Lq=Lq,
                 Lk=Lk,
                 layer=_layer(case, H),
-                mask=_mask(case, B, Lk, rng),
+                mask=case.mask.smaller(B, Lq, Lk, rng),
                 dtype=dtype,
                 cache="hot",
                 seed=int(rng.integers(SEEDS)),
@@ -107,26 +106,6 @@ def _layer(case: Case, H: int) -> Layer | None:
     if case.layer is None or case.layer.E != case.H * case.D:
         return case.layer
     return replace(case.layer, E=H * case.D)
-
-
-def _mask(case: Case, B: int, Lk: int, rng: np.random.Generator) -> Mask:
-    mask = case.mask
-    window = mask.window
-    if window is not None and window > 1 and window >= Lk:
-        window = int(rng.integers(2, max(3, Lk)))
-    return replace(mask, window=window, padding=_padding(mask.padding, B, Lk, rng))
-
-
-def _padding(padding: Padding | None, B: int, Lk: int, rng: np.random.Generator) -> Padding | None:
-    """Draw lengths of padding: one keeps all keys, others fewer; one keeps none where the case has such."""
-    if not isinstance(padding, tuple):
-        return padding
-    lengths = [int(length) for length in rng.integers(1, Lk, size=B, endpoint=True)]
-    if B > 1:
-        lengths[0] = Lk
-        if 0 in padding:
-            lengths[-1] = 0
-    return tuple(int(length) for length in rng.permutation(lengths))
 
 
 def weights_matter(case: Case) -> bool:

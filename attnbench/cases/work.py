@@ -120,8 +120,7 @@ def _padded(size: int) -> int:
 
 
 def _mask_bytes(case: Case) -> int:
-    each = {None: 0, "bool": 1, "float": case.item_bytes}[case.mask.explicit]
-    return each * case.B * mask_heads(case) * case.Lq * case.Lk
+    return case.mask.table_bytes(case.item_bytes) * case.B * mask_heads(case) * case.Lq * case.Lk
 
 
 def _elements(shapes: Iterable[Shape]) -> int:

@@ -197,7 +197,7 @@ def not_servable(case: Case, registry: Registry) -> str | None:
         return "torch's function does not compute this"
     if case.dropout:
         return "with dropout the default stays"
-    if case.mask.explicit or case.mask.padding == "seeded":
+    if case.mask.is_drawn:
         return "the program's mask is not that of the case"
     if case.pass_ == "backward":
         return "only the passes forward and both can be chosen"
@@ -214,7 +214,7 @@ def put_together(decisions: Iterable[Decision]) -> list[Choice]:
 
 def kind_of(case: Case) -> object:
     """Return what cases of one kind have in common: all but the length, where a single one varies."""
-    if case.mask.padding is None and case.Lq in (1, case.Lk):
+    if case.mask.unlisted() == case.mask and case.Lq in (1, case.Lk):
         return replace(case, Lq=1, Lk=1), case.Lq == 1
     return case
 

@@ -16,7 +16,7 @@ from attnbench.cli.parameters import (
     PROBABILITY,
     RULE,
     TOPIC,
-    MaskWord,
+    MaskOption,
     OneOf,
     Whole,
     load_plugins,
@@ -48,7 +48,7 @@ _FEATURES = 8
 )
 @click.option("--heads", type=Whole(1), metavar="N", help="Cut the features into N heads; multihead has 2.")
 @click.option(
-    "--mask", type=MaskWord(), metavar="MASK",
+    "--mask", type=MaskOption(), metavar="MASK",
     help="Apply causal, causal:lower_right, window:2, padding:3 (keep 3 keys), bool or float; + joins them.",
 )  # fmt: skip
 @click.option("--dropout", type=PROBABILITY, metavar="P", help="Set weights to 0 with probability P.")

@@ -17,7 +17,7 @@ from attnbench.cli.parameters import (
     PROBABILITY,
     RULE,
     SHARE,
-    MaskWord,
+    MaskOption,
     OneOf,
     Positive,
     Whole,
@@ -51,7 +51,7 @@ SELECTION = (
     ),
     click.option("--device", type=OneOf("device", DEVICES), help="Set the device of every case."),
     click.option(
-        "--mask", "masks", multiple=True, type=MaskWord(), metavar="MASK",
+        "--mask", "masks", multiple=True, type=MaskOption(), metavar="MASK",
         help="Set the mask of every case: none, causal, causal:lower_right, window:N, padding, padding:N,N, "
         "bool, float, bool:per_head or float:per_head; join several with +. Repeatable.",
     ),

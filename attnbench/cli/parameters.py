@@ -67,7 +67,7 @@ class OneOf(click.Choice[str]):
         return str(value)
 
 
-class MaskWord(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+class MaskOption(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """A mask as ids write it."""
 
     name = "mask"

@@ -129,7 +129,8 @@ def _steps(rule: Rule, example: Example, case: Case, qkv: tuple[Array, Array, Ar
         scores = scores if keep is None else np.where(keep[0], scores, -np.inf)
         how = "-inf drops a key" if added is None else "its numbers are added, -inf drops a key"
         if np.isfinite(scores).all():
-            how += "; none is dropped here" + "; padding:3 keeps 3 keys" * (case.mask.padding == "seeded")
+            hints = [word.hint for word in case.mask.words if word.hint]
+            how = "; ".join([how, "none is dropped here", *hints])
         yield _of_heads(MASKED, f"mask {mask_text(case.mask)}: {how}", scores, *labels)
     sinks = [None if rule.sink is None else rule.sink(parameters) for parameters in own]
     weights = np.stack([softmax(scores[h], sinks[h]) for h in range(case.H)])

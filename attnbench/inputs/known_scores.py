@@ -114,7 +114,7 @@ def _large_sizes(case: Case, found: OneFeature) -> tuple[Wide, float, tuple[floa
 
 def _products(case: Case, rule: Rule) -> OneFeature | None:
     """Return how a feature scores where weights matter and the mask adds no numbers, else None."""
-    if case.layer is not None or case.mask.explicit == "float" or not sees_two(case):
+    if case.layer is not None or case.mask.adds or not sees_two(case):
         return None
     return one_feature(case, rule, 0)
 
@@ -276,7 +276,7 @@ def _unlikely(case: Case, rng: np.random.Generator) -> np.ndarray:
         by_rank = np.argsort(-seen[b], kind="stable")
         unlikely[b, :, by_rank[0]] = False
         unlikely[b, :, by_rank[1]] = True
-    if case.mask.window is None and case.mask.explicit is None:
+    if not case.mask.needs_table and case.mask.band.before is None:
         return unlikely  # Each query that sees a key also sees the most seen one.
     for _, keep in kept_chunks(case, np.arange(case.Lq)):
         for b in range(case.B):

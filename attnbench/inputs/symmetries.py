@@ -111,19 +111,17 @@ def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
     The letters of axes are those of the operations ``attention`` and ``multihead``.
     """
     mask, laws = case.mask, rule.laws
-    same_batches = mask.padding is None and mask.explicit is None
-    same_queries = mask.causal is None and mask.window is None and mask.explicit is None
-    free_queries = same_queries and "permute_queries" in laws
-    free_keys = free_queries and mask.padding is None and not rule.pairs_keys
+    free_queries = mask.ignores("i") and "permute_queries" in laws
+    free_keys = free_queries and mask.ignores("j") and not rule.pairs_keys
     if case.is_self_attention:
         free_queries = free_keys
-    orders = {"b": _order(rng, case.B, same_batches), "i": _order(rng, case.Lq, free_queries)}
+    orders = {"b": _order(rng, case.B, mask.ignores("b")), "i": _order(rng, case.Lq, free_queries)}
     orders["j"] = orders["i"] if case.is_self_attention else _order(rng, case.Lk, free_keys)
     if case.layer is not None:
         mirrors = not case.layer.bias and "flip_features" in laws
         mirrored = _signs(rng, case.B, mirrors)
         return Change(orders, dict.fromkeys(_OF_LAYERS, ("b", mirrored)))
-    heads = _order(rng, case.Hkv, not rule.parameters(case) and not mask.per_head)
+    heads = _order(rng, case.Hkv, not rule.parameters(case) and mask.ignores("h"))
     orders |= {"g": heads, "h": (heads[:, None] * case.group + np.arange(case.group)).ravel()}
     signs = _signs(rng, case.D, "flip_features" in laws)
     moved = np.exp2(rng.integers(-1, 2, case.D)) if "scale_features" in laws else np.ones(case.D)

@@ -89,8 +89,7 @@ def is_plain_causal(case: Case, scoring: Scoring) -> bool:
     A kernel's own causal mask, such as torch's ``is_causal``, is then enough. Where Lq = Lk, both alignments
     are the same.
     """
-    mask = case.mask
-    upper_left = mask.is_only_causal and (mask.causal == "upper_left" or case.Lq == case.Lk)
+    upper_left = case.mask.is_only_causal and case.query_offset == 0
     return upper_left and scoring.bias is None and scoring.sink is None
 
 

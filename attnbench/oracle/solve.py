@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.inputs.draw import Parameters
-from attnbench.masks import added_rows, keep_rows
+from attnbench.masks import added_rows, keep_rows, of_problem
 from attnbench.types.case import Case
 from attnbench.types.operation import Problem, operation_of
 from attnbench.types.rule import Rule, of_head
@@ -47,8 +47,6 @@ def _maps(case: Case) -> operations.Heads:
     assert heads is not None, f"{case.operation} has no heads"
     return heads
 
-
-Number = TypeVar("Number", bound=np.generic)
 
 ELEMENTS_AT_ONCE = 1 << 20
 """The elements of scores in a chunk: they fit a cache, and memory holds only a few such arrays."""
@@ -87,9 +85,9 @@ def scores_of(
                         f"{(at.stop - at.start, case.Lk)} is needed"
                     )
                 if added is not None:
-                    scores = scores + _of_head(added, b, h)
+                    scores = scores + of_problem(added, b, h)
                 if keep is not None:
-                    scores = np.where(_of_head(keep, b, h), scores, -np.inf)
+                    scores = np.where(of_problem(keep, b, h), scores, -np.inf)
                 yield b, h, at, scores
 
 
@@ -105,11 +103,6 @@ def softmax(scores: Array, sink: float | None = None) -> Array:
     if sink is not None:
         total = total + np.exp(sink - largest)
     return np.asarray(powers / np.where(total == 0, 1, total))
-
-
-def _of_head(mask: NDArray[Number], b: int, h: int) -> NDArray[Number]:
-    part: NDArray[Number] = mask[min(b, mask.shape[0] - 1), min(h, mask.shape[1] - 1)]
-    return part
 
 
 FEWEST_ROWS = 16

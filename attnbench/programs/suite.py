@@ -171,21 +171,19 @@ def _fold(counts: Mapping[Case, int]) -> dict[Case, tuple[float, str]]:
 def _octave(case: Case) -> object:
     """Return what cases of one octave of batches, queries and keys have in common."""
     octaves = [int(log2(size)) for size in (case.B, case.Lq, case.Lk)]
-    mask = case.mask if case.mask.padding is None else replace(case.mask, padding="seeded")
-    plain = replace(case, B=1, Lq=1, Lk=1, mask=mask)
+    plain = replace(case, B=1, Lq=1, Lk=1, mask=case.mask.unlisted())
     return plain, case.Lq == 1, case.Lq == case.Lk, *octaves
 
 
 def _differ_in_length(cases: Collection[Case]) -> bool:
     """Return whether cases of an octave differ in the length of a cache alone, or of whole prompts."""
     alike = len({(case.B, case.mask) for case in cases}) == 1
-    return alike and all(case.mask.padding is None and case.Lq in (1, case.Lk) for case in cases)
+    return alike and all(case.mask.unlisted() == case.mask and case.Lq in (1, case.Lk) for case in cases)
 
 
 def _pairs(case: Case) -> int:
     """Return the number of pairs of a query and a key."""
-    lengths = case.mask.padding
-    return case.Lq * (sum(lengths) if isinstance(lengths, tuple) else case.B * case.Lk)
+    return case.Lq * sum(case.mask.lengths(case) or (case.Lk,) * case.B)
 
 
 def _mean_pairs(cases: Mapping[Case, int]) -> float:

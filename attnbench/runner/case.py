@@ -85,7 +85,7 @@ def refusal(
         return "unsupported", "inputs rotate in forward passes only"
     if case.pass_ != "forward" and (reason := rule.no_gradients(case)) is not None:
         return "unsupported", reason
-    if case.mask.per_head and not backend.masks_by_head:
+    if not case.mask.ignores("h") and not backend.masks_by_head:
         return "unsupported", f"takes one mask for all heads; the case has {mask_text(case.mask)}"
     if case.dropout and not backend.dropout:
         return "unsupported", f"drops no weights; the case has dropout {case.dropout:g}"

@@ -1,4 +1,4 @@
 """The words of attnbench as frozen values: cases, rules, backends, suites, records.
 
-Nothing here computes anything, and nothing here imports numpy or torch.
+Nothing here imports torch; the words of masks import numpy when they make arrays, and nothing else computes.
 """

@@ -7,7 +7,8 @@ from math import isfinite
 from typing import Literal, get_args
 
 from attnbench.types.errors import BadCase
-from attnbench.types.mask import EVERYTHING, Mask, check_choice, check_whole
+from attnbench.types.mask import EVERYTHING, Mask
+from attnbench.types.mask_words import check_choice, check_whole
 from attnbench.types.operation import Shape, operation_of
 from attnbench.types.rule import Rule
 
@@ -123,15 +124,10 @@ class Case:
         refused = operation.refuses(self)
         if refused is not None:
             raise BadCase(refused)
-        padding = self.mask.padding
-        if isinstance(padding, tuple):
-            if len(padding) != self.B:
-                raise BadCase(
-                    f"padding gives {len(padding)} lengths for a batch of {self.B}: "
-                    "give one length for each batch element"
-                )
-            if max(padding) > self.Lk:
-                raise BadCase(f"padding length {max(padding)} is more than Lk = {self.Lk}")
+        for word in self.mask.words:
+            refused = word.refuses(self)
+            if refused is not None:
+                raise BadCase(refused)
 
     @property
     def group(self) -> int:

@@ -1,40 +1,38 @@
-"""Masks: which (query, key) pairs count, as a frozen value of parts that combine, and the words for them."""
+"""Masks: which (query, key) pairs count, as a frozen value of words that combine."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from attnbench.types.errors import BadCase
+from attnbench.types.mask_words import (
+    EXPLICITS,
+    WORDS,
+    Align,
+    Band,
+    Causal,
+    Lengths,
+    MaskWord,
+    Padding,
+    Window,
+    check_choice,
+)
 from attnbench.types.words import unknown_name
 
-Align = Literal["upper_left", "lower_right"]
-Padding = Literal["seeded"] | tuple[int, ...]
-Explicit = Literal["bool", "float"]
+if TYPE_CHECKING:
+    import numpy as np
 
-ALIGNS: tuple[Align, ...] = get_args(Align)
-EXPLICITS: tuple[Explicit, ...] = get_args(Explicit)
-PER_HEAD = "per_head"
+    from attnbench.types.case import Case
 
-
-def check_choice(what: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Raise :class:`BadCase` unless the value is one of the allowed words."""
-    if value not in allowed:
-        # With two allowed words the similar one may be the wrong guess: gpu does not mean cpu.
-        two = f"no {what} {value!r}; there are {', '.join(allowed)}"
-        raise BadCase(two if len(allowed) == 2 else unknown_name(what, str(value), allowed))
-
-
-def check_whole(name: str, value: object) -> None:
-    """Raise :class:`BadCase` unless the value is a whole number."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadCase(f"{name} = {value!r}: give a whole number")
+Group = tuple[MaskWord, ...]
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Parts of a mask; a pair is kept if every part keeps it.
+    """Words of a mask that combine. A pair is kept if each word that restricts keeps it, or one that lifts
+    this word does.
 
     causal: a query sees no later key. ``upper_left`` puts query i at key i (torch SDPA); ``lower_right`` puts
     the last query at the last key (flash-attn). For Lq=2, Lk=5::
@@ -47,7 +45,9 @@ class Mask:
     lengths from the seed of the case; a tuple gives one for each batch element. explicit: ``bool`` is a
     random matrix of kept pairs; ``float`` is random numbers, some -inf, that are added to the scores after
     the scale. Both are drawn from the seed of the case. per_head: whether each query head has an explicit
-    mask of its own.
+    mask of its own. more: words that none of these fields says.
+
+    words: all of them, in the order of ids. Arrays of a case's pairs are made by :mod:`attnbench.masks`.
 
     Raises:
         BadCase: a part has another value than these, or contradicts another part.
@@ -55,28 +55,29 @@ class Mask:
 
     causal: Align | None = None
     window: int | None = None
-    padding: Padding | None = None
-    explicit: Explicit | None = None
+    padding: Lengths | None = None
+    explicit: Literal["bool", "float"] | None = None
     per_head: bool = False
+    more: Group = field(default=(), repr=False)
+    words: Group = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        more = tuple(sorted(self.more, key=MaskWord.text))
+        object.__setattr__(self, "more", more)
+        object.__setattr__(self, "words", (*self._words_of_fields(), *more))
+
+    def _words_of_fields(self) -> Iterator[MaskWord]:
         if self.causal is not None:
-            check_choice("causal alignment", self.causal, ALIGNS)
-        if self.explicit is not None:
-            check_choice("explicit mask", self.explicit, EXPLICITS)
+            yield Causal(self.causal)
         if self.window is not None:
-            check_whole("window", self.window)
-        if isinstance(self.padding, tuple):
-            for length in self.padding:
-                check_whole("padding length", length)
-        elif self.padding not in (None, "seeded"):
-            raise BadCase(f"padding = {self.padding!r}: give 'seeded', or a tuple of lengths")
-        if self.per_head and self.explicit is None:
+            yield Window(self.window)
+        if self.padding is not None:
+            yield Padding(self.padding)
+        if self.explicit is not None:
+            check_choice("explicit mask", self.explicit, tuple(EXPLICITS))
+            yield EXPLICITS[self.explicit](self.per_head)
+        elif self.per_head:
             raise BadCase(f"only an explicit mask differs by head: {' or '.join(EXPLICITS)}")
-        if self.window is not None and self.window < 1:
-            raise BadCase(f"window of {self.window} keys: give at least 1")
-        if isinstance(self.padding, tuple) and min(self.padding, default=0) < 0:
-            raise BadCase(f"padding lengths {list(self.padding)}: a length is 0 or more")
 
     @property
     def is_none(self) -> bool:
@@ -88,6 +89,59 @@ class Mask:
         """True if the mask is causal and nothing else."""
         return self.causal is not None and self == Mask(causal=self.causal)
 
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Each word that restricts, with those that lift it: a pair is kept if in each group a word keeps
+        it."""
+        restricting = [word for word in self.words if not word.lifts]
+        return tuple(
+            (word, *(other for other in self.words if word.part in other.lifts)) for word in restricting
+        )
+
+    @property
+    def unlifted(self) -> Group:
+        """The words that restrict all pairs, since nothing lifts them."""
+        return tuple(group[0] for group in self.groups if len(group) == 1)
+
+    @property
+    def is_range(self) -> bool:
+        """True if each query keeps all keys of one range."""
+        return all(len(group) == 1 and group[0].form != "table" for group in self.groups)
+
+    @property
+    def needs_table(self) -> bool:
+        """True if :attr:`band` and the lengths of batch elements do not say which pairs are kept."""
+        return any(len(group) > 1 or group[0].form not in ("band", "lengths") for group in self.groups)
+
+    @property
+    def band(self) -> Band:
+        """The keys around a query's position outside of which all are dropped."""
+        bands = [word.band() for word in self.unlifted]
+        return Band(
+            min((band.before for band in bands if band.before is not None), default=None),
+            min((band.after for band in bands if band.after is not None), default=None),
+        )
+
+    def lengths(self, case: Case) -> tuple[int, ...] | None:
+        """Return how many of the first keys each batch element keeps; None where no word says that."""
+        found = (word.lengths(case) for word in self.unlifted)
+        return next((lengths for lengths in found if lengths is not None), None)
+
+    @property
+    def adds(self) -> bool:
+        """True if numbers are added to the scores."""
+        return any(word.adds for word in self.words)
+
+    @property
+    def is_drawn(self) -> bool:
+        """True if numbers of it are drawn from the seed of the case."""
+        return any(word.is_drawn for word in self.words)
+
+    def ignores(self, axis: str) -> bool:
+        """Tell whether all places of an axis have one mask: b batch elements, h query heads, i queries, j
+        keys."""
+        return not any(axis in word.axes for word in self.words)
+
     def query_offset(self, Lq: int, Lk: int) -> int:
         """Return the position of query 0 on the key axis.
 
@@ -96,26 +150,54 @@ class Mask:
         """
         return 0 if self.causal == "upper_left" else Lk - Lq
 
+    def table_bytes(self, item_bytes: int) -> int:
+        """Return the bytes for each pair of what must be held as a table; item_bytes: of an added number."""
+        return sum(item_bytes if word.adds else 1 for word in self.words if word.form == "table")
+
+    def parts(self) -> tuple[Mask, ...]:
+        """Return each word as a mask of its own."""
+        return tuple(mask_of([word]) for word in self.words)
+
+    def without(self, part: Mask) -> Mask:
+        """Return the mask without the words of another, one of :meth:`parts` for example.
+
+        Without ``causal`` the last query stands at the last key.
+        """
+        return mask_of(word for word in self.words if word not in part.words)
+
+    def smaller(self, B: int, Lq: int, Lk: int, rng: np.random.Generator) -> Mask:
+        """Return a mask of the same words for a case of smaller sizes, in which each still matters."""
+        return mask_of(word.smaller(B, Lq, Lk, rng) for word in self.words)
+
+    def unlisted(self) -> Mask:
+        """Return the mask with what it lists for single batch elements drawn instead."""
+        return mask_of(word.unlisted() for word in self.words)
+
 
 EVERYTHING = Mask()
 """Every pair is kept and nothing is added."""
 
-MASK_WORDS = ("none", "causal", "window", "padding", *EXPLICITS)
+
+def mask_of(words: Iterable[MaskWord]) -> Mask:
+    """Return the mask of these words."""
+    fields: dict[str, Any] = {}
+    more = []
+    for word in words:
+        own = word.fields()
+        fields |= own
+        if not own:
+            more.append(word)
+    return Mask(**fields, more=tuple(more))
 
 
 def mask_text(mask: Mask) -> str:
     """Return the mask as its one canonical word."""
-    parts = []
-    if mask.causal is not None:
-        parts.append("causal" if mask.causal == "upper_left" else f"causal:{mask.causal}")
-    if mask.window is not None:
-        parts.append(f"window:{mask.window}")
-    if mask.padding is not None:
-        lengths = mask.padding
-        parts.append("padding" if lengths == "seeded" else f"padding:{','.join(map(str, lengths))}")
-    if mask.explicit is not None:
-        parts.append(f"{mask.explicit}:{PER_HEAD}" if mask.per_head else mask.explicit)
-    return "+".join(parts) or "none"
+    return "+".join(word.text() for word in mask.words) or "none"
+
+
+def mask_names() -> tuple[str, ...]:
+    """Return the names of all words of masks, ``none`` first."""
+    return ("none", *WORDS)
 
 
 def parse_mask(text: str) -> Mask:
@@ -126,43 +208,15 @@ def parse_mask(text: str) -> Mask:
     """
     if text == "none":
         return Mask()
-    mask = Mask()
-    seen = set()
-    for part in text.split("+"):
-        field, updated = _with_part(mask, part, text)
-        if field in seen:
-            raise BadCase(f"mask {text!r} has two parts for {field}: give each once")
-        seen.add(field)
-        mask = updated
-    return mask
-
-
-def _with_part(mask: Mask, part: str, text: str) -> tuple[str, Mask]:
-    word, colon, value = part.partition(":")
-    if word == "causal":
-        align = value if colon else "upper_left"
-        for known in ALIGNS:
-            if align == known:
-                return "causal", replace(mask, causal=known)
-        raise BadCase(f"mask {text!r}: {unknown_name('causal alignment', align, ALIGNS)}")
-    if word == "window":
-        return "window", replace(mask, window=_number(value, "window:256", text))
-    if word == "padding":
-        if not colon:
-            return "padding", replace(mask, padding="seeded")
-        lengths = tuple(_number(length, "padding:37,64", text) for length in value.split(","))
-        return "padding", replace(mask, padding=lengths)
-    for explicit in EXPLICITS:
-        if word == explicit:
-            if colon and value != PER_HEAD:
-                raise BadCase(f"mask {text!r}: {word!r} takes no value but {PER_HEAD!r}")
-            return "explicit", replace(mask, explicit=explicit, per_head=bool(colon))
-    if word == "none":
-        raise BadCase(f"mask {text!r}: 'none' stands alone")
-    raise BadCase(f"mask {text!r}: {unknown_name('mask', word, MASK_WORDS)}")
-
-
-def _number(value: str, example: str, text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", value):
-        raise BadCase(f"mask {text!r}: {value!r} is not a whole number; write it as in {example!r}")
-    return int(value)
+    words: dict[str, MaskWord] = {}
+    for one in text.split("+"):
+        name, colon, value = one.partition(":")
+        if name == "none":
+            raise BadCase(f"mask {text!r}: 'none' stands alone")
+        if name not in WORDS:
+            raise BadCase(f"mask {text!r}: {unknown_name('mask', name, mask_names())}")
+        word = WORDS[name].parse(value if colon else None, text)
+        if word.part in words:
+            raise BadCase(f"mask {text!r} has two parts for {word.part}: give each once")
+        words[word.part] = word
+    return mask_of(words.values())

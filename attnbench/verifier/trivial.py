@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.inputs.draw import Parameters, Stored, store, widen
-from attnbench.masks import keep_rows
+from attnbench.masks import keep_rows, mask_heads
 from attnbench.oracle.solve import Heads, finish, heads_for, weights_of
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
@@ -77,7 +77,7 @@ def wrong_constants(case: Case, rule: Rule) -> Iterator[Case]:
 
 def _running_mean(heads: Heads) -> Array:
     case, rows = heads.case, heads.rows
-    heads_of = case.H if case.mask.per_head else case.Hkv
+    heads_of = max(mask_heads(case), case.Hkv)
     v = np.repeat(heads.v, heads_of // case.Hkv, axis=1)
     out = np.zeros((case.B, heads_of, len(rows), case.Dv))
     at_once = max(1, PAIRS_AT_ONCE // (case.B * case.Lk))

@@ -1,0 +1,457 @@
+"""The words of masks: which (query, key) pairs each keeps, what it adds to scores, and how ids write it.
+
+A new word is a class here and its place in :data:`WORDS`. How words combine stands in
+:mod:`attnbench.types.mask`. A word imports numpy only when it makes arrays.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+
+from attnbench.types.errors import BadCase
+from attnbench.types.words import unknown_name
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from attnbench.types.case import Case
+
+    Rows = NDArray[np.intp]
+    Keep = NDArray[np.bool_]
+    Added = NDArray[np.float64]
+
+Form = Literal["band", "lengths", "range", "table"]
+Align = Literal["upper_left", "lower_right"]
+Lengths = Literal["seeded"] | tuple[int, ...]
+
+ALIGNS: tuple[Align, ...] = get_args(Align)
+PER_HEAD = "per_head"
+
+KEPT_SHARE = 0.8
+"""The approximate share of pairs that an explicit mask keeps."""
+
+STEP, REACH = 1 / 16, 4.0
+"""Added numbers are multiples of STEP within ±REACH: exact in every dtype, so that all backends add the
+same."""
+
+_LENGTHS, _BOOL, _FLOAT, _EMPTY = 1, 2, 3, 4
+"""The streams of random numbers."""
+
+
+def check_choice(what: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Raise :class:`BadCase` unless the value is one of the allowed words."""
+    if value not in allowed:
+        # With two allowed words the similar one may be the wrong guess: gpu does not mean cpu.
+        two = f"no {what} {value!r}; there are {', '.join(allowed)}"
+        raise BadCase(two if len(allowed) == 2 else unknown_name(what, str(value), allowed))
+
+
+def check_whole(name: str, value: object) -> None:
+    """Raise :class:`BadCase` unless the value is a whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadCase(f"{name} = {value!r}: give a whole number")
+
+
+@dataclass(frozen=True)
+class Band:
+    """How many keys before and after its own position a query sees; None for all of them."""
+
+    before: int | None = None
+    after: int | None = None
+
+
+class MaskWord(ABC):
+    """A word of a mask, as a frozen value.
+
+    A word restricts: pairs that it drops are dropped. A word that lifts others restricts nothing: pairs that
+    it keeps are kept though the others drop them, as those of a prefix are though a causal mask drops them.
+    """
+
+    word: ClassVar[str]
+    """Its name in ids, before a colon."""
+    part: ClassVar[str]
+    """What it is a kind of. A mask has at most one word of each part."""
+    noun: ClassVar[str]
+    """In messages."""
+    form: ClassVar[Form]
+    """How a kernel can be told what the word keeps: by the ``band`` around a query's position; by ``lengths``
+    of which each batch element sees the first keys; by a ``range`` of keys for each query; by a ``table`` of
+    all pairs."""
+    lifts: ClassVar[tuple[str, ...]] = ()
+    """The parts that do not restrict the pairs that this word keeps."""
+    adds: ClassVar[bool] = False
+    """Whether it adds numbers to the scores."""
+
+    @property
+    @abstractmethod
+    def axes(self) -> str:
+        """The axes it differs along, by letter: b batch elements, h query heads, i queries, j keys."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its numbers are drawn from the seed of the case."""
+        return False
+
+    @property
+    def hint(self) -> str:
+        """A word that lists what this one draws, and what that keeps, for learners; "" without one."""
+        return ""
+
+    @abstractmethod
+    def text(self) -> str:
+        """Return the word as ids have it."""
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, value: str | None, text: str) -> Self:
+        """Make the word from what follows its colon, None without a colon; text: the mask, for messages.
+
+        Raises:
+            BadCase: the value is impossible.
+        """
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of :class:`Mask` that say the same; {} where it has none."""
+        return {}
+
+    def refuses(self, case: Case) -> str | None:
+        """Return the reason why a case of such sizes can't have the word, or None."""
+        return None
+
+    def smaller(self, B: int, Lq: int, Lk: int, rng: np.random.Generator) -> MaskWord:
+        """Return a word of the same kind for a case of smaller sizes, in which the word still matters."""
+        return self
+
+    def unlisted(self) -> MaskWord:
+        """Return the word with what it lists for single batch elements drawn instead."""
+        return self
+
+    def band(self) -> Band:
+        """Return the keys that a query sees around its position, where that says all."""
+        return Band()
+
+    def lengths(self, case: Case) -> tuple[int, ...] | None:
+        """Return how many of the first keys each batch element keeps, where that says all."""
+        return None
+
+    def bounds(self, case: Case, rows: Rows) -> tuple[Rows, Rows]:
+        """Return a half-open range of keys for these query rows, each (B or 1, R or 1); it drops all others.
+
+        It keeps all keys in the range, unless its form is ``table``.
+        """
+        import numpy as np
+
+        band, position = self.band(), rows[None] + case.query_offset
+        low = np.zeros((1, 1), np.intp) if band.before is None else position - band.before
+        high = np.full((1, 1), case.Lk) if band.after is None else position + band.after + 1
+        return low, high
+
+    def keeps(self, case: Case, rows: Rows) -> Keep:
+        """Return which pairs these query rows keep, (B or 1, 1 or H, R or 1, Lk)."""
+        import numpy as np
+
+        low, high = self.bounds(case, rows)
+        return within(np.arange(case.Lk), low, high)
+
+    def numbers(self, case: Case, rows: Rows) -> Added:
+        """Return what is added to the scores of these rows, (B or 1, 1 or H, R, Lk); for words that add."""
+        raise NotImplementedError
+
+
+def within(keys: Rows, low: Rows, high: Rows) -> Keep:
+    """Return which keys lie in half-open ranges (B or 1, R or 1), as (B or 1, 1, R or 1, Lk)."""
+    keep: Keep = ((keys >= low[..., None]) & (keys < high[..., None]))[:, None]
+    return keep
+
+
+@dataclass(frozen=True)
+class Causal(MaskWord):
+    """A query sees no later key. align: which query stands at which key."""
+
+    align: Align = "upper_left"
+
+    word = "causal"
+    part = "causal"
+    noun = "causal mask"
+    form = "band"
+    axes = "ij"
+
+    def __post_init__(self) -> None:
+        check_choice("causal alignment", self.align, ALIGNS)
+
+    def text(self) -> str:
+        """Return the word as ids have it."""
+        return self.word if self.align == "upper_left" else f"{self.word}:{self.align}"
+
+    @classmethod
+    def parse(cls, value: str | None, text: str) -> Self:
+        """Read an alignment."""
+        for known in ALIGNS:
+            if value in (None, known):
+                return cls(known)
+        raise BadCase(f"mask {text!r}: {unknown_name('causal alignment', str(value), ALIGNS)}")
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of ``Mask``."""
+        return {"causal": self.align}
+
+    def band(self) -> Band:
+        """Return all keys up to a query's own."""
+        return Band(after=0)
+
+
+@dataclass(frozen=True)
+class Window(MaskWord):
+    """A query at position p sees keys j with ``|p - j| < width``."""
+
+    width: int
+
+    word = "window"
+    part = "window"
+    noun = "window"
+    form = "band"
+    axes = "ij"
+
+    def __post_init__(self) -> None:
+        check_whole("window", self.width)
+        if self.width < 1:
+            raise BadCase(f"window of {self.width} keys: give at least 1")
+
+    def text(self) -> str:
+        """Return the word as ids have it."""
+        return f"{self.word}:{self.width}"
+
+    @classmethod
+    def parse(cls, value: str | None, text: str) -> Self:
+        """Read a width."""
+        return cls(_number(value or "", "window:256", text))
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of ``Mask``."""
+        return {"window": self.width}
+
+    def smaller(self, B: int, Lq: int, Lk: int, rng: np.random.Generator) -> Window:
+        """Return a window that drops a key of some query, if it is wider than one key."""
+        if self.width == 1 or self.width < Lk:
+            return self
+        return Window(int(rng.integers(2, max(3, Lk))))
+
+    def band(self) -> Band:
+        """Return as many keys after a query's own as before it."""
+        return Band(self.width - 1, self.width - 1)
+
+
+@dataclass(frozen=True)
+class Padding(MaskWord):
+    """Only the first keys of each batch element count. its: ``seeded``, or one length for each."""
+
+    its: Lengths = "seeded"
+
+    word = "padding"
+    part = "padding"
+    noun = "padding"
+    form = "lengths"
+    axes = "bj"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.its, tuple):
+            for length in self.its:
+                check_whole("padding length", length)
+            if min(self.its, default=0) < 0:
+                raise BadCase(f"padding lengths {list(self.its)}: a length is 0 or more")
+        elif self.its != "seeded":
+            raise BadCase(f"padding = {self.its!r}: give 'seeded', or a tuple of lengths")
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the lengths are drawn from the seed of the case."""
+        return self.its == "seeded"
+
+    @property
+    def hint(self) -> str:
+        """A word with a length."""
+        return "padding:3 keeps 3 keys" if self.its == "seeded" else ""
+
+    def text(self) -> str:
+        """Return the word as ids have it."""
+        return self.word if self.its == "seeded" else f"{self.word}:{','.join(map(str, self.its))}"
+
+    @classmethod
+    def parse(cls, value: str | None, text: str) -> Self:
+        """Read lengths."""
+        if value is None:
+            return cls()
+        return cls(tuple(_number(length, "padding:37,64", text) for length in value.split(",")))
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of ``Mask``."""
+        return {"padding": self.its}
+
+    def refuses(self, case: Case) -> str | None:
+        """Return why the lengths do not fit the sizes of a case, or None."""
+        if self.its == "seeded":
+            return None
+        if len(self.its) != case.B:
+            given = f"padding gives {len(self.its)} lengths for a batch of {case.B}"
+            return f"{given}: give one length for each batch element"
+        longest = max(self.its)
+        return f"padding length {longest} is more than Lk = {case.Lk}" if longest > case.Lk else None
+
+    def smaller(self, B: int, Lq: int, Lk: int, rng: np.random.Generator) -> Padding:
+        """Draw lengths: one keeps all keys, others fewer; one keeps none where this word has such."""
+        if self.its == "seeded":
+            return self
+        lengths = [int(length) for length in rng.integers(1, Lk, size=B, endpoint=True)]
+        if B > 1:
+            lengths[0] = Lk
+            if 0 in self.its:
+                lengths[-1] = 0
+        return Padding(tuple(int(length) for length in rng.permutation(lengths)))
+
+    def unlisted(self) -> Padding:
+        """Return the word with lengths from the seed."""
+        return Padding()
+
+    def lengths(self, case: Case) -> tuple[int, ...]:
+        """Return the length of each batch element."""
+        if self.its != "seeded":
+            return self.its
+        drawn = _stream(case, _LENGTHS).integers(1, case.Lk, size=case.B, endpoint=True)
+        return tuple(int(length) for length in drawn)
+
+    def bounds(self, case: Case, rows: Rows) -> tuple[Rows, Rows]:
+        """Return the range of the first keys, (1, 1) and (B, 1)."""
+        import numpy as np
+
+        return np.zeros((1, 1), np.intp), np.array(self.lengths(case), np.intp)[:, None]
+
+
+@dataclass(frozen=True)
+class Explicit(MaskWord):
+    """A mask drawn from the seed of the case. by_head: whether each query head has one of its own."""
+
+    by_head: bool = False
+
+    part = "explicit"
+    noun = "explicit mask"
+    form = "table"
+    is_drawn = True
+
+    @property
+    def axes(self) -> str:
+        """All axes, heads only if they have masks of their own."""
+        return "bhij" if self.by_head else "bij"
+
+    def text(self) -> str:
+        """Return the word as ids have it."""
+        return f"{self.word}:{PER_HEAD}" if self.by_head else self.word
+
+    @classmethod
+    def parse(cls, value: str | None, text: str) -> Self:
+        """Read whether heads differ."""
+        if value not in (None, PER_HEAD):
+            raise BadCase(f"mask {text!r}: {cls.word!r} takes no value but {PER_HEAD!r}")
+        return cls(value is not None)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of ``Mask``."""
+        return {"explicit": self.word, "per_head": self.by_head}
+
+    def heads(self, case: Case) -> int:
+        """Return how many masks a batch element has."""
+        return case.H if self.by_head else 1
+
+
+@dataclass(frozen=True)
+class ExplicitBool(Explicit):
+    """A random matrix of kept pairs."""
+
+    word = "bool"
+
+    def keeps(self, case: Case, rows: Rows) -> Keep:
+        """Draw the pairs that these rows keep, (B, 1 or H, R, Lk)."""
+        import numpy as np
+
+        keep = np.empty((case.B, self.heads(case), len(rows), case.Lk), bool)
+        for b, h in np.ndindex(*keep.shape[:2]):
+            for kept, rng in zip(keep[b, h], _row_streams(case, _BOOL, b, h, rows), strict=True):
+                kept[:] = rng.random(case.Lk) < KEPT_SHARE
+            keep[b, h, np.isin(rows, _empty_rows(case, b, h))] = False
+        return keep
+
+
+@dataclass(frozen=True)
+class ExplicitFloat(Explicit):
+    """Random numbers, some -inf, that are added to the scores after the scale."""
+
+    word = "float"
+    adds = True
+
+    def keeps(self, case: Case, rows: Rows) -> Keep:
+        """Return where the numbers are finite, (B, 1 or H, R, Lk)."""
+        import numpy as np
+
+        return np.isfinite(self.numbers(case, rows))
+
+    def numbers(self, case: Case, rows: Rows) -> Added:
+        """Draw what is added to the scores of these rows, (B, 1 or H, R, Lk)."""
+        import numpy as np
+
+        added = np.empty((case.B, self.heads(case), len(rows), case.Lk))
+        dropped = np.empty(added.shape, bool)
+        for b, h in np.ndindex(*added.shape[:2]):
+            for at, rng in enumerate(_row_streams(case, _FLOAT, b, h, rows)):
+                added[b, h, at] = rng.standard_normal(case.Lk)
+                dropped[b, h, at] = rng.random(case.Lk) >= KEPT_SHARE
+            dropped[b, h, np.isin(rows, _empty_rows(case, b, h))] = True
+        np.clip(np.rint(added / STEP) * STEP, -REACH, REACH, out=added)
+        added[dropped] = -np.inf
+        return added
+
+
+WORDS: dict[str, type[MaskWord]] = {
+    word.word: word for word in (Causal, Window, Padding, ExplicitBool, ExplicitFloat)
+}
+"""By their names, in the order in which ids write them."""
+
+EXPLICITS: dict[str, type[Explicit]] = {"bool": ExplicitBool, "float": ExplicitFloat}
+"""The words of the part ``explicit``."""
+
+
+def _number(value: str, example: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", value):
+        raise BadCase(f"mask {text!r}: {value!r} is not a whole number; write it as in {example!r}")
+    return int(value)
+
+
+def _empty_rows(case: Case, b: int, h: int) -> Rows:
+    """Return rows of an explicit mask that keep nothing: one in 16, at least one, if there are 4 rows or
+    more."""
+    import numpy as np
+
+    count = max(1, case.Lq // 16) if case.Lq >= 4 else 0
+    return np.argsort(_stream(case, _EMPTY, b, h).random(case.Lq), kind="stable")[:count]
+
+
+def _stream(case: Case, number: int, b: int = 0, h: int = 0) -> np.random.Generator:
+    import numpy as np
+
+    return next(_row_streams(case, number, b, h, np.zeros(1, np.intp)))
+
+
+def _row_streams(case: Case, number: int, b: int, h: int, rows: Rows) -> Iterator[np.random.Generator]:
+    """Yield random numbers of a stream for each row, each at its own place in the counter of Philox."""
+    import numpy as np
+
+    bits = np.random.Philox(key=np.random.SeedSequence(case.seed).generate_state(2, np.uint64))
+    start = bits.state
+    for row in rows:
+        # Moving one generator takes a tenth of the time of making one for each row.
+        start["state"]["counter"] = np.array([0, row, b, number + (h << 8)], np.uint64)
+        bits.state = start
+        yield np.random.Generator(bits)
