@@ -32,16 +32,15 @@ class Band:
 def band_of(case: Case) -> Band | str:
     """The mask of a case as a band, or the reason why it is not a band."""
     mask = case.mask
-    if mask.explicit is not None or mask.padding is not None:
-        what = "explicit mask" if mask.explicit is not None else "padding"
-        return f"takes causal masks and windows, and no {what}"
-    if mask.causal == "upper_left" and case.Lq != case.Lk:
+    for word in reversed(mask.words):
+        if word.form != "band":
+            return f"takes causal masks and windows, and no {word.noun}"
+    if case.query_offset != case.Lk - case.Lq:
         return (
             "puts the last query at the last key (causal:lower_right); "
             f"this mask puts the first at the first, with Lq = {case.Lq} and Lk = {case.Lk}"
         )
-    reach = None if mask.window is None else mask.window - 1
-    return Band(reach, 0 if mask.causal is not None else reach)
+    return Band(mask.band.before, mask.band.after)
 
 
 def the_band(case: Case) -> Band:

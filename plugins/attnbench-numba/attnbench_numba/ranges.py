@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnbench.masks import key_lengths
+from attnbench.masks import kept_ranges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,20 +18,10 @@ if TYPE_CHECKING:
 
 
 def key_ranges(case: Case) -> tuple[Index, Index]:
-    """The half-open range of keys of each query, two arrays (B, Lq): causal, window, padding; may be empty.
+    """The half-open range of keys of each query, two arrays (B, Lq), outside of which a mask drops all.
 
-    An explicit mask drops more pairs inside of it.
+    It may be empty. An explicit mask drops more pairs inside of it.
     """
-    mask = case.mask
-    position = np.arange(case.Lq, dtype=np.int64) + case.query_offset
-    low, high = np.zeros_like(position), np.full_like(position, case.Lk)
-    if mask.causal is not None:
-        high = np.minimum(high, position + 1)
-    if mask.window is not None:
-        low = np.maximum(low, position - mask.window + 1)
-        high = np.minimum(high, position + mask.window)
-    low, high = (np.tile(bound, (case.B, 1)) for bound in (low, high))
-    lengths = key_lengths(case)
-    if lengths is not None:
-        high = np.minimum(high, np.asarray(lengths, np.int64)[:, None])
-    return low, np.maximum(high, 0)
+    low, high = kept_ranges(case, np.arange(case.Lq))
+    shape = (case.B, case.Lq)
+    return np.broadcast_to(low, shape).copy(), np.broadcast_to(np.maximum(high, 0), shape).copy()

@@ -97,7 +97,7 @@ def _walk(setup: Setup, block: Block) -> Callable[[Scores, Array, int, int, Arra
 def _added(setup: Setup) -> Array | None:
     """Return the sum of a float mask and the rule's bias, (B, H, Lq, Lk); None where there is neither."""
     case = setup.case
-    if case.mask.explicit is None and setup.scoring.bias is None:
+    if case.mask.is_range and setup.scoring.bias is None:
         return None
     mask = additive_mask(case, case_dtype(case), "cpu", setup.scoring)
     assert mask is not None

@@ -36,14 +36,14 @@ def problem_of(setup: Setup) -> Problem:
 
     case, dot = setup.case, setup.scoring.dot
     assert dot is not None
-    window = FAR if case.mask.window is None else min(case.mask.window - 1, FAR)
+    band = case.mask.band
     drawn = key_lengths(case)
     return Problem(
         case=case,
         scale=dot.scale,
         cap=dot.cap,
-        before=window,
-        after=window if case.mask.causal is None else 0,
+        before=FAR if band.before is None else min(band.before, FAR),
+        after=FAR if band.after is None else min(band.after, FAR),
         lengths=None if drawn is None else torch.tensor(drawn, dtype=torch.int32, device=case.device),
         table=_table(case),
     )
@@ -54,9 +54,9 @@ def _table(case: Case) -> Tensor | None:
 
     from attnbench.kit.masks import additive_mask, keep_mask
 
-    if case.mask.explicit is None:
+    if not case.mask.needs_table:
         return None
-    if case.mask.explicit == "float":
+    if case.mask.adds:
         # Its numbers are exact in every dtype.
         return additive_mask(case, case_dtype(case), case.device)
     keep = keep_mask(case, case.device)

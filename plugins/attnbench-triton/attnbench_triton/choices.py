@@ -89,10 +89,10 @@ FEWEST_KEYS, MOST_SPLITS = 256, 128
 def candidates(kernel: str, case: Case) -> tuple[Choice, ...]:
     """Return the blocks to try for a kernel; the first one is always possible.
 
-    An explicit mask takes as many registers as many features do.
+    A mask as a table takes as many registers as many features do.
     """
     widest = max(case.D, case.Dv)
-    held = 256 if case.mask.explicit is not None else 64 if widest <= 64 else 128 if widest <= 128 else 256
+    held = 256 if case.mask.needs_table else 64 if widest <= 64 else 128 if widest <= 128 else 256
     listed = (SINGLE if case.dtype == "float32" else HALF)[kernel][held]
     found = [INTERPRETED] if case.device == "cpu" else [Choice(*numbers) for numbers in listed]
     if kernel == "decode_kernel":
@@ -140,7 +140,8 @@ def power_of_2(size: int, least: int = 16) -> int:
 
 def splits(case: Case) -> int:
     """Return into how many parts the keys of a head are split, so that programs fill the device twice."""
-    seen = case.Lk if case.mask.window is None else min(case.Lk, 2 * case.mask.window + case.Lq)
+    before = case.mask.band.before
+    seen = case.Lk if before is None else min(case.Lk, 2 * (before + 1) + case.Lq)
     if case.device == "cpu":
         return min(4, -(-seen // INTERPRETED.N))
     wanted = 2 * processors() // (case.B * case.Hkv)

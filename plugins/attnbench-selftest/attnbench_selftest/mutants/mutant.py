@@ -59,7 +59,7 @@ class Mutant:
             and case.dtype in self.dtypes
             and case.pass_ in self.passes
             and case.device in self.devices
-            and (self.masks_by_head or not case.mask.per_head)
+            and (self.masks_by_head or case.mask.ignores("h"))
             and self.applies(case, rule)
         )
 

@@ -179,7 +179,7 @@ def drops_keys(case: Case, rule: Rule) -> bool:
 
 def has_float_mask(case: Case, rule: Rule) -> bool:
     """An explicit mask of numbers."""
-    return case.mask.explicit == "float"
+    return case.mask.adds
 
 
 def no_sink(case: Case, rule: Rule) -> bool:
