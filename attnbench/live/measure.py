@@ -23,7 +23,7 @@ from attnbench.types.words import unknown_name
 
 
 @dataclass(frozen=True)
-class Choice:
+class LiveBackends:
     """The backends of a live comparison. left_out: those whose code is the same on both sides."""
 
     measured: tuple[str, ...]
@@ -32,7 +32,7 @@ class Choice:
 
 def choose_backends(
     sides: TwoSides, registry: Registry, cases: Iterable[Case], named: Collection[str], *, everything: bool
-) -> Choice:
+) -> LiveBackends:
     """Choose the backends that are named, or else those that need no compiling and may have changed.
 
     everything: choose also those that cannot have changed.
@@ -45,7 +45,7 @@ def choose_backends(
         if name not in there:
             raise BadInput(unknown_name("backend", name, there))
     if named:
-        return Choice(tuple(named))
+        return LiveBackends(tuple(named))
     # A backend that head lacks is missing there, also one that compiles.
     found = [
         name
@@ -57,12 +57,12 @@ def choose_backends(
             "all backends of both sides compile, and those are left out by default: name them by --backend"
         )
     same = frozenset() if everything else unchanged(sides, registry, cases)
-    return Choice(
+    return LiveBackends(
         tuple(name for name in found if name not in same), tuple(name for name in found if name in same)
     )
 
 
-def nothing_measured(sides: TwoSides, choice: Choice) -> Compared:
+def nothing_measured(sides: TwoSides, choice: LiveBackends) -> Compared:
     """Return the comparison of two sides whose backends are all left out."""
     return Compared(
         base=sides.base.name,
@@ -76,7 +76,7 @@ def nothing_measured(sides: TwoSides, choice: Choice) -> Compared:
 def measure_live(
     sides: TwoSides,
     selection: Selection,
-    choice: Choice,
+    choice: LiveBackends,
     named: Collection[str],
     registry: Registry,
     options: Options,

@@ -16,12 +16,12 @@ from attnbench.types.operation import Problem, operation_of
 from attnbench.types.rule import Rule, of_head
 
 if TYPE_CHECKING:
-    from attnbench.types import operation as operations
+    from attnbench.types.operation import Heads
     from attnbench.types.rule import Array
 
 
 @dataclass(frozen=True)
-class Heads:
+class HeadInputs:
     """A case in heads, in the dtype to compute in.
 
     rows: the R query rows. q: (B, H, R, D). k: (B, Hkv, Lk or R, D). v: (B, Hkv, Lk, Dv).
@@ -36,13 +36,13 @@ class Heads:
     v: Array
 
 
-def finish(heads: Heads, out: Array) -> Array:
+def finish(heads: HeadInputs, out: Array) -> Array:
     """Return the output that an operation makes of (B, H, R, Dv)."""
     case = heads.case
     return _maps(case).finish(case, heads.rule, heads.parameters.projections, heads.q, out)
 
 
-def _maps(case: Case) -> operations.Heads:
+def _maps(case: Case) -> Heads:
     heads = operation_of(case).heads
     assert heads is not None, f"{case.operation} has no heads"
     return heads
@@ -52,7 +52,7 @@ ELEMENTS_AT_ONCE = 1 << 20
 """The elements of scores in a chunk: they fit a cache, and memory holds only a few such arrays."""
 
 
-def weights_of(heads: Heads) -> Iterator[tuple[int, int, slice, Array]]:
+def weights_of(heads: HeadInputs) -> Iterator[tuple[int, int, slice, Array]]:
     """Yield (b, h, slice of ``rows``, weights (r, Lk)) for every chunk of every head."""
     case, rule, parameters = heads.case, heads.rule, heads.parameters.rule
     for b, h, at, scores in scores_of(case, rule, parameters, heads.q, heads.k, heads.rows):
@@ -203,7 +203,7 @@ def heads_for(
     activations: tuple[Array, Array, Array],
     rows: NDArray[np.intp] | None,
     wide: type[np.floating[Any]],
-) -> Heads:
+) -> HeadInputs:
     """Return the heads of the query rows ``rows`` (None for all) in a dtype to compute in."""
     rows = np.arange(case.Lq) if rows is None else rows
     own = {name: array.astype(wide) for name, array in parameters.rule.items()}
@@ -214,7 +214,7 @@ def heads_for(
     keys = np.take(keys, rows, axis) if rule.pairs_keys else keys
     sources = (np.take(queries, rows, axis).astype(wide), keys.astype(wide), values.astype(wide))
     q, k, v = maps.project(case, projections, sources)
-    return Heads(case, rule, Parameters(own, projections), rows, q, k, v)
+    return HeadInputs(case, rule, Parameters(own, projections), rows, q, k, v)
 
 
 def _wide(case: Case) -> type[np.floating[Any]]:

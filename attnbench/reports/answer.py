@@ -14,7 +14,7 @@ from attnbench.reports.columns import KIND, UNCERTAIN, arithmetic_text, time_tex
 from attnbench.reports.judged import Judged, Part
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach
-from attnbench.stats.answer import Answer, Compared, Lead, Total
+from attnbench.stats.answer import Answer, Lead, TimeRatio, Total
 from attnbench.stats.tests import ends
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
@@ -105,7 +105,7 @@ def summary_rows(part: Part) -> list[dict[str, Any]]:
     return rows
 
 
-def _numbers(compared: Compared | None, names: tuple[str, str, str]) -> dict[str, float | None]:
+def _numbers(compared: TimeRatio | None, names: tuple[str, str, str]) -> dict[str, float | None]:
     low, high, _ = ends(compared)
     return dict(zip(names, (None if compared is None else compared.ratio, low, high), strict=True))
 
@@ -216,12 +216,12 @@ def _next_text(lead: Lead, room: int = 1000, *, tight: bool = False) -> str:
     return f"{_who(lead.following)} {_compared_text(lead.takes, tight=tight)}{few}"
 
 
-def takes_text(compared: Compared | None) -> str:
+def takes_text(compared: TimeRatio | None) -> str:
     """The number of a quotient, without its interval; "" for None."""
     return "" if compared is None else ratio(compared.ratio, *ends(compared)[:2])[0]
 
 
-def _compared_text(compared: Compared | None, *, tight: bool = False) -> str:
+def _compared_text(compared: TimeRatio | None, *, tight: bool = False) -> str:
     if compared is None:
         return UNCERTAIN
     value, interval = compared.ratio, compared.interval

@@ -31,7 +31,7 @@ _ALIKE = 4
 
 
 @dataclass(frozen=True)
-class Calls:
+class CallCounts:
     """Calls in a sample, samples in a segment, untimed calls before each sample, repetitions, segments.
 
     The fields are those of :class:`~attnbench.types.record.CandidatePlan`.
@@ -54,7 +54,7 @@ def plan_candidates(
     return {name: _plan(one, calls[name], options, note) for name, one in found.items()}
 
 
-def _plan(found: CandidatePlan, calls: Calls, options: Options, note: str) -> CandidatePlan:
+def _plan(found: CandidatePlan, calls: CallCounts, options: Options, note: str) -> CandidatePlan:
     notes = [note] if note else []
     if not found.fresh:
         notes.append("can't be forked once prepared: restarted every few sets instead of for each")
@@ -63,7 +63,7 @@ def _plan(found: CandidatePlan, calls: Calls, options: Options, note: str) -> Ca
     return replace(found, **asdict(calls), notes=[*notes, *found.notes])
 
 
-def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[str, Calls]:
+def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[str, CallCounts]:
     """Plan the calls of each candidate, from the traces of their warm-up (ns per call, at least one each).
 
     The first calls of a slot find other processes' data in the caches and are slower than the rest. Between
@@ -85,7 +85,7 @@ def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[s
     return {name: plan_calls(least[like(name)], options) for name in least}
 
 
-def plan_calls(call_ns: float, options: Options) -> Calls:
+def plan_calls(call_ns: float, options: Options) -> CallCounts:
     """Plan the calls of a candidate whose call takes so many nanoseconds.
 
     A sample lasts about ``TURN_S`` or one call. Samples fill the budget. A call that takes longer than the
@@ -103,7 +103,7 @@ def plan_calls(call_ns: float, options: Options) -> Calls:
     few = slow and 2 * options.sets * call_s > _OVERRUN * options.budget_s
     warm = ceil(WARM_S / call_s) if call_s < WARM_CALL_BELOW_S else 0
     sets = min(options.sets, FEWEST_SETS) if few else options.sets
-    return Calls(calls, samples, warm, sets, 1 if slow else STRETCHES)
+    return CallCounts(calls, samples, warm, sets, 1 if slow else STRETCHES)
 
 
 def order_of_slots(samples: Mapping[str, int], rng: Random) -> list[str]:

@@ -36,7 +36,7 @@ Times = Mapping[str, Mapping[int, Mapping[str, float]]]
 
 
 @dataclass(frozen=True)
-class Compared:
+class TimeRatio:
     """A quotient of times: the median over repetitions, with its interval (None for too few)."""
 
     ratio: float
@@ -55,7 +55,7 @@ class Lead:
 
     best: Record
     following: Record | None
-    takes: Compared | None
+    takes: TimeRatio | None
     ties: tuple[str, ...]
     sure: Sure
 
@@ -73,7 +73,7 @@ class Standing:
     cases: int
     wins: int
     ties: int
-    mean: Compared | None
+    mean: TimeRatio | None
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Over:
     needs.
     """
 
-    compared: Compared | None
+    compared: TimeRatio | None
     slower: bool
     few: bool
 
@@ -204,10 +204,10 @@ def over(one: Record, best: Record, sets: Mapping[int, Mapping[str, float]]) -> 
     return Over(takes, word_of(takes.ratio, low, high, one.delta or 0.0, sure=sure) == "slower", few)
 
 
-def _compared(logs: Sequence[float]) -> Compared | None:
+def _compared(logs: Sequence[float]) -> TimeRatio | None:
     if not logs:
         return None
-    return Compared(exp(median(logs)), ratio_interval(logs))
+    return TimeRatio(exp(median(logs)), ratio_interval(logs))
 
 
 def _mean(
@@ -216,11 +216,11 @@ def _mean(
     common: Sequence[str],
     cases: Mapping[str, Sequence[Record]],
     times: Times,
-) -> Compared | None:
+) -> TimeRatio | None:
     if baseline is None or not all(any(one.backend == name for one in cases[case]) for case in common):
         return None
     if name == baseline:
-        return Compared(1.0, None) if common else None
+        return TimeRatio(1.0, None) if common else None
     repetitions = [set(times.get(case, {})) for case in common]
     means = []
     for index in sorted(set.intersection(*repetitions)) if repetitions else ():
@@ -230,7 +230,7 @@ def _mean(
     return _compared(means)
 
 
-def _standing(name: str, timed: Iterable[Record], leads: Sequence[Lead], mean: Compared | None) -> Standing:
+def _standing(name: str, timed: Iterable[Record], leads: Sequence[Lead], mean: TimeRatio | None) -> Standing:
     wins = sum(lead.sure == "clear" and lead.best.backend == name for lead in leads)
     ties = sum(lead.sure == "tie" and name in (lead.best.backend, *lead.ties) for lead in leads)
     return Standing(name, sum(record.backend == name for record in timed), wins, ties, mean)

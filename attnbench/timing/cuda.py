@@ -20,7 +20,7 @@ MOST_CAPTURED_CALLS = 1000
 
 
 @dataclass(frozen=True)
-class Captured:
+class CallGraphs:
     """Graphs that make the calls when they are replayed in order, and the output of the last call.
 
     launch_ns: the host's time to launch one of them, at first.
@@ -31,7 +31,7 @@ class Captured:
     launch_ns: float
 
 
-def capture(cuda: Any, call: Call, inputs: Inputs, calls: int, now_ns: Callable[[], int]) -> Captured:
+def capture(cuda: Any, call: Call, inputs: Inputs, calls: int, now_ns: Callable[[], int]) -> CallGraphs:
     """Capture ``calls`` calls after a few warm-up calls, on a stream of their own, as torch requires.
 
     Raises the exception of a call that can't be captured, because it waits for the device or leaves work on
@@ -60,7 +60,7 @@ def capture(cuda: Any, call: Call, inputs: Inputs, calls: int, now_ns: Callable[
         graph.replay()
     launch_ns = (now_ns() - start) / len(graphs)
     cuda.synchronize()
-    return Captured(tuple(graphs), output, launch_ns)
+    return CallGraphs(tuple(graphs), output, launch_ns)
 
 
 LOOKED_AT_CALLS = 8
@@ -131,7 +131,7 @@ class CudaTimer:
         self._of: tuple[Any, ...] = ()
         self._uses = 0
         self._strays = False
-        self._captured: dict[int, Captured] = {}
+        self._captured: dict[int, CallGraphs] = {}
         self.refused = ""
         """The reason why the calls can't be captured; "" where they can."""
 
@@ -287,7 +287,7 @@ class CudaTimer:
             mhz = self.default_clock_mhz or _FASTEST_CLOCK_MHZ
             sleep(int(min(ns, _LONGEST_HEAD_START_NS) * mhz / 1000))
 
-    def _capture(self, call: Call, inputs: Inputs, calls: int) -> Captured | None:
+    def _capture(self, call: Call, inputs: Inputs, calls: int) -> CallGraphs | None:
         """Return graphs of that many calls, captured once; None where capturing failed before."""
         if calls not in self._captured and not self.refused:
             captured = self._try_capture(call, inputs, calls)
@@ -295,7 +295,7 @@ class CudaTimer:
                 self._captured[calls], self._launch_ns[calls] = captured, captured.launch_ns
         return None if self.refused else self._captured[calls]
 
-    def _try_capture(self, call: Call, inputs: Inputs, calls: int) -> Captured | None:
+    def _try_capture(self, call: Call, inputs: Inputs, calls: int) -> CallGraphs | None:
         """Return graphs of that many calls; None, with the reason in ``refused``, where capturing fails."""
         try:
             return capture(self._cuda, call, inputs, calls, self._now_ns)

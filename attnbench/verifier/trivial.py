@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from attnbench.inputs.draw import Parameters, Stored, store, widen
 from attnbench.masks import keep_rows, mask_heads
-from attnbench.oracle.solve import Heads, finish, heads_for, weights_of
+from attnbench.oracle.solve import HeadInputs, finish, heads_for, weights_of
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 
@@ -75,7 +75,7 @@ def wrong_constants(case: Case, rule: Rule) -> Iterator[Case]:
                 yield replace(case, constants=tuple(chosen.items()))
 
 
-def _running_mean(heads: Heads) -> Array:
+def _running_mean(heads: HeadInputs) -> Array:
     case, rows = heads.case, heads.rows
     heads_of = max(mask_heads(case), case.Hkv)
     v = np.repeat(heads.v, heads_of // case.Hkv, axis=1)
@@ -92,7 +92,7 @@ def _running_mean(heads: Heads) -> Array:
     return out
 
 
-def _nearest_value(heads: Heads) -> Array:
+def _nearest_value(heads: HeadInputs) -> Array:
     case = heads.case
     out = np.zeros((case.B, case.H, len(heads.rows), case.Dv))
     for b, h, at, weights in weights_of(heads):

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from attnbench.stats.answer import Answer, Compared, answer
+from attnbench.stats.answer import Answer, TimeRatio, answer
 from attnbench.types.record import Record
 
 WOBBLE = (1.0, 1.02, 0.97, 1.01, 0.99, 1.03, 0.98, 1.0, 1.04)
@@ -37,7 +37,7 @@ def answer_of(runs: Runs) -> Answer:
     return answer(records, repetitions(runs))
 
 
-def mean_of_mine(found: Answer) -> Compared:
+def mean_of_mine(found: Answer) -> TimeRatio:
     (mean,) = (one.mean for one in found.standings if one.backend == "mine")
     assert mean is not None
     assert mean.interval is not None

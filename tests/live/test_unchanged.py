@@ -14,7 +14,7 @@ from msgspec.structs import replace as with_facts
 import attnbench
 from attnbench.cases.ids import parse_case
 from attnbench.live.facts import Declared, Facts
-from attnbench.live.measure import Choice, choose_backends, unchanged
+from attnbench.live.measure import LiveBackends, choose_backends, unchanged
 from attnbench.live.sides import Side, TwoSides
 from attnbench.plugins.registry import load_registry
 from attnbench.types.errors import BadInput
@@ -131,17 +131,17 @@ def test_named_backends_are_measured_whatever_they_are(tmp_path: Path) -> None:
     for label in ("base", "head"):
         sides = declaring(sides, label, heavy)
 
-    def chosen(*named: str, everything: bool = False) -> Choice:
+    def chosen(*named: str, everything: bool = False) -> LiveBackends:
         return choose_backends(sides, BUILT_IN, CASES, named, everything=everything)
 
-    assert chosen() == Choice(("fast", "lone"), ("dotty",))
-    assert chosen(everything=True) == Choice(("fast", "dotty", "lone"))
-    assert chosen("dotty", "theirs") == Choice(("dotty", "theirs"))
+    assert chosen() == LiveBackends(("fast", "lone"), ("dotty",))
+    assert chosen(everything=True) == LiveBackends(("fast", "dotty", "lone"))
+    assert chosen("dotty", "theirs") == LiveBackends(("dotty", "theirs"))
     with pytest.raises(BadInput, match="no backend 'fst'; did you mean 'fast'"):
         chosen("fst")
     # One that compiles is looked at where head lacks it.
     sides = declaring(sides, "head", {name: one for name, one in BACKENDS.items() if name != "theirs"})
-    assert chosen() == Choice(("fast", "lone", "theirs"), ("dotty",))
+    assert chosen() == LiveBackends(("fast", "lone", "theirs"), ("dotty",))
     for label in ("base", "head"):
         sides = declaring(sides, label, {"theirs": heavy["theirs"]})
     with pytest.raises(BadInput, match="all backends of both sides compile"):
