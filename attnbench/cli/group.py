@@ -27,7 +27,7 @@ TRACEBACK = "ATTNBENCH_TRACEBACK"
 """The environment variable that shows the traceback of an unexpected failure."""
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """A failure that ends a command with one line on stderr and its own exit status."""
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -41,7 +41,10 @@ class Failure(click.ClickException):
 
 @contextmanager
 def one_line_errors(culprit: Callable[[], str]) -> Iterator[None]:
-    """Turn every exception into a :class:`Failure`. culprit: names the plugin whose command runs, or ""."""
+    """Turn every exception into a :class:`CommandFailure`.
+
+    culprit: names the plugin whose command runs, or "".
+    """
     try:
         yield
     except click.UsageError as wrong:
@@ -50,13 +53,13 @@ def one_line_errors(culprit: Callable[[], str]) -> Iterator[None]:
         message = wrong.format_message()
         message += "" if message.endswith((".", "?", "?)")) else "."
         message += "" if wrong.ctx is None else f" Try {wrong.ctx.command_path} --help."
-        raise Failure(message, 2) from wrong
+        raise CommandFailure(message, 2) from wrong
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise
     except AttnbenchError as failure:
-        raise Failure(str(failure), failure.exit_code) from failure
+        raise CommandFailure(str(failure), failure.exit_code) from failure
     except KeyboardInterrupt as failure:
-        raise Failure("interrupted", 130) from failure
+        raise CommandFailure("interrupted", 130) from failure
     except OSError as failure:
         if failure.errno == errno.EPIPE:
             # The reader of stdout went away (attnbench list cases | head). End quietly, as if by the signal:
@@ -64,11 +67,11 @@ def one_line_errors(culprit: Callable[[], str]) -> Iterator[None]:
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
             raise click.exceptions.Exit(128 + signal.SIGPIPE) from failure
         if failure.errno == errno.ENAMETOOLONG:
-            raise Failure(f"the name of a file is too long: {clean(failure.filename)}", 2) from failure
+            raise CommandFailure(f"the name of a file is too long: {clean(failure.filename)}", 2) from failure
         if failure.errno in (errno.EMFILE, errno.ENFILE):
-            raise Failure("too few file descriptors: allow more, as by ulimit -n 1024", 2) from failure
+            raise CommandFailure("too few file descriptors: allow more, as by ulimit -n 1024", 2) from failure
         where = f" {str(failure.filename)!r}" if failure.filename is not None else ""
-        raise Failure(f"{failure.strerror or failure}{where}", 3) from failure
+        raise CommandFailure(f"{failure.strerror or failure}{where}", 3) from failure
     except Exception as failure:
         # A mistake of ours, or of a plugin's code in this process: never status 1, a failed check.
         shown = os.environ.get(TRACEBACK) or strict() or loudness() == "verbose"
@@ -77,7 +80,7 @@ def one_line_errors(culprit: Callable[[], str]) -> Iterator[None]:
 
             say(traceback.format_exc(), err=True, nl=False)
         hint = "(see above where)" if shown else f"(set {TRACEBACK}=1 to see where)"
-        raise Failure(f"{culprit()}unexpected {one_line(failure)} {hint}", 3) from failure
+        raise CommandFailure(f"{culprit()}unexpected {one_line(failure)} {hint}", 3) from failure
 
 
 _KEPT = "attnbench.commands"
@@ -121,14 +124,14 @@ class LazyGroup(NamingGroup):
         return [*self.summaries, *commands_here(ctx).by_name]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command of a name; raises :class:`Failure` if a plugin's command can't be used."""
+        """Import the command of a name; raises :class:`CommandFailure` if a plugin's can't be used."""
         if cmd_name in self.summaries:
             command: click.Command = import_module(f"attnbench.cli.{cmd_name.replace('-', '_')}").command
             return command
         found = commands_here(ctx).by_name.get(cmd_name)
         try:
             return None if found is None else _imported(found)
-        except Failure:
+        except CommandFailure:
             # The shell, while it completes, shows no faults.
             if ctx.resilient_parsing:
                 return None
@@ -187,16 +190,16 @@ def commands_here(ctx: click.Context) -> PluginCommands:
 
 
 def _imported(command: PluginCommand) -> click.Command:
-    """Import a command; raises :class:`Failure` if it does not import or is not a command of click."""
+    """Import a command; raises :class:`CommandFailure` if it does not import or is not a command of click."""
     from importlib.metadata import EntryPoint
 
     try:
         with traced(f"importing {command}"):
             found = call(EntryPoint(command.name, command.module, GROUP).load)
     except Raised as failure:
-        raise Failure(f"plugin {command}: cannot be imported: {failure}", 3) from failure
+        raise CommandFailure(f"plugin {command}: cannot be imported: {failure}", 3) from failure
     if not isinstance(found, click.Command):
-        raise Failure(f"plugin {command}: {clean(found)} is not a click command", 3)
+        raise CommandFailure(f"plugin {command}: {clean(found)} is not a click command", 3)
     return found
 
 

@@ -36,7 +36,7 @@ hundred MiB."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class MachineFinding:
     """One finding of the doctor.
 
     level: ``bad`` where it would change a verdict of the run; ``note`` where a reader should know. what: the
@@ -50,30 +50,30 @@ class Finding:
     remedy: str = ""
 
 
-def examine(readings: Readings) -> list[Finding]:
+def examine(readings: Readings) -> list[MachineFinding]:
     """Return all findings, in the order in which they should be fixed."""
     looks = (_threads, _cores, _clock, _memory, _swap, _allocator, _torch, _gpus)
     return [finding for look in looks for finding in look(readings)]
 
 
-def _threads(at: Readings) -> Iterator[Finding]:
+def _threads(at: Readings) -> Iterator[MachineFinding]:
     asked, quota = at.asked_threads, at.group_quota
     limits = f"affinity {len(at.cpus)}, {'no quota' if quota is None else f'quota {quota:.3g}'}"
     what = f"{count_of(asked, 'thread')} on {count_of(at.quota, 'core')} ({limits})"
     effect = _thread_effect(at)
     if asked > at.quota:
-        yield Finding("threads", "bad", what, effect, f"use --threads {at.quota} or fewer")
+        yield MachineFinding("threads", "bad", what, effect, f"use --threads {at.quota} or fewer")
     elif quota is not None and quota < asked:
         effect = "once the quota is used, all threads stop until its next period"
-        yield Finding("threads", "bad", what, effect, "raise the quota (cpu.max; docker run --cpus)")
+        yield MachineFinding("threads", "bad", what, effect, "raise the quota (cpu.max; docker run --cpus)")
     elif asked > 1 and at.threads is not None and _times(at.threads) >= _WAITING:
-        yield Finding("threads", "bad", what, effect, "stop other work, or use one thread")
+        yield MachineFinding("threads", "bad", what, effect, "stop other work, or use one thread")
     elif asked == at.quota:
         what += ": none is left for attnbench's own process"
         remedy = f"--threads {asked - 1} leaves one" if asked > 1 else "allow a second core if there is one"
-        yield Finding("threads", "note", what, effect, remedy)
+        yield MachineFinding("threads", "note", what, effect, remedy)
     else:
-        yield Finding("threads", "fine", what, effect)
+        yield MachineFinding("threads", "fine", what, effect)
 
 
 def _times(threads: Probed) -> float:
@@ -87,13 +87,13 @@ def _thread_effect(at: Readings) -> str:
     return f"attention with L=128: {count} threads take ×{_times(at.threads):.2g} as long as one"
 
 
-def _cores(at: Readings) -> Iterator[Finding]:
+def _cores(at: Readings) -> Iterator[MachineFinding]:
     """Check for other work on the cores, as watched before and as a program there measured it."""
     busy = [cpu for cpu in at.cpus if at.shares.get(cpu, 0) > BUSY_SHARE or _own(at, cpu) < 1 - BUSY_SHARE]
     if not set(at.cpus) <= at.shares.keys():
-        yield Finding("cores", "note", "other work can't be watched: /proc/stat is not readable")
+        yield MachineFinding("cores", "note", "other work can't be watched: /proc/stat is not readable")
     elif not busy:
-        yield Finding("cores", "fine", f"no other work on {count_of(len(at.cpus), 'core')}")
+        yield MachineFinding("cores", "fine", f"no other work on {count_of(len(at.cpus), 'core')}")
     measured = split_cpus(at.cpus, at.asked_threads)[0]
     for cpu in busy:
         share = f"{at.shares[cpu]:.0%} busy" if cpu in at.shares else "busy"
@@ -101,16 +101,16 @@ def _cores(at: Readings) -> Iterator[Finding]:
             yield _busy_core(at, cpu, f"core {cpu}, to be measured on, is {share}", busy)
         else:
             effect = "only attnbench's own process runs there; nothing is measured on it"
-            yield Finding("busy core", "note", f"core {cpu} is {share}", effect)
+            yield MachineFinding("busy core", "note", f"core {cpu} is {share}", effect)
 
 
-def _busy_core(at: Readings, cpu: int, what: str, busy: Sequence[int]) -> Finding:
+def _busy_core(at: Readings, cpu: int, what: str, busy: Sequence[int]) -> MachineFinding:
     """Return what other work on a core does to a run that is measured there."""
     effects = []
     if cpu in at.steady:
         effects.append(f"a test program there got {_own(at, cpu):.0%} of the core")
         if at.asked_threads == 1 and _own(at, cpu) >= _UNDISTURBED:
-            return Finding("busy core", "note", what, f"{effects[0]}, since the other work yields")
+            return MachineFinding("busy core", "note", what, f"{effects[0]}, since the other work yields")
     remedy = "stop other work"
     idle = [other for other in at.cpus if other in at.shares and other not in busy]
     if len(idle) >= at.asked_threads:
@@ -118,7 +118,7 @@ def _busy_core(at: Readings, cpu: int, what: str, busy: Sequence[int]) -> Findin
     if at.asked_threads > 1:
         effects.append(_thread_effect(at))
         remedy += ", or use one thread"
-    return Finding("busy core", "bad", what, "; ".join(filter(None, effects)), remedy)
+    return MachineFinding("busy core", "bad", what, "; ".join(filter(None, effects)), remedy)
 
 
 def _own(at: Readings, cpu: int) -> float:
@@ -126,13 +126,13 @@ def _own(at: Readings, cpu: int) -> float:
     return float(at.steady.get(cpu, {}).get("own_share", 1.0))
 
 
-def _clock(at: Readings) -> Iterator[Finding]:
+def _clock(at: Readings) -> Iterator[MachineFinding]:
     """Check how steady clocks are: settings of the system, and differences between equal loops."""
     what = f"governor {', '.join(at.governors)}" if at.governors else "the governor is unknown"
     what += "" if at.turbo is None else f", turbo {'on' if at.turbo else 'off'}"
     spreads = {cpu: found["slowest_ms"] / found["fastest_ms"] for cpu, found in at.steady.items()}
     if not spreads:
-        yield Finding("clock", "note", what, "loops could not be run")
+        yield MachineFinding("clock", "note", what, "loops could not be run")
         return
     cpu = max(spreads, key=spreads.__getitem__)
     effect = f"the time of equal loops on core {cpu} differs by up to ×{spreads[cpu]:.2f}"
@@ -145,92 +145,96 @@ def _clock(at: Readings) -> Iterator[Finding]:
         remedy = "turn turbo off in the firmware or the system"
     remedy += "; paired samples cancel most of it, and a larger --budget helps"
     steady = spreads[cpu] <= _STEADY
-    yield Finding("clock", "fine" if steady else "note", what, effect, "" if steady else remedy)
+    yield MachineFinding("clock", "fine" if steady else "note", what, effect, "" if steady else remedy)
 
 
-def _memory(at: Readings) -> Iterator[Finding]:
+def _memory(at: Readings) -> Iterator[MachineFinding]:
     free = f"{human_bytes(at.free_bytes)} free"
     if at.free_bytes < _LITTLE_BYTES:
         remedy = "stop programs that hold memory"
-        yield Finding("memory", "note", free, "larger cases are out_of_memory", remedy)
+        yield MachineFinding("memory", "note", free, "larger cases are out_of_memory", remedy)
     else:
-        yield Finding("memory", "fine", free)
+        yield MachineFinding("memory", "fine", free)
 
 
-def _swap(at: Readings) -> Iterator[Finding]:
+def _swap(at: Readings) -> Iterator[MachineFinding]:
     if at.swapped_bytes > 0:
         what = f"{human_bytes(at.swapped_bytes)} went in or out within a second"
         effect = "a call that waits for a disk takes thousands of times longer"
-        yield Finding("swap", "bad", what, effect, "free memory, or as root: swapoff -a")
+        yield MachineFinding("swap", "bad", what, effect, "free memory, or as root: swapoff -a")
     elif at.swap_used_bytes > 0:
         what = f"{human_bytes(at.swap_used_bytes)} used, nothing moved"
-        yield Finding("swap", "note", what, remedy="free memory before a long run")
+        yield MachineFinding("swap", "note", what, remedy="free memory before a long run")
 
 
-def _allocator(at: Readings) -> Iterator[Finding]:
+def _allocator(at: Readings) -> Iterator[MachineFinding]:
     if at.allocator == "default":
         what = "default thresholds: the state of the heap decides whether freed memory is returned"
         effect = "a call may pay for thousands of page faults"
-        yield Finding("allocator", "bad", what, effect, "--allocator pinned, the default of a run")
+        yield MachineFinding("allocator", "bad", what, effect, "--allocator pinned, the default of a run")
     else:
-        yield Finding("allocator", "fine", "pinned: freed memory stays with the process")
+        yield MachineFinding("allocator", "fine", "pinned: freed memory stays with the process")
 
 
-def _torch(at: Readings) -> Iterator[Finding]:
+def _torch(at: Readings) -> Iterator[MachineFinding]:
     found = at.libraries
     if found is None:
         remedy = "python -c 'import torch' shows why"
-        yield Finding("torch", "bad", "can't be imported", "nothing can be measured", remedy)
+        yield MachineFinding("torch", "bad", "can't be imported", "nothing can be measured", remedy)
         return
     cuda = f"CUDA {found['cuda']}" if found["cuda"] else "no CUDA"
     built = f"torch {found['torch']}, {found['capability']}, {cuda}"
     if found["capability"] in ("DEFAULT", "NO AVX"):
         effect = "kernels use no vector instructions: times differ from those of usual builds"
         remedy = "unset ATEN_CPU_CAPABILITY, or install another build of torch"
-        yield Finding("torch", "note", built, effect, remedy)
+        yield MachineFinding("torch", "note", built, effect, remedy)
     else:
-        yield Finding("torch", "fine", built)
+        yield MachineFinding("torch", "fine", built)
 
 
-def _gpus(at: Readings) -> Iterator[Finding]:
+def _gpus(at: Readings) -> Iterator[MachineFinding]:
     if at.gpus_unseen:
-        yield Finding("GPU", "note", at.gpus_unseen, remedy="pip install nvidia-ml-py, or run nvidia-smi")
+        yield MachineFinding(
+            "GPU", "note", at.gpus_unseen, remedy="pip install nvidia-ml-py, or run nvidia-smi"
+        )
     elif not at.gpus:
-        yield Finding("GPU", "fine", "the NVIDIA driver reports none")
+        yield MachineFinding("GPU", "fine", "the NVIDIA driver reports none")
     for index, gpu in enumerate(at.gpus):
         if at.libraries is not None and not at.libraries["cuda"]:
             effect = "torch is built without CUDA: nothing can be measured there"
-            yield Finding(f"GPU {index}", "note", gpu.name, effect, "install a build of torch with CUDA")
+            yield MachineFinding(
+                f"GPU {index}", "note", gpu.name, effect, "install a build of torch with CUDA"
+            )
         else:
             yield _clock_of(f"GPU {index}", gpu)
             yield from _shared(f"busy GPU {index}", gpu)
 
 
-def _clock_of(name: str, gpu: Gpu) -> Finding:
+def _clock_of(name: str, gpu: Gpu) -> MachineFinding:
     """Return whether the clock of a GPU is reduced, and whether its driver stays loaded."""
     now, most = ("?" if mhz is None else mhz for mhz in (gpu.clock_mhz, gpu.largest_mhz))
     what = f"{gpu.name}, {now} of {most} MHz"
     if gpu.reasons is None:
-        return Finding(name, "note", what, "the driver does not report whether the clock is reduced")
+        return MachineFinding(name, "note", what, "the driver does not report whether the clock is reduced")
     causes = ", ".join(cause for bit, cause in _HELD_DOWN.items() if gpu.reasons & bit)
     if causes:
         remedy = "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE shows more"
-        return Finding(name, "bad", what, f"its clock is reduced by {causes}", remedy)
+        return MachineFinding(name, "bad", what, f"its clock is reduced by {causes}", remedy)
     if gpu.persistent == 0:
         effect = "without persistence mode each process loads the driver again"
-        return Finding(name, "note", what, effect, "as root: nvidia-smi -pm 1")
-    return Finding(name, "fine", what)
+        return MachineFinding(name, "note", what, effect, "as root: nvidia-smi -pm 1")
+    return MachineFinding(name, "fine", what)
 
 
-def _shared(name: str, gpu: Gpu) -> Iterator[Finding]:
+def _shared(name: str, gpu: Gpu) -> Iterator[MachineFinding]:
     """Check for other programs on a GPU."""
     # The driver reports no utilization of a part of a GPU (MIG).
     if (gpu.busy_percent or 0) >= _BUSY_PERCENT:
         effect = "other programs share the GPU with what is measured"
         remedy = "nvidia-smi lists its processes: stop them, or wait"
-        yield Finding(name, "bad", f"{gpu.busy_percent}% busy", effect, remedy)
+        yield MachineFinding(name, "bad", f"{gpu.busy_percent}% busy", effect, remedy)
     used, total = gpu.used_bytes, gpu.total_bytes
     if used is not None and total is not None and used > _HELD * total:
         what = f"{human_bytes(used)} of {human_bytes(total)} of its memory are taken"
         remedy = "nvidia-smi lists its processes"
-        yield Finding(name, "note", what, "larger cases are out_of_memory", remedy)
+        yield MachineFinding(name, "note", what, "larger cases are out_of_memory", remedy)

@@ -13,7 +13,7 @@ from threading import Event
 
 import msgspec
 
-from attnbench.fleet.facts import Facts
+from attnbench.fleet.facts import DeviceFacts
 from attnbench.fleet.node import run_here
 from attnbench.results.disk import lock, open_lock
 from attnbench.types.errors import BadInput, MeasuringFailed
@@ -30,7 +30,7 @@ def connect(address: str) -> Iterator[Fleet]:
     *_, ended = run_here(Task(("attnbench.fleet.facts",)))
     if not isinstance(ended, Ended) or ended.status:
         raise MeasuringFailed("local: can't read the facts of this machine")
-    cards = msgspec.json.decode(ended.stdout, type=Facts).cuda_devices
+    cards = msgspec.json.decode(ended.stdout, type=DeviceFacts).cuda_devices
     visible = [word for word in os.environ.get(_VISIBLE, "").split(",") if word]
     gpus = {f"gpu{n}": visible[n] if visible else str(n) for n in range(len(cards))}
     stop = Event()

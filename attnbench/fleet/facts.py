@@ -19,7 +19,7 @@ from attnbench.types.record import Manifest
 from attnbench.types.words import first_of
 
 
-class Facts(Struct, frozen=True):
+class DeviceFacts(Struct, frozen=True):
     """The hardware and software that a task finds, by the names that run files have.
 
     cpu: the processor's name; cpu_quota: the cores that a run may use. cuda_devices: the names of the visible
@@ -38,7 +38,7 @@ class Facts(Struct, frozen=True):
     plugins: dict[str, str]
 
 
-def facts_here(plugins: Sequence[str]) -> Facts:
+def facts_here(plugins: Sequence[str]) -> DeviceFacts:
     """Read the facts of this machine. plugins: files and modules to load besides those that are installed.
 
     It loads torch and makes a CUDA context, so it is for a process that ends soon: ``python -m
@@ -51,7 +51,7 @@ def facts_here(plugins: Sequence[str]) -> Facts:
 
     machine = environment()
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    return Facts(
+    return DeviceFacts(
         cpu=machine["cpu"],
         cpu_quota=machine["cpu_quota"],
         memory_bytes=machine["memory_bytes"],
@@ -70,7 +70,7 @@ def print_facts(plugins: Sequence[str]) -> None:
     stdout_for_answers().write(msgspec.json.encode(facts_here(plugins)))
 
 
-def kind_of(facts: Facts, device: Device) -> str:
+def kind_of(facts: DeviceFacts, device: Device) -> str:
     """Return the kind of a device: ratios are only formed within one.
 
     Raises:
@@ -81,7 +81,7 @@ def kind_of(facts: Facts, device: Device) -> str:
     return kind_of_device(msgspec.structs.asdict(facts), device)
 
 
-def check_given(asked: Facts, manifest: Manifest, place: str) -> None:
+def check_given(asked: DeviceFacts, manifest: Manifest, place: str) -> None:
     """Raise :class:`BadInput` if a run did not get the device and the software that its place has."""
     plugins = {plugin.distribution: plugin.version for plugin in manifest.plugins}
     software = {"attnbench": manifest.attnbench, "python": asked.python, "plugins": plugins}
@@ -95,7 +95,7 @@ def check_given(asked: Facts, manifest: Manifest, place: str) -> None:
         raise BadInput(f"{place} ran on another device or other software than it stated: {', '.join(unlike)}")
 
 
-def check_versions(here: Facts, there: Mapping[str, Facts]) -> None:
+def check_versions(here: DeviceFacts, there: Mapping[str, DeviceFacts]) -> None:
     """Raise :class:`BadInput` with a list if software is not the same everywhere.
 
     here: of the process that plans. Its torch computes nothing, so only places must share that. there: by

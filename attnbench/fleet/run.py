@@ -11,7 +11,7 @@ import msgspec
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.fleet.drive import Driver, Queue, set_aside, settled
-from attnbench.fleet.facts import Facts, check_given, check_versions
+from attnbench.fleet.facts import DeviceFacts, check_given, check_versions
 from attnbench.fleet.node import run_here
 from attnbench.fleet.sites import Site, last_line, sites_of
 from attnbench.fleet.units import Words, divided
@@ -85,11 +85,11 @@ def units_folder(out: Path) -> Path:
     return out.with_suffix(".units")
 
 
-def _facts_of_driver(words: Words) -> Facts:
+def _facts_of_driver(words: Words) -> DeviceFacts:
     ended = next(piece for piece in run_here(words.facts()) if isinstance(piece, Ended))
     if ended.status:
         raise MeasuringFailed(f"can't read the facts of this machine: {last_line(ended)}")
-    return msgspec.json.decode(ended.stdout, type=Facts)
+    return msgspec.json.decode(ended.stdout, type=DeviceFacts)
 
 
 def _sites_for(plan: RunPlan, device: Device, sites: Sequence[Site], each: bool) -> list[Site]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from attnbench.fleet.facts import Facts, kind_of
+from attnbench.fleet.facts import DeviceFacts, kind_of
 from attnbench.types.errors import AttnbenchError, BadInput, MeasuringFailed
 from attnbench.types.fleet import Ended, Fleet, Pieces, Place, PlaceLost, Task
 from attnbench.types.words import clean
@@ -20,7 +20,7 @@ class Site:
     """A place with the facts of its machine. kind: of its device."""
 
     place: Place
-    facts: Facts
+    facts: DeviceFacts
     kind: str
 
     @property
@@ -67,7 +67,7 @@ def site_of(fleet: Fleet, place: Place, task: Task) -> Site:
     if ended.status:
         raise MeasuringFailed(last_line(ended))
     try:
-        facts = msgspec.json.decode(ended.stdout, type=Facts)
+        facts = msgspec.json.decode(ended.stdout, type=DeviceFacts)
     except msgspec.MsgspecError as failure:
         raise MeasuringFailed(f"its facts can't be read: {failure}") from failure
     return Site(place, facts, kind_of(facts, place.device))

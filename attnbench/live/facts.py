@@ -73,7 +73,7 @@ def _elsewhere(setup: object) -> Any:
     raise AssertionError("only a worker calls a backend")
 
 
-class Facts(Struct, frozen=True):
+class SideFacts(Struct, frozen=True):
     """The answer of a side.
 
     protocol: the fingerprint of its workers' messages. attnbench: the file of the package. versions: of
@@ -93,7 +93,7 @@ class Facts(Struct, frozen=True):
     faults: tuple[str, ...]
 
 
-def facts(question: Question) -> Facts:
+def facts(question: Question) -> SideFacts:
     """Load the plugins of a question and describe them. Changes the import path of this process."""
     set_import_path()
     sources = tuple(installed()) if question.sources is None else question.sources
@@ -104,7 +104,7 @@ def facts(question: Question) -> Facts:
         and (place := _misplaced(source.module, question.tree)) is not None
     }
     registry = load_registry(source for source in sources if source.module not in elsewhere)
-    return Facts(
+    return SideFacts(
         protocol=protocol_fingerprint(),
         attnbench=str(attnbench.__file__),
         versions=_versions(registry),

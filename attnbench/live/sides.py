@@ -16,7 +16,7 @@ import msgspec
 
 from attnbench.ipc.messages import ImportFrom, protocol_fingerprint
 from attnbench.ipc.process import ALSO_FROM, NOT_FROM, answer_of, is_code_of
-from attnbench.live.facts import Facts, Question
+from attnbench.live.facts import Question, SideFacts
 from attnbench.live.imported import INTERPRETERS, Imported, measured_modules
 from attnbench.live.repository import (
     Checkouts,
@@ -160,7 +160,7 @@ def _there(path: Path, repository: Repository, tree: Path) -> Path:
 _ANSWER_WITHIN_S = 120.0
 
 
-def ask(side: Side, sources: tuple[Source, ...]) -> Facts:
+def ask(side: Side, sources: tuple[Source, ...]) -> SideFacts:
     """Ask a side in a process of its own what it has.
 
     sources: the plugins of this environment. The side of an interpreter is asked for its own plugins instead.
@@ -181,7 +181,7 @@ def ask(side: Side, sources: tuple[Source, ...]) -> Facts:
     return _answer(side, status, out, os.fsdecode(errors))
 
 
-def _answer(side: Side, status: int, out: bytes, errors: str) -> Facts:
+def _answer(side: Side, status: int, out: bytes, errors: str) -> SideFacts:
     lines = errors.strip().splitlines()
     last = clean(lines[-1]) if lines else f"exit status {status}"
     if status != 0 and "No module named 'attnbench'" in last:
@@ -189,12 +189,12 @@ def _answer(side: Side, status: int, out: bytes, errors: str) -> Facts:
     if status != 0:
         raise BadInput(f"{side} has an attnbench that can't be asked what it has: {last}")
     try:
-        return msgspec.json.decode(out, type=Facts)
+        return msgspec.json.decode(out, type=SideFacts)
     except msgspec.DecodeError:
         raise BadInput(f"{side} has another attnbench, which doesn't answer what is asked") from None
 
 
-def refuse_what_misleads(base: Side, head: Side, facts: Mapping[str, Facts]) -> None:
+def refuse_what_misleads(base: Side, head: Side, facts: Mapping[str, SideFacts]) -> None:
     """Refuse sides that would measure something else than their names say.
 
     Raises:
@@ -212,7 +212,7 @@ def refuse_what_misleads(base: Side, head: Side, facts: Mapping[str, Facts]) -> 
         )
 
 
-def notes(side: Side, facts: Facts, other: Facts) -> Iterator[str]:
+def notes(side: Side, facts: SideFacts, other: SideFacts) -> Iterator[str]:
     """Yield what a side lacks and the other side has, one sentence each. other: the answer of that side."""
     for module, place in facts.elsewhere.items():
         found = f"; {place} is not it" if place else ""
@@ -224,7 +224,7 @@ def notes(side: Side, facts: Facts, other: Facts) -> Iterator[str]:
             yield f"{side} has a plugin with a fault: {fault}{hint}"
 
 
-def _refuse_protocol(base: Side, head: Side, facts: Mapping[str, Facts]) -> None:
+def _refuse_protocol(base: Side, head: Side, facts: Mapping[str, SideFacts]) -> None:
     others = [side for side in (base, head) if facts[side.label].protocol != protocol_fingerprint()]
     if not others:
         return
@@ -239,7 +239,7 @@ def _refuse_protocol(base: Side, head: Side, facts: Mapping[str, Facts]) -> None
     )
 
 
-def _refuse_other_code(side: Side, facts: Facts) -> None:
+def _refuse_other_code(side: Side, facts: SideFacts) -> None:
     if "attnbench" in side.own and not is_code_of(facts.attnbench, side.tree):
         raise BadInput(_not_its_own(side, "attnbench", facts.attnbench))
     for module, place in facts.elsewhere.items():
@@ -269,7 +269,7 @@ class TwoSides:
 
     base: Side
     head: Side
-    facts: Mapping[str, Facts]
+    facts: Mapping[str, SideFacts]
     notes: tuple[str, ...] = ()
 
     def backends(self) -> dict[str, frozenset[str]]:
@@ -359,7 +359,7 @@ def two_sides(
             return side_of_ref(label, word, trees, measured, python)
 
         sides = made("base", ref, ref_python), made("head", head, head_python)
-        facts: dict[str, Facts] = {side.label: ask(side, sources) for side in sides}
+        facts: dict[str, SideFacts] = {side.label: ask(side, sources) for side in sides}
         refuse_what_misleads(*sides, facts)
         base, head_facts = (facts[side.label] for side in sides)
         sentences = (*notes(sides[0], base, head_facts), *notes(sides[1], head_facts, base))

@@ -11,7 +11,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from attnbench.ipc.process import is_code_of
-from attnbench.live.facts import Facts
+from attnbench.live.facts import SideFacts
 from attnbench.live.sides import Side, TwoSides
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.types.backend import Backend
@@ -82,7 +82,7 @@ def _packages(entry: Entry[Backend], registry: Registry, used: Iterable[tuple[st
 class _Code:
     """The files of one side, by top-level package."""
 
-    def __init__(self, side: Side, facts: Facts) -> None:
+    def __init__(self, side: Side, facts: SideFacts) -> None:
         self._tree = side.tree
         self._roots = [Path(path) for path in side.paths if side.tree and is_code_of(path, side.tree)]
         self._outside: dict[str, Path] = {}

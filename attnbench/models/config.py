@@ -20,7 +20,7 @@ from attnbench.models.families import (
     MATTERS,
     RECURRENT,
     WORDS,
-    Family,
+    ModelFamily,
 )  # fmt: skip
 from attnbench.models.layers import LayerKind, Model
 from attnbench.types.case import DTYPES
@@ -114,7 +114,7 @@ def describe(config: object) -> Model:
         part = inner
     type_ = clean(part.get("model_type") or config.get("model_type") or "")
     known = FAMILIES.get(type_)
-    family = known or Family()
+    family = known or ModelFamily()
     fields = _Noting({**family.defaults, **part})
     if isinstance(inner := fields.get("attn_config"), dict):  # of MPT and DBRX
         fields.update(inner)
@@ -194,7 +194,7 @@ def _not_read(fields: _Noting, part: Mapping[str, Any]) -> Iterator[str]:
         yield f"not used, though they may change attention: {', '.join(names)}"
 
 
-def _text_layers(fields: Fields, family: Family) -> tuple[tuple[LayerKind, ...], dict[str, int]]:
+def _text_layers(fields: Fields, family: ModelFamily) -> tuple[tuple[LayerKind, ...], dict[str, int]]:
     """Return the kinds of layers of a model of text, and the numbers of its other layers by their words."""
     _heads(fields)  # Without any, that is the first thing to say.
     alike: dict[tuple[str, str], tuple[Fields, int]] = {}
@@ -218,7 +218,7 @@ def _text_layers(fields: Fields, family: Family) -> tuple[tuple[LayerKind, ...],
     return tuple(kinds), others
 
 
-def _kind(word: str, fields: Fields, family: Family) -> LayerKind:
+def _kind(word: str, fields: Fields, family: ModelFamily) -> LayerKind:
     """Return a kind of self-attention. word: one of those of softmax attention."""
     D = _head_dim(fields, family)
     cap = fields.get("attn_logit_softcapping")
@@ -263,7 +263,7 @@ def _kind(word: str, fields: Fields, family: Family) -> LayerKind:
     )
 
 
-def _latent(word: str, fields: Fields, family: Family) -> tuple[LayerKind, ...]:
+def _latent(word: str, fields: Fields, family: ModelFamily) -> tuple[LayerKind, ...]:
     """Return the two forms of latent attention (DeepSeek-V2, section 2.1): of many tokens, and of a decode.
 
     A prefill expands the latent keys to all heads. A decode multiplies the expansion into the query, and all
@@ -286,7 +286,7 @@ def _latent(word: str, fields: Fields, family: Family) -> tuple[LayerKind, ...]:
     )
 
 
-def _encoder_decoder(fields: Fields, family: Family) -> tuple[LayerKind, ...]:
+def _encoder_decoder(fields: Fields, family: ModelFamily) -> tuple[LayerKind, ...]:
     """Return the kinds of an encoder, of a decoder, and of its attention to the encoder."""
     heads = ("num_heads", "num_attention_heads")
     layers = ("num_layers", "num_hidden_layers")
@@ -314,7 +314,7 @@ def _encoder_decoder(fields: Fields, family: Family) -> tuple[LayerKind, ...]:
     return encoder, decoder, cross
 
 
-def _of_images(fields: Fields, family: Family) -> LayerKind:
+def _of_images(fields: Fields, family: ModelFamily) -> LayerKind:
     """Return the kind of an encoder of images: tokens of patches, of the class, and registers."""
     patches = _first(fields, "num_patches")
     if patches is None:
@@ -472,7 +472,7 @@ def _divided(H: int, Hkv: int) -> int:
     return Hkv
 
 
-def _head_dim(fields: Fields, family: Family) -> int:
+def _head_dim(fields: Fields, family: ModelFamily) -> int:
     given = _first(fields, *_HEAD_DIM)
     if given is not None:
         return given
@@ -482,7 +482,7 @@ def _head_dim(fields: Fields, family: Family) -> int:
     return width // H
 
 
-def _scale(D: int, fields: Fields, family: Family) -> float:
+def _scale(D: int, fields: Fields, family: ModelFamily) -> float:
     if (scalar := fields.get("query_pre_attn_scalar")) is not None:  # Gemma
         return 1 / sqrt(_positive("query_pre_attn_scalar", scalar))
     for name in ("attention_multiplier", "softmax_scale"):  # Granite, MPT

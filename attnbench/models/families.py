@@ -63,7 +63,7 @@ KINDS = (
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """The facts of a model type that its configs leave out.
 
     defaults: fields with the values they have where a config leaves them out. encoder: all tokens see each
@@ -86,8 +86,8 @@ class Family:
     slopes: tuple[str, ...] = ()
 
 
-_FALCON = Family({"max_position_embeddings": 2048}, slopes=("ALiBi slopes that are divided by √D",))
-_QWEN = Family({"use_sliding_window": False, "max_window_layers": 28})
+_FALCON = ModelFamily({"max_position_embeddings": 2048}, slopes=("ALiBi slopes that are divided by √D",))
+_QWEN = ModelFamily({"use_sliding_window": False, "max_window_layers": 28})
 _GEMMA_3 = {
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096,
     "query_pre_attn_scalar": 256, "sliding_window_pattern": 6, "max_position_embeddings": 131072,
@@ -104,9 +104,9 @@ _PLAIN = (
 )  # fmt: skip
 """Types whose configs say everything."""
 
-FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(_PLAIN, Family()),
-    **dict.fromkeys(("bert", "bert-generation", "electra", "ernie", "roc_bert"), Family(encoder=True)),
+FAMILIES: dict[str, ModelFamily] = {
+    **dict.fromkeys(_PLAIN, ModelFamily()),
+    **dict.fromkeys(("bert", "bert-generation", "electra", "ernie", "roc_bert"), ModelFamily(encoder=True)),
     **dict.fromkeys(
         (
             "camembert",
@@ -116,48 +116,50 @@ FAMILIES: dict[str, Family] = {
             "xlm-roberta",
             "xlm-roberta-xl",
         ),
-        Family(encoder=True, reserved=2),
+        ModelFamily(encoder=True, reserved=2),
     ),
-    "modernbert": Family({"local_attention": 128, "global_attn_every_n_layers": 3}, encoder=True),
-    **dict.fromkeys(("dinov2", "dinov2_with_registers", "dinov3_vit"), Family(encoder=True)),
-    "siglip2_vision_model": Family(encoder=True, class_tokens=0),
-    **dict.fromkeys(("vit", "clip_vision_model"), Family(encoder=True)),
+    "modernbert": ModelFamily({"local_attention": 128, "global_attn_every_n_layers": 3}, encoder=True),
+    **dict.fromkeys(("dinov2", "dinov2_with_registers", "dinov3_vit"), ModelFamily(encoder=True)),
+    "siglip2_vision_model": ModelFamily(encoder=True, class_tokens=0),
+    **dict.fromkeys(("vit", "clip_vision_model"), ModelFamily(encoder=True)),
     **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "mimo"), _QWEN),
-    "siglip_vision_model": Family(encoder=True, class_tokens=0),
-    "deit": Family(encoder=True, class_tokens=2),
-    "whisper": Family({"max_source_positions": 1500, "max_target_positions": 448}),
-    "bart": Family(),
+    "siglip_vision_model": ModelFamily(encoder=True, class_tokens=0),
+    "deit": ModelFamily(encoder=True, class_tokens=2),
+    "whisper": ModelFamily({"max_source_positions": 1500, "max_target_positions": 448}),
+    "bart": ModelFamily(),
     **dict.fromkeys(
         ("t5", "mt5", "umt5"),
-        Family(
+        ModelFamily(
             {"is_encoder_decoder": True},
             encoder=True,
             scale=1.0,
             beyond=("a learned bias for each distance of positions",),
         ),
     ),
-    "bloom": Family({"alibi": True}),
-    "cohere2": Family({"sliding_window": 4096, "sliding_window_pattern": 4}),
+    "bloom": ModelFamily({"alibi": True}),
+    "cohere2": ModelFamily({"sliding_window": 4096, "sliding_window_pattern": 4}),
     **dict.fromkeys(("RefinedWeb", "RefinedWebModel"), _FALCON),
     "falcon": replace(_FALCON, defaults={**_FALCON.defaults, "multi_query": True}),
-    "gemma": Family({"head_dim": 256}),
-    "gemma2": Family(_GEMMA_2),
-    "gemma3_text": Family(_GEMMA_3),
-    "gemma4_text": Family(
+    "gemma": ModelFamily({"head_dim": 256}),
+    "gemma2": ModelFamily(_GEMMA_2),
+    "gemma3_text": ModelFamily(_GEMMA_3),
+    "gemma4_text": ModelFamily(
         _GEMMA_3 | {"sliding_window": 512, "global_head_dim": 512, "query_pre_attn_scalar": None}, scale=1.0
     ),
-    "gemma3n_text": Family(scale=1.0),
-    "gemma4_unified_text": Family(scale=1.0),
-    "diffllama": Family(per_layer=2),
-    **dict.fromkeys(("deepseek_v4", "flint", "granite_swa", "granitemoe_swa", "hy_v4"), Family(sinks=True)),
+    "gemma3n_text": ModelFamily(scale=1.0),
+    "gemma4_unified_text": ModelFamily(scale=1.0),
+    "diffllama": ModelFamily(per_layer=2),
+    **dict.fromkeys(
+        ("deepseek_v4", "flint", "granite_swa", "granitemoe_swa", "hy_v4"), ModelFamily(sinks=True)
+    ),
     **dict.fromkeys(
         ("inkling_text", "inkling2_text", "inkling2_loop_text"),
-        Family(beyond=("scores that depend on the distance of positions",)),
+        ModelFamily(beyond=("scores that depend on the distance of positions",)),
     ),
-    "jamba": Family({"attn_layer_period": 8, "attn_layer_offset": 4}),
-    "mimo_v2_flash": Family({"swa_num_key_value_heads": 8, "add_swa_attention_sink_bias": True}),
-    "minimax_text_01": Family(),
-    "recurrent_gemma": Family({"attention_window_size": 2048}),
+    "jamba": ModelFamily({"attn_layer_period": 8, "attn_layer_offset": 4}),
+    "mimo_v2_flash": ModelFamily({"swa_num_key_value_heads": 8, "add_swa_attention_sink_bias": True}),
+    "minimax_text_01": ModelFamily(),
+    "recurrent_gemma": ModelFamily({"attention_window_size": 2048}),
     **dict.fromkeys(
         (
             "axk2",
@@ -170,13 +172,13 @@ FAMILIES: dict[str, Family] = {
             "mllama_text_model",
             "step3p5",
         ),
-        Family(),
+        ModelFamily(),
     ),
-    "gpt_oss": Family({"head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2}, sinks=True),
-    "llama4_text": Family({"head_dim": 128, "attention_chunk_size": 8192, "no_rope_layer_interval": 4}),
-    "longcat_flash": Family(per_layer=2),
-    "mistral": Family({"sliding_window": 4096}),
-    "qwen3_next": Family({"head_dim": 256, "full_attention_interval": 4}),
-    **dict.fromkeys(("zamba", "zamba2"), Family(width=2)),
+    "gpt_oss": ModelFamily({"head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2}, sinks=True),
+    "llama4_text": ModelFamily({"head_dim": 128, "attention_chunk_size": 8192, "no_rope_layer_interval": 4}),
+    "longcat_flash": ModelFamily(per_layer=2),
+    "mistral": ModelFamily({"sliding_window": 4096}),
+    "qwen3_next": ModelFamily({"head_dim": 256, "full_attention_interval": 4}),
+    **dict.fromkeys(("zamba", "zamba2"), ModelFamily(width=2)),
 }
 """By ``model_type``."""

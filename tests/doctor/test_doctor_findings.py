@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from attnbench.cli import attnbench
 from attnbench.doctor import readings
-from attnbench.doctor.examine import Finding, examine
+from attnbench.doctor.examine import MachineFinding, examine
 from attnbench.doctor.readings import Gpu, Readings
 
 STEADY = {"fastest_ms": 2.0, "slowest_ms": 2.1, "own_share": 0.99}
@@ -127,5 +127,5 @@ def test_only_what_would_change_a_verdict_fails(
 
 def test_json_has_every_field(monkeypatch: pytest.MonkeyPatch) -> None:
     found = json.loads(doctor(monkeypatch, WELL, "--format", "json").stdout)
-    assert [Finding(**row) for row in found] == examine(WELL)
+    assert [MachineFinding(**row) for row in found] == examine(WELL)
     assert list(found[0]) == ["name", "level", "what", "effect", "remedy"]

@@ -26,7 +26,7 @@ from attnbench.cases.select import select
 from attnbench.cli import attnbench as attnbench_cli
 from attnbench.executors import local
 from attnbench.fleet.drive import AGAIN
-from attnbench.fleet.facts import Facts, check_given
+from attnbench.fleet.facts import DeviceFacts, check_given
 from attnbench.fleet.node import run_here
 from attnbench.fleet.run import run_on
 from attnbench.fleet.sites import sites_of
@@ -39,7 +39,7 @@ from attnbench.types.fleet import Ended, Fleet, Place, Task
 from attnbench.types.record import Manifest, PluginLine, Record
 
 EXECUTOR = Path(__file__).parent / "pretended_executor.py"
-FACTS = Facts(
+FACTS = DeviceFacts(
     cpu="a processor", cpu_quota=8, memory_bytes=2**36, cuda_devices=["NVIDIA H100"],
     cuda_details=["132 multiprocessors, 80.0 GiB, 700 W"], attnbench="0.1.0", python="3.12.1",
     torch="2.13.0",

@@ -14,7 +14,7 @@ import pytest
 from distributions import write_distribution
 
 from attnbench.ipc.messages import protocol_fingerprint
-from attnbench.live.facts import Declared, Facts
+from attnbench.live.facts import Declared, SideFacts
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 from attnbench.types.extensions import Source
@@ -90,14 +90,14 @@ def declared(name: str, module: str, **values: Any) -> Declared:
     )
 
 
-def facts_of(**said: Any) -> Facts:
+def facts_of(**said: Any) -> SideFacts:
     """What a side tells of itself: this attnbench, no plugins, unless said otherwise."""
     versions = {"python": "3.12.1", "torch": "2.6.0"}
     plain: dict[str, Any] = {
         "protocol": protocol_fingerprint(), "attnbench": "/site/attnbench/__init__.py", "versions": versions,
         "files": {}, "backends": {}, "elsewhere": {}, "strays": (), "faults": (),
     }  # fmt: skip
-    return Facts(**(plain | said))
+    return SideFacts(**(plain | said))
 
 
 Install = Callable[..., Project]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kernel_project import declared, facts_of
 
-from attnbench.live.facts import Facts
+from attnbench.live.facts import SideFacts
 from attnbench.live.sides import Side, notes, refuse_what_misleads
 from attnbench.types.errors import BadInput
 
@@ -17,12 +17,12 @@ BASE = Side("base", "main (1a2b3c4)", "/usr/bin/python", ("/b/src",), "1a2b3c4",
 HEAD = replace(BASE, label="head", name="HEAD (5d6e7f8)", paths=("/h/src",), tree="/h")
 
 
-def has(tree: str, **changed: Any) -> Facts:
+def has(tree: str, **changed: Any) -> SideFacts:
     own = {"files": {"fast": f"{tree}/src/fast.py"}, "backends": {"quick": declared("quick", "fast")}}
     return facts_of(**(own | changed))
 
 
-def refused(base: Facts, head: Facts, *, one: Side = BASE, other: Side = HEAD) -> str:
+def refused(base: SideFacts, head: SideFacts, *, one: Side = BASE, other: Side = HEAD) -> str:
     with pytest.raises(BadInput) as failure:
         refuse_what_misleads(one, other, {"base": base, "head": head})
     assert "\n" not in str(failure.value)

@@ -13,7 +13,7 @@ from msgspec.structs import replace as with_facts
 
 import attnbench
 from attnbench.cases.ids import parse_case
-from attnbench.live.facts import Declared, Facts
+from attnbench.live.facts import Declared, SideFacts
 from attnbench.live.measure import LiveBackends, choose_backends, unchanged
 from attnbench.live.sides import Side, TwoSides
 from attnbench.plugins.registry import load_registry
@@ -41,7 +41,7 @@ FILES = {
 FILE_OF = {"fast": "fast/__init__.py", "pack.dotty": "pack/dotty.py", "lone": "lone.py"}
 
 
-def side(label: Any, tree: Path, files: dict[str, str]) -> tuple[Side, Facts]:
+def side(label: Any, tree: Path, files: dict[str, str]) -> tuple[Side, SideFacts]:
     """A side with these files in its tree, and what it would tell of itself."""
     for name, text in files.items():
         path = tree / name

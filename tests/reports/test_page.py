@@ -19,7 +19,7 @@ from attnbench.api import load
 from attnbench.reports.html import page as page_module
 from attnbench.reports.html.charts import chart_rows, charts, pareto_front
 from attnbench.reports.html.page import page
-from attnbench.reports.html.words import Finding, findings
+from attnbench.reports.html.words import Sentence, findings
 from attnbench.reports.judged import judge
 from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.run import Run
@@ -63,7 +63,7 @@ def without_vega(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "vega", lambda: "window.vegaEmbed = null;")
 
 
-def findings_of(run: Run) -> list[Finding]:
+def findings_of(run: Run) -> list[Sentence]:
     (judged,), (manifest,), (answer,) = run.judged_by_file, run.manifests, run.answers
     return findings(judged, () if answer is None else answer.leads, manifest)
 

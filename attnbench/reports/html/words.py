@@ -22,7 +22,7 @@ from attnbench.types.words import count_of, first_of
 
 
 @dataclass(frozen=True)
-class Finding:
+class Sentence:
     """A sentence of the page.
 
     subject: the name at its beginning, "" for none. tone: ``good``, ``unsure``, ``bad`` or ``plain``.
@@ -34,7 +34,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedOutcomes:
     """Outcomes of one backend that have the same status and reason."""
 
     status: Status
@@ -62,28 +62,28 @@ def suite_of(manifest: Manifest) -> str:
     return " ".join(takewhile(lambda word: not word.startswith("-"), words))
 
 
-def findings(judged: Sequence[Judged], leads: Sequence[Lead], manifest: Manifest) -> list[Finding]:
+def findings(judged: Sequence[Judged], leads: Sequence[Lead], manifest: Manifest) -> list[Sentence]:
     """The scope of a run, then its fastest backends or, in a live comparison, what became slower."""
     records = [one.record for one in judged]
     if not records:
-        return [Finding("", "The run has no outcome yet.", "bad")]
-    found = [Finding("", f"{count_of(len({r.backend for r in records}), 'backend')} on {counted(records)}.")]
+        return [Sentence("", "The run has no outcome yet.", "bad")]
+    found = [Sentence("", f"{count_of(len({r.backend for r in records}), 'backend')} on {counted(records)}.")]
     if manifest.protocol.get("timed") is False:
-        found.append(Finding("", "Nothing was timed: this run only checked outputs."))
+        found.append(Sentence("", "Nothing was timed: this run only checked outputs."))
     if manifest.sides:
         base, head = (isolated(str(manifest.sides.get(side, {}).get("name") or "?")) for side in (BASE, HEAD))
         found.append(
-            Finding("", f"@{BASE} is {base}; @{HEAD} is {head}. Each backend is compared with itself.")
+            Sentence("", f"@{BASE} is {base}; @{HEAD} is {head}. Each backend is compared with itself.")
         )
         slower = Counter(one.record.backend for one in judged if one.verdict == "slower")
         return found + [
-            Finding(name, f"became slower in {count_of(count, 'case')}.", "bad")
+            Sentence(name, f"became slower in {count_of(count, 'case')}.", "bad")
             for name, count in slower.most_common()
         ]
     return found + _lead_findings(leads)
 
 
-def _lead_findings(leads: Sequence[Lead]) -> list[Finding]:
+def _lead_findings(leads: Sequence[Lead]) -> list[Sentence]:
     total = count_of(len(leads), "case")
     clear: dict[str, list[str]] = {}
     for lead in leads:
@@ -94,22 +94,22 @@ def _lead_findings(leads: Sequence[Lead]) -> list[Finding]:
         least, most = min(takes, key=float), max(takes, key=float)
         by = least if least == most else f"{least} to {most}"
         text = f"is the fastest in {len(takes):,} of {total}. The next backend takes {by} times as long."
-        found.append(Finding(best, text, "good"))
+        found.append(Sentence(best, text, "good"))
     unclear = sum(lead.sure not in ("clear", "alone") for lead in leads)
     if unclear:
         text = f"The lead is not clear in {unclear:,} of {total}: others may be as fast."
-        found.append(Finding("", text, "unsure"))
+        found.append(Sentence("", text, "unsure"))
     return found
 
 
-def failures(judged: Sequence[Judged]) -> tuple[list[Failed], list[Failed]]:
+def failures(judged: Sequence[Judged]) -> tuple[list[FailedOutcomes], list[FailedOutcomes]]:
     """Failed outcomes, grouped by status, backend and reason; then those that could not run here."""
 
     groups: dict[tuple[Status, str, str], list[str]] = {}
     for record in (one.record for one in judged if one.record.status != "ok"):
         groups.setdefault((record.status, record.backend, record.reason), []).append(record.case)
     worst_first = sorted(groups, key=lambda key: (STATUSES.index(key[0]), *key[1:]))
-    found = [Failed(*key, tuple(groups[key])) for key in worst_first]
+    found = [FailedOutcomes(*key, tuple(groups[key])) for key in worst_first]
     quiet = [one for one in found if MEANING[one.status].declined]
     return [one for one in found if not MEANING[one.status].declined], quiet
 
