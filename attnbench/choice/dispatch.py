@@ -15,7 +15,7 @@ from attnbench.cases.layouts import lies_as
 from attnbench.choice.held import entries_by_threads
 from attnbench.choice.table import Choice, Table, differences, kind_of, machine_of, not_servable, read_table
 from attnbench.plugins.registry import Registry, load_and_tell
-from attnbench.programs.classify import MaskReader, Words
+from attnbench.programs.classify import ClassifiedMask, MaskReader
 from attnbench.programs.suite import case_of
 from attnbench.programs.watch import call_of, layout_between, sizes_of
 from attnbench.types.backend import Setup
@@ -334,7 +334,7 @@ def _case(
     if not fits:
         raise BadCase("the inputs have no four axes, or differ in batch, heads, lengths or dtype")
     sizes, layout = sizes_of(query, key, value), layout_between(query, key, value)
-    call = call_of("attention", query, sizes, layout, Words(word), scale, 0.0)
+    call = call_of("attention", query, sizes, layout, ClassifiedMask(word), scale, 0.0)
     if call is None:
         raise BadCase("the inputs hold no numbers")
     return replace(case_of(call), pass_="both" if graph else "forward")

@@ -15,7 +15,7 @@ from attnbench.types.device import device_kind
 
 
 @dataclass(frozen=True)
-class Step:
+class HistoryStep:
     """A backend on a case in one run, compared with the run before.
 
     before: the latest earlier run that has the cell and was measured alike, or None. compared: the comparison
@@ -57,7 +57,7 @@ def history(
     *,
     cases: Sequence[str] = (),
     backends: Sequence[str] = (),
-) -> list[Step]:
+) -> list[HistoryStep]:
     """Return every cell of these cases and backends (of all if none are named), run by run.
 
     The steps of a cell on one kind of device follow each other, the oldest first. Cells come in the order of
@@ -83,12 +83,12 @@ def history(
         cells = compare_sides([ordered[before]], [ordered[after]]).cells
         return {(one.case, one.backend): one for one in cells}
 
-    def step(run: int, cell: Cell, earlier: Sequence[int]) -> Step:
+    def step(run: int, cell: Cell, earlier: Sequence[int]) -> HistoryStep:
         before = next((one for one in reversed(earlier) if not why_unlike(one, run)), None)
         if before is None:
             why = f"not measured as before: {why_unlike(earlier[-1], run)}" if earlier else ""
-            return Step(ordered[run], cell, why=why)
-        return Step(ordered[run], cell, ordered[before], compared(before, run).get(cell.key))
+            return HistoryStep(ordered[run], cell, why=why)
+        return HistoryStep(ordered[run], cell, ordered[before], compared(before, run).get(cell.key))
 
     return [
         step(run, cell, [before for before, _ in entries[:count]])

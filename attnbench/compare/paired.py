@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from attnbench.compare.environment import unlike_versions
-from attnbench.compare.stored import DeltaOf, Pair, without_two_times
+from attnbench.compare.stored import CellPair, DeltaOf, without_two_times
 from attnbench.results.format import StoredRun, read_run
 from attnbench.results.read import flaws_of, not_timed
 from attnbench.stats.pairs import compare
@@ -136,7 +136,7 @@ def _table(value: Any) -> Mapping[str, Any]:
 def _live_outcome(base: Record | None, head: Record | None, verdict: Verdict | None) -> tuple[Outcome, str]:
     """Return the verdict on two records; a side without a time is treated as in stored runs."""
     cells = [[_as_cell(record)] if record is not None else [] for record in (base, head)]
-    alone = without_two_times(Pair(*cells))
+    alone = without_two_times(CellPair(*cells))
     if alone is not None:
         return alone
     return ("unclear", "no set has both sides") if verdict is None else (verdict.word, verdict.reason)

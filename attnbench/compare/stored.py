@@ -17,7 +17,7 @@ from attnbench.stats.unpaired import (
     IDENTICAL,
     OWN_CACHE_BYTES,
     Drift,
-    Side,
+    SideTimes,
     Unpaired,
     compare_unpaired,
     drift_beside,
@@ -50,7 +50,7 @@ CONVENTIONS = (
 
 
 @dataclass
-class Pair:
+class CellPair:
     """A cell on two sides: in each run of a side. timed_base, timed_new: those cells that have a time."""
 
     base: list[Cell] = field(default_factory=list)
@@ -71,9 +71,9 @@ def _has_time(cell: Cell) -> bool:
     return cell.status == "ok" and bool(cell.processes_ns)
 
 
-def paired(base: Sequence[Measured], new: Sequence[Measured]) -> dict[Key, Pair]:
+def paired(base: Sequence[Measured], new: Sequence[Measured]) -> dict[Key, CellPair]:
     """Return every cell of either side, in the order of base and then of new."""
-    pairs: dict[Key, Pair] = defaultdict(Pair)
+    pairs: dict[Key, CellPair] = defaultdict(CellPair)
     for run in base:
         for cell in run.cells:
             pairs[cell.key].base.append(cell)
@@ -155,9 +155,9 @@ def compare_sides(
     )
 
 
-def _compared(pairs: Mapping[Key, Pair], delta_of: DeltaOf) -> dict[Key, Unpaired]:
+def _compared(pairs: Mapping[Key, CellPair], delta_of: DeltaOf) -> dict[Key, Unpaired]:
     """Compare the cells with two times; reference calls and other backends of the case show the drift."""
-    by_case: dict[str, dict[Key, tuple[Pair, Side, Side]]] = defaultdict(dict)
+    by_case: dict[str, dict[Key, tuple[CellPair, SideTimes, SideTimes]]] = defaultdict(dict)
     for key, pair in pairs.items():
         if without_two_times(pair) is None:
             by_run = max(len(pair.timed_base), len(pair.timed_new)) > 1
@@ -189,11 +189,11 @@ def _leaves_cache(cell: Cell) -> bool:
     return cell.memory_bytes is None or cell.memory_bytes > OWN_CACHE_BYTES
 
 
-def _side(cells: Sequence[Cell], *, by_run: bool) -> Side:
+def _side(cells: Sequence[Cell], *, by_run: bool) -> SideTimes:
     """Return the repetitions of the only run of a side, or ``by_run`` the median of each run."""
     if by_run:
-        return Side(tuple(median(cell.processes_ns) for cell in cells))
-    return Side(cells[0].processes_ns, cells[0].calls_ns, cells[0].parents, cells[0].in_a_row)
+        return SideTimes(tuple(median(cell.processes_ns) for cell in cells))
+    return SideTimes(cells[0].processes_ns, cells[0].calls_ns, cells[0].parents, cells[0].in_a_row)
 
 
 def _references(cells: Sequence[Cell]) -> Mapping[str, Sequence[float]]:
@@ -204,7 +204,7 @@ def _references(cells: Sequence[Cell]) -> Mapping[str, Sequence[float]]:
     return times
 
 
-def _cell(key: Key, pair: Pair, found: Unpaired | None, delta: float, kind: str) -> ComparedCell:
+def _cell(key: Key, pair: CellPair, found: Unpaired | None, delta: float, kind: str) -> ComparedCell:
     verdict, reason = without_two_times(pair) or ("none", "")
     low, high, _ = ends(found)
     if found is not None:
@@ -246,7 +246,7 @@ def _median_ms(timed: Sequence[Cell]) -> float | None:
     return median(times) / 1e6 if times else None
 
 
-def without_two_times(pair: Pair) -> tuple[Outcome, str] | None:
+def without_two_times(pair: CellPair) -> tuple[Outcome, str] | None:
     """Return the verdict on a cell that can't be compared, with the reason; None if it can.
 
     An output on the new side that is wrong, or less exact than in base, comes first. ``missing``: base has a
@@ -308,7 +308,7 @@ def _warnings(base: Sequence[Measured], new: Sequence[Measured]) -> Iterator[str
                 yield f"{before.path} and {after.path} hold the same run"
 
 
-def _cells_to_warn_of(runs: Sequence[Measured], pairs: Mapping[Key, Pair]) -> Iterator[str]:
+def _cells_to_warn_of(runs: Sequence[Measured], pairs: Mapping[Key, CellPair]) -> Iterator[str]:
     keys: dict[str, set[Key]] = defaultdict(set)
     for run in runs:
         keys[run.origin] |= {cell.key for cell in run.cells}

@@ -13,7 +13,7 @@ from threading import Condition, Lock, Thread
 
 from attnbench.fleet.facts import check_given
 from attnbench.fleet.sites import Site, last_line, pieces_of, site_of
-from attnbench.fleet.units import Unit, Words, complete_cases, keep_complete
+from attnbench.fleet.units import CommandWords, Unit, complete_cases, keep_complete
 from attnbench.results.disk import force_to_disk
 from attnbench.results.format import StoredRun, read_run
 from attnbench.types.errors import AttnbenchError, BadFile, BadInput
@@ -67,7 +67,7 @@ class Driver:
     """
 
     fleet: Fleet
-    words: Words
+    words: CommandWords
     folder: Path
     tell: Callable[[str], None]
     done: Callable[[Site, StoredRun], None]

@@ -14,7 +14,7 @@ from attnbench.fleet.drive import Driver, Queue, set_aside, settled
 from attnbench.fleet.facts import DeviceFacts, check_given, check_versions
 from attnbench.fleet.node import run_here
 from attnbench.fleet.sites import Site, last_line, sites_of
-from attnbench.fleet.units import Words, divided
+from attnbench.fleet.units import CommandWords, divided
 from attnbench.results.disk import lock, open_lock
 from attnbench.results.format import StoredRun, check_new
 from attnbench.results.merge import merge
@@ -33,7 +33,7 @@ DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 def run_on(
     fleet: Fleet,
     plan: RunPlan,
-    words: Words,
+    words: CommandWords,
     out: Path,
     *,
     where: Sequence[str] = (),
@@ -85,7 +85,7 @@ def units_folder(out: Path) -> Path:
     return out.with_suffix(".units")
 
 
-def _facts_of_driver(words: Words) -> DeviceFacts:
+def _facts_of_driver(words: CommandWords) -> DeviceFacts:
     ended = next(piece for piece in run_here(words.facts()) if isinstance(piece, Ended))
     if ended.status:
         raise MeasuringFailed(f"can't read the facts of this machine: {last_line(ended)}")

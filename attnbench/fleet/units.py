@@ -48,7 +48,7 @@ def divided(cases: Sequence[CaseForecast], places: int) -> list[Unit]:
 
 
 @dataclass(frozen=True)
-class Words:
+class CommandWords:
     """The command of a unit without its cases: words and options of the user, and the files that they name.
 
     plugins: words of --plugin, also among the words.
@@ -81,7 +81,7 @@ class Words:
         return Task(("attnbench.fleet.facts", *self.plugins), self.files, "", _variables())
 
 
-def packed(arguments: Sequence[str], options: Sequence[str], plugins: Sequence[str]) -> Words:
+def packed(arguments: Sequence[str], options: Sequence[str], plugins: Sequence[str]) -> CommandWords:
     """Return the words of a command, with the content of suites and plugins that are files.
 
     arguments: ids, suites and files of suites. options: all but --plugin.
@@ -106,7 +106,7 @@ def packed(arguments: Sequence[str], options: Sequence[str], plugins: Sequence[s
     cases = [carried(word, ".toml") for word in arguments]
     carried_plugins = tuple(carried(word, ".py") for word in plugins)
     loading = [word for plugin in carried_plugins for word in ("--plugin", plugin)]
-    return Words((*cases, *options, *loading), files, carried_plugins)
+    return CommandWords((*cases, *options, *loading), files, carried_plugins)
 
 
 def _variables() -> dict[str, str]:

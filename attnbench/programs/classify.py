@@ -25,7 +25,7 @@ MOST_VIEWS = 256
 
 
 @dataclass(frozen=True)
-class Words:
+class ClassifiedMask:
     """A mask as in an id. kept: of an explicit one, about the share of pairs that it keeps."""
 
     mask: str
@@ -36,9 +36,9 @@ class MaskReader:
     """Reads masks, each once: many layers share one."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[ref[Any], dict[object, Words]]] = {}
+        self._known: dict[int, tuple[ref[Any], dict[object, ClassifiedMask]]] = {}
 
-    def words(self, mask: Tensor, B: int, H: int, Lq: int, Lk: int) -> Words:
+    def words(self, mask: Tensor, B: int, H: int, Lq: int, Lk: int) -> ClassifiedMask:
         """Return :func:`mask_words` of a tensor, which may change in place afterwards."""
         try:
             version = mask._version
@@ -48,7 +48,7 @@ class MaskReader:
         view = version, mask.storage_offset(), mask.shape, mask.stride(), B, H, Lq, Lk
         return self.made(base, view, lambda: mask_words(mask, B, H, Lq, Lk))
 
-    def made(self, owner: Any, view: object, make: Callable[[], Words]) -> Words:
+    def made(self, owner: Any, view: object, make: Callable[[], ClassifiedMask]) -> ClassifiedMask:
         """Return the words for a view of an object, made once in the object's life."""
         # By identity: tensors compare by their numbers. torch's dictionary for this takes several µs.
         key = id(owner)
@@ -71,7 +71,7 @@ def check_readable(mask: Tensor) -> None:
         raise ValueError("its mask can't be read while a CUDA graph is captured")
 
 
-def mask_words(mask: Tensor, B: int, H: int, Lq: int, Lk: int) -> Words:
+def mask_words(mask: Tensor, B: int, H: int, Lq: int, Lk: int) -> ClassifiedMask:
     """Return the words for a mask that broadcasts to (B, H, Lq, Lk): True where a pair is kept, or added.
 
     An added mask drops a pair at -inf, and at the least number of its dtype, which transformers writes: but
@@ -95,10 +95,10 @@ def mask_words(mask: Tensor, B: int, H: int, Lq: int, Lk: int) -> Words:
         per_head = mask.shape[1] > 1 and not bool((mask == mask[:, :1]).all())
         found = None if adds or per_head else _ranges_words(kept[:, 0].expand(-1, Lq, Lk), B, H)
         if found is not None:
-            return Words(found)
+            return ClassifiedMask(found)
         share = float(kept.expand(-1, -1, Lq, Lk).double().mean())
     word = ("float" if adds else "bool") + (":per_head" if per_head else "")
-    return Words(word, round(20 * share) / 20)
+    return ClassifiedMask(word, round(20 * share) / 20)
 
 
 def _ranges_words(kept: Tensor, B: int, H: int) -> str | None:

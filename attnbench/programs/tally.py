@@ -77,7 +77,7 @@ _TOO_MANY = Unclassified("attention", f"more than {_MOST} kinds of calls")
 _LINES, _NUMBERS = ".calls", ".numbers"
 
 
-class Tally:
+class CallTally:
     """The calls of one process; safe in threads.
 
     Each kind is a line of one file. Its numbers are in another file that is mapped into memory, so that the

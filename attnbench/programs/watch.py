@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.layouts import layout_of, strides_of
 from attnbench.programs.begin import BY_NAME, FLEX, mark_lost
-from attnbench.programs.classify import MaskReader, Words, check_readable, mask_words
-from attnbench.programs.tally import RECORDING_NS, Call, Kind, Tally, Unclassified
+from attnbench.programs.classify import ClassifiedMask, MaskReader, check_readable, mask_words
+from attnbench.programs.tally import RECORDING_NS, Call, CallTally, Kind, Unclassified
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,8 +42,8 @@ class Watch:
 
     def __init__(self, folder: Path, steps: int | None = None) -> None:
         self.folder, self.most = folder, steps
-        self.tally = Tally(folder)
-        self._before: list[Tally] = []
+        self.tally = CallTally(folder)
+        self._before: list[CallTally] = []
         self.on = True
         self._undo = ExitStack()
         self._inside = _Inside()
@@ -54,7 +54,7 @@ class Watch:
         # The end of a mapping closes a descriptor, whose number may be of a file of the program by now.
         self._before.append(self.tally)
         try:
-            self.tally = Tally(self.folder)
+            self.tally = CallTally(self.folder)
         except OSError as failure:
             self._lose(failure)
 
@@ -196,7 +196,7 @@ class Watch:
         if is_causal and attn_mask is not None:
             return Unclassified("scaled_dot_product_attention", "is_causal and a mask at once")
         sizes = sizes_of(query, key, value)
-        mask = Words("causal") if is_causal else self._words(attn_mask, sizes)
+        mask = ClassifiedMask("causal") if is_causal else self._words(attn_mask, sizes)
         layout = layout_between(query, key, value)
         return call_of("scaled_dot_product_attention", query, sizes, layout, mask, scale, dropout_p)
 
@@ -207,13 +207,13 @@ class Watch:
         if score_mod is not None:
             return Unclassified("flex_attention", f"{score_mod.__name__} changes the scores")
         sizes = sizes_of(query, key, value)
-        mask = Words("none")
+        mask = ClassifiedMask("none")
         if block_mask is not None:
             from torch.nn.attention.flex_attention import create_mask
 
             (B, H), lengths = block_mask.shape[:2], (sizes["Lq"], sizes["Lk"])
 
-            def made() -> Words:
+            def made() -> ClassifiedMask:
                 check_readable(query)
                 kept = create_mask(block_mask.mask_mod, B, H, *lengths, device=query.device)
                 return mask_words(kept, sizes["B"], sizes["H"], *lengths)
@@ -242,16 +242,16 @@ class Watch:
         if padded is not None:
             padded = padded.reshape(B, 1, 1, Lk)
             mask = padded if mask is None else mask + padded
-        words = Words("none") if mask is None else mask_words(mask, B, heads, Lq, Lk)
+        words = ClassifiedMask("none") if mask is None else mask_words(mask, B, heads, Lq, Lk)
         # It makes queries, keys and values of its own, from positions that come before the batch.
         shapes = [(B, heads, Lq, D), (B, heads, Lk, D), (B, heads, Lk, D)]
         layout = layout_of(shapes, [strides_of("LBHD", shape, 0) for shape in shapes]) or ""
         dropout = dropout_p if training else 0.0
         return call_of("multi_head_attention_forward", query, sizes, layout, words, None, dropout)
 
-    def _words(self, mask: Tensor | None, sizes: dict[str, int]) -> Words:
+    def _words(self, mask: Tensor | None, sizes: dict[str, int]) -> ClassifiedMask:
         if mask is None:
-            return Words("none")
+            return ClassifiedMask("none")
         return self._masks.words(mask, *(sizes[name] for name in ("B", "H", "Lq", "Lk")))
 
 
@@ -317,7 +317,7 @@ def layout_between(query: Tensor, key: Tensor, value: Tensor) -> str:
 
 
 def call_of(
-    name: str, query: Tensor, sizes: dict[str, int], layout: str, mask: Words, scale: float | None,
+    name: str, query: Tensor, sizes: dict[str, int], layout: str, mask: ClassifiedMask, scale: float | None,
     dropout: float,
 ) -> Kind | None:  # fmt: skip
     """Return what a call is; None where it computes nothing, as while shapes are traced."""

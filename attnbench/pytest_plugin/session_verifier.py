@@ -16,7 +16,7 @@ from attnbench.runner.check import check_reference
 from attnbench.runner.context import CaseContext, open_context
 from attnbench.runner.measure import run_cases
 from attnbench.runner.options import Options
-from attnbench.runner.pool import Scale, WorkerPool
+from attnbench.runner.pool import ScaleMeter, WorkerPool
 from attnbench.runner.progress import Clock
 from attnbench.stats.protocol import ORACLE_FLOPS, TIMED_DRAWS
 from attnbench.types.case import Case
@@ -46,7 +46,7 @@ class SessionVerifier:
             names = sorted(name for name in {backend, *others} if (case, name) not in self._records)
             lines: list[Line] = []
             run = CaseRun(
-                pool=self._pool, scale=Scale(self._pool), registry=self._registry, case=case,
+                pool=self._pool, scale=ScaleMeter(self._pool), registry=self._registry, case=case,
                 names=tuple(names), left_out=frozenset(), clock=Clock(), write=lines.append,
             )  # fmt: skip
             run_cases([run])

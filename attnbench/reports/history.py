@@ -7,7 +7,7 @@ from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from attnbench.compare.history import Step
+from attnbench.compare.history import HistoryStep
 from attnbench.reports.answer import Grid
 from attnbench.reports.columns import KIND
 from attnbench.reports.compared import least_words
@@ -44,7 +44,7 @@ CONVENTIONS = {
 """The lines that explain a column, by its head."""
 
 
-def step_row(step: Step) -> dict[str, Any]:
+def step_row(step: HistoryStep) -> dict[str, Any]:
     """A step with every column of :data:`COLUMNS`; a missing value is None, never NaN or infinity."""
     cell, run, compared = step.cell, step.run, step.compared
     low, high, _ = ends(step)
@@ -73,7 +73,9 @@ def step_row(step: Step) -> dict[str, Any]:
     return finite(row)
 
 
-def render_history(steps: Sequence[Step], format: Format, *, width: int = 120, colour: bool = False) -> str:
+def render_history(
+    steps: Sequence[HistoryStep], format: Format, *, width: int = 120, colour: bool = False
+) -> str:
     """Render steps as text that ends in a newline; a table has a block for each cell.
 
     A table and Markdown leave out cells that were never timed and never failed.
@@ -88,11 +90,11 @@ def render_history(steps: Sequence[Step], format: Format, *, width: int = 120, c
     return _table(steps, width, colour)
 
 
-def _failed(step: Step) -> bool:
+def _failed(step: HistoryStep) -> bool:
     return step.cell.status != "ok" and not MEANING[step.cell.status].declined
 
 
-def _table(steps: Sequence[Step], width: int, colour: bool) -> str:
+def _table(steps: Sequence[HistoryStep], width: int, colour: bool) -> str:
     console = string_console(width, colour=colour)
     several = len({step.device_kind for step in steps}) > 1
     shown: set[str] = set()
@@ -106,7 +108,7 @@ def _table(steps: Sequence[Step], width: int, colour: bool) -> str:
     return written(console)
 
 
-def _print_steps(console: Console, steps: Sequence[Step]) -> list[str]:
+def _print_steps(console: Console, steps: Sequence[HistoryStep]) -> list[str]:
     words = [_words(step) for step in steps]
     heads = [head for head in _heads(words) if head != "note"]
     rows = tuple(tuple(row[head] for head in heads) for row in words)
@@ -127,7 +129,7 @@ def _heads(rows: Iterable[dict[str, str]]) -> list[str]:
     return [head for head in shown if head != KIND or len(kinds) > 1]
 
 
-def _words(step: Step) -> dict[str, str]:
+def _words(step: HistoryStep) -> dict[str, str]:
     ms, compared = _median_ms(step), step.compared
     far = None if ms is None else reach(ms, *ends(step)[:2])
     time = "" if ms is None else duration(ms, far)
@@ -155,12 +157,12 @@ def _short(commit: str) -> str:
     return name[:_COMMIT_LETTERS] + (f"-{dirty}" if dirty else "")
 
 
-def _median_ms(step: Step) -> float | None:
+def _median_ms(step: HistoryStep) -> float | None:
     times = step.cell.processes_ns
     return median(times) / 1e6 if times else None
 
 
-def _reason(step: Step) -> str:
+def _reason(step: HistoryStep) -> str:
     """The reason why there is no time, or no plain verdict."""
     if step.cell.status != "ok":
         return f"{step.cell.status.replace('_', ' ')}: {step.cell.reason}"

@@ -30,7 +30,7 @@ from attnbench.runner.check import (
 from attnbench.runner.context import CaseContext, open_context
 from attnbench.runner.machine import sharing_note
 from attnbench.runner.plan import plan_candidates
-from attnbench.runner.pool import Scale, WorkerPool
+from attnbench.runner.pool import ScaleMeter, WorkerPool
 from attnbench.runner.processes import HelperLost, VerifierFailed, VerifierLink, WorkerFailed
 from attnbench.runner.progress import Clock
 from attnbench.stats.protocol import ORACLE_FLOPS, STRETCHES, TIMED_DRAWS
@@ -107,7 +107,7 @@ class CaseRun:
     """
 
     pool: WorkerPool
-    scale: Scale
+    scale: ScaleMeter
     registry: Registry
     case: Case
     names: tuple[str, ...]

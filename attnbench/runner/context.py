@@ -29,7 +29,7 @@ class ArrayBlock:
 
 
 @dataclass(frozen=True)
-class Place:
+class DrawnInputs:
     """Inputs by name: their draw, and the seed of the transform applied to it (0: none)."""
 
     draw: int
@@ -73,7 +73,7 @@ class CaseContext:
         return range(self.check_draws, len(self.draws))
 
     @contextmanager
-    def refreshed(self, places: Sequence[Place]) -> Iterator[tuple[ArrayBlock, ...]]:
+    def refreshed(self, places: Sequence[DrawnInputs]) -> Iterator[tuple[ArrayBlock, ...]]:
         """Yield the inputs of timed draws, each with its transform applied; close them at the end."""
         blocks: list[ArrayBlock] = []
         try:

@@ -33,7 +33,7 @@ Kind = Literal["seconds", "gib", "count", "share", "backend", "arithmetic", "all
 
 
 @dataclass(frozen=True)
-class Asked:
+class UserField:
     """How a user sets a field: ``--word VALUE`` on the command line, and a keyword of :func:`attnbench.run`.
 
     kind: of the value. default: shown in the help where it is not the field's own. timing: whether only
@@ -49,8 +49,8 @@ class Asked:
 
 
 def _asked(value: Any, word: str, kind: Kind, help: str, **more: Any) -> Any:
-    """Return a field with this default that a user sets as :class:`Asked` says."""
-    return field(default=value, metadata={"asked": Asked(word, kind, help, **more)})
+    """Return a field with this default that a user sets as :class:`UserField` says."""
+    return field(default=value, metadata={"asked": UserField(word, kind, help, **more)})
 
 
 @dataclass(frozen=True)

@@ -276,7 +276,7 @@ MOST_FAILURES = 3
 LONGEST_S = 60.0
 
 
-class Scale:
+class ScaleMeter:
     """Measures the scale of the machine with one worker for each number of threads.
 
     A worker is kept for the whole run, unlike those of backends: scales are compared over the run, and must

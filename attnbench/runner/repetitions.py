@@ -18,7 +18,7 @@ from attnbench.runner.check import Candidate
 from attnbench.runner.context import (
     ArrayBlock,
     CaseContext,
-    Place,
+    DrawnInputs,
     compared,
     give_draw,
     prepare_worker,
@@ -122,15 +122,15 @@ _SLACK = 4
 """How much longer than after its warm-up a backend's calls may take before the segment is called off."""
 
 
-def draw_places(context: CaseContext, segments: int, *, refreshing: bool) -> tuple[Place, ...]:
+def draw_places(context: CaseContext, segments: int, *, refreshing: bool) -> tuple[DrawnInputs, ...]:
     """Draw the inputs of a repetition, two for each segment if inputs are refreshed; none twice in a row.
 
     The operating system's entropy chooses them at the time, so that no backend can prepare for them.
     """
-    places: list[Place] = []
+    places: list[DrawnInputs] = []
     for _ in range(2 * segments if refreshing else segments):
         others = [draw for draw in context.timed_draws if not places or draw != places[-1].draw]
-        places.append(Place(secrets.choice(others or context.timed_draws), 1 + secrets.randbits(62)))
+        places.append(DrawnInputs(secrets.choice(others or context.timed_draws), 1 + secrets.randbits(62)))
     return tuple(places)
 
 

@@ -36,7 +36,7 @@ from attnbench.runner.forecast import RunPlan, groups_of
 from attnbench.runner.machine import allow_descriptors, check_threads, environment
 from attnbench.runner.measure import run_cases
 from attnbench.runner.options import options_of
-from attnbench.runner.pool import Scale, WorkerPool
+from attnbench.runner.pool import ScaleMeter, WorkerPool
 from attnbench.runner.processes import Interpreter
 from attnbench.runner.progress import Clock, Progress
 from attnbench.stats.verdict import sets_before_look
@@ -262,7 +262,7 @@ def _run_cases(plan: RunPlan, pool: WorkerPool, writer: RunWriter, progress: Pro
     look = sets_before_look(plan.forecast.cells // 2) if pool.live else 0
     clock = Clock(progress, [{each.case: each.total_s for each in group} for group in groups], list(cases))
     clock.spend("start")
-    scale = Scale(pool)
+    scale = ScaleMeter(pool)
 
     def case_run(name: str) -> CaseRun:
         return CaseRun(

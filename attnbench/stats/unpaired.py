@@ -49,7 +49,7 @@ share hardly changes its time."""
 
 
 @dataclass(frozen=True)
-class Side:
+class SideTimes:
     """The repetitions of one side.
 
     times_ns: the median time per call of each repetition, or of each run if the side has several. calls_ns:
@@ -148,12 +148,12 @@ def drift_together(log_ratios: Collection[float], moved: Collection[float]) -> f
     return None if settled else shared
 
 
-def log_ratio(base: Side, new: Side) -> float:
+def log_ratio(base: SideTimes, new: SideTimes) -> float:
     """Return the logarithm of the ratio of medians, new over base."""
     return log(median(new.times_ns) / median(base.times_ns))
 
 
-def called_unlike(base: Side, new: Side) -> bool:
+def called_unlike(base: SideTimes, new: SideTimes) -> bool:
     """Return whether one side had far more calls in a row, of which the first are slower.
 
     After two or more untimed calls their number makes no difference.
@@ -186,7 +186,7 @@ IDENTICAL = Unpaired(1.0, Interval(1.0, 1.0, 1.0), None, "same")
 """A measurement compared with itself."""
 
 
-def compare_unpaired(base: Side, new: Side, drift: Drift, delta: float) -> Unpaired:
+def compare_unpaired(base: SideTimes, new: SideTimes, drift: Drift, delta: float) -> Unpaired:
     """Compare two sides whose repetitions were measured in different runs; delta: the least effect, a share.
 
     The resolution is the difference that two runs of one machine may have for other reasons than the code.

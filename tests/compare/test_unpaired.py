@@ -14,7 +14,7 @@ from attnbench.stats.unpaired import (
     FEWEST,
     MARGIN,
     Drift,
-    Side,
+    SideTimes,
     compare_unpaired,
     drift_beside,
     drift_together,
@@ -27,13 +27,13 @@ NINE = tuple(1e5 * (1 + i / 1000) for i in range(9))
 VALUES = st.lists(st.floats(-1, 1), min_size=1, max_size=12)
 
 
-def moved(side: Side, factor: float) -> Side:
-    return Side(tuple(factor * ns for ns in side.times_ns), side.calls_ns, side.parents)
+def moved(side: SideTimes, factor: float) -> SideTimes:
+    return SideTimes(tuple(factor * ns for ns in side.times_ns), side.calls_ns, side.parents)
 
 
 @given(st.lists(st.floats(-3, 3), min_size=2, max_size=30))
 def test_the_spread_is_from_the_first_tenth_to_the_last(values: list[float]) -> None:
-    side = Side(tuple(map(exp, values)))
+    side = SideTimes(tuple(map(exp, values)))
     tenths = quantiles(values, n=10, method="inclusive")
     assert side.spread(whole=False) == pytest.approx(tenths[-1] - tenths[0], abs=1e-9)
     assert side.spread(whole=True) == pytest.approx(max(values) - min(values), abs=1e-9)
@@ -41,16 +41,16 @@ def test_the_spread_is_from_the_first_tenth_to_the_last(values: list[float]) -> 
 
 def test_forks_of_one_process_that_differ_from_those_of_another_widen_the_spread() -> None:
     steps = (1.0,) * 7 + (exp(1.0),) * 2
-    assert Side(steps, parents=(0,) * 7 + (1,) * 2).spread(whole=False) == pytest.approx(1.0)
+    assert SideTimes(steps, parents=(0,) * 7 + (1,) * 2).spread(whole=False) == pytest.approx(1.0)
     alike = (1e5,) * 9
-    assert Side(alike).spread(whole=True) == 0
-    assert Side(alike, parents=(0, 1, 2) * 3).spread(whole=True) == 0
-    assert Side(alike, parents=(0,) * 9).spread(whole=False) == 0.05
+    assert SideTimes(alike).spread(whole=True) == 0
+    assert SideTimes(alike, parents=(0, 1, 2) * 3).spread(whole=True) == 0
+    assert SideTimes(alike, parents=(0,) * 9).spread(whole=False) == 0.05
 
 
 def test_a_lone_repetition_differs_as_its_calls_do_or_by_a_factor_of_two() -> None:
-    assert Side((5.0,), (1, 2, 5, 6, 9)).spread(whole=False) == pytest.approx(log(3))
-    assert Side((5.0,)).spread(whole=False) == pytest.approx(log(2))
+    assert SideTimes((5.0,), (1, 2, 5, 6, 9)).spread(whole=False) == pytest.approx(log(3))
+    assert SideTimes((5.0,)).spread(whole=False) == pytest.approx(log(2))
 
 
 def test_the_median_reference_call_shows_how_far_the_machine_moved() -> None:
@@ -91,7 +91,7 @@ def test_few_backends_that_move_together_need_calm_reference_calls(
 
 
 def test_the_resolution_is_both_spreads_with_their_margin_and_the_drift() -> None:
-    base, drift = Side(NINE), Drift(reference=0.01, beside=0.03)
+    base, drift = SideTimes(NINE), Drift(reference=0.01, beside=0.03)
     spread = base.spread(whole=False)
     found = compare_unpaired(base, moved(base, 1.2), drift, 0.02)
     far = MARGIN * 2 * spread + 0.03
@@ -105,7 +105,7 @@ def test_the_resolution_is_both_spreads_with_their_margin_and_the_drift() -> Non
 
 @given(VALUES, VALUES, st.floats(0, 0.2))
 def test_exchanging_the_sides_exchanges_the_words(base: list[float], new: list[float], drift: float) -> None:
-    sides = Side(tuple(map(exp, base))), Side(tuple(map(exp, new)))
+    sides = SideTimes(tuple(map(exp, base))), SideTimes(tuple(map(exp, new)))
     there = compare_unpaired(*sides, Drift(drift), 0.02)
     back = compare_unpaired(*reversed(sides), Drift(drift), 0.02)
     assert there.word == {"slower": "faster", "faster": "slower"}.get(back.word, back.word)
@@ -126,7 +126,9 @@ def test_identical_code_is_hardly_ever_called_different(servers: float, count: i
     base, new = drawn(rng, servers, 4000, count), drawn(rng, servers, 4000, count)
     parents = tuple(i % 3 for i in range(count))
     words = [
-        compare_unpaired(Side(tuple(b), parents=parents), Side(tuple(n), parents=parents), CALM, 1e-9).word
+        compare_unpaired(
+            SideTimes(tuple(b), parents=parents), SideTimes(tuple(n), parents=parents), CALM, 1e-9
+        ).word
         for b, n in zip(base.tolist(), new.tolist(), strict=True)
     ]
     assert words.count("slower") + words.count("faster") <= most
@@ -149,7 +151,7 @@ def test_identical_code_is_hardly_ever_called_different(servers: float, count: i
 def test_calls_in_a_row_explain_a_factor_of_two(
     base: tuple[int, ...], new: tuple[int, ...], factor: float, word: str
 ) -> None:
-    sides = Side(NINE, in_a_row=base), Side(tuple(factor * ns for ns in NINE), in_a_row=new)
+    sides = SideTimes(NINE, in_a_row=base), SideTimes(tuple(factor * ns for ns in NINE), in_a_row=new)
     found = compare_unpaired(*sides, CALM, 0.02)
     assert found.word == word
     if word == "unclear":

@@ -30,7 +30,7 @@ from attnbench.fleet.facts import DeviceFacts, check_given
 from attnbench.fleet.node import run_here
 from attnbench.fleet.run import run_on
 from attnbench.fleet.sites import sites_of
-from attnbench.fleet.units import Words
+from attnbench.fleet.units import CommandWords
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.forecast import plan_run
 from attnbench.runner.options import Options
@@ -215,7 +215,14 @@ def test_cases_on_a_device_that_no_place_has_are_refused(out: Path, tmp_path: Pa
     registry = load_registry()
     cases = select([f"{CASES[0]}/none/float32/cuda"], registry)
     with pytest.raises(BadInput, match="1 case on cuda, but no place has such a device"):
-        run_on(STILL, plan_run(cases, ["eager"], registry, Options()), Words(()), out, tell=print, done=print)
+        run_on(
+            STILL,
+            plan_run(cases, ["eager"], registry, Options()),
+            CommandWords(()),
+            out,
+            tell=print,
+            done=print,
+        )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,7 +15,7 @@ from attnbench.ipc import messages as m
 from attnbench.ipc.shared_memory import pack
 from attnbench.plugins.sources import named
 from attnbench.runner.options import Options
-from attnbench.runner.pool import MOST_FAILURES, Scale, WorkerPool
+from attnbench.runner.pool import MOST_FAILURES, ScaleMeter, WorkerPool
 from attnbench.runner.processes import Interpreter, WorkerFailed, WorkerLink, wait_until_ended
 from attnbench.types.extensions import Source
 
@@ -112,7 +112,7 @@ def test_after_three_failures_the_run_goes_on_without(
         raise WorkerFailed("timeout", "no answer to Fork")
 
     monkeypatch.setattr(pool, "new_worker", new_worker)
-    scale = Scale(pool)
+    scale = ScaleMeter(pool)
     assert scale.measure(CASE, 1) is None
     assert scale.measure(CASE, 1) is None
     assert len(asked) == MOST_FAILURES == 3
@@ -128,7 +128,7 @@ def test_a_killed_worker_is_replaced_by_a_real_one(pool: WorkerPool, monkeypatch
         return made[-1]
 
     monkeypatch.setattr(pool, "new_worker", new_worker)
-    scale = Scale(pool)
+    scale = ScaleMeter(pool)
     try:
         assert scale.measure(CASE, 1e6) is not None
         os.kill(made[0].pid, 9)

@@ -18,7 +18,7 @@ from attnbench.runner import processes
 from attnbench.runner.forecast import RunPlan
 from attnbench.runner.machine import allowed_cpus
 from attnbench.runner.options import Options
-from attnbench.runner.pool import Scale, ServerKey, WorkerPool
+from attnbench.runner.pool import ScaleMeter, ServerKey, WorkerPool
 from attnbench.runner.processes import wait_until_ended
 
 LARGE = "attention/dot/B1-H4-Lq512-Lk512-D64/none/float32/cpu/forward"
@@ -88,11 +88,11 @@ def test_a_run_goes_on_without_a_server_and_without_the_speed_of_the_machine(
             os.kill(server.pid, signal.SIGKILL)
             wait_until_ended(server.pid, 10)
 
-    def fails(self: Scale, case: object, bytes_moved: float) -> None:
+    def fails(self: ScaleMeter, case: object, bytes_moved: float) -> None:
         self.problem = "it could not be measured"
 
     monkeypatch.setattr(WorkerPool, "start_servers", start_and_kill)
-    monkeypatch.setattr(Scale, "measure", fails)
+    monkeypatch.setattr(ScaleMeter, "measure", fails)
     stored = run_of(tmp_path, (PLAIN,), ("eager", "bmm"), sets=2)
     assert [line.scale for line in stored.sets] == [None] * 2
     for record in stored.records:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_sides import CASES, measured, ok, side
 
-from attnbench.compare.history import Step, history, in_order
+from attnbench.compare.history import HistoryStep, history, in_order
 from attnbench.types.compared import Cell, Measured
 
 
@@ -15,7 +15,7 @@ def day(number: int) -> str:
     return f"2026-01-{number:02}T00:00:00+00:00"
 
 
-def days(steps: list[Step]) -> list[tuple[str, int, int | None]]:
+def days(steps: list[HistoryStep]) -> list[tuple[str, int, int | None]]:
     """Backend, day, and the day that each step is compared with."""
     return [
         (s.cell.backend, int(s.run.started[8:10]), s.before and int(s.before.started[8:10])) for s in steps
