@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnbench.reports.columns import KIND, UNCERTAIN, arithmetic_text, time_text
-from attnbench.reports.judged import Judged, Part
+from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach
-from attnbench.stats.answer import Answer, Lead, TimeRatio, Total
+from attnbench.stats.answer import Lead, RunAnswer, TimeRatio, Total
 from attnbench.stats.tests import ends
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
@@ -74,7 +74,7 @@ _OF_RECORD = (
 """Those that a case has from the record of its fastest backend."""
 
 
-def summary_rows(part: Part) -> list[dict[str, Any]]:
+def summary_rows(part: ReportPart) -> list[dict[str, Any]]:
     """Return a row for each case, then one for each backend; None stands for missing values."""
     answer, runs = part.answer, {one.record.case: one.run for one in part.judged}
     if answer is None:
@@ -128,13 +128,13 @@ class Grid:
     gap: int = 1
 
 
-def case_numbers(parts: Sequence[Part]) -> dict[str, int]:
+def case_numbers(parts: Sequence[ReportPart]) -> dict[str, int]:
     """Number the cases of a report, for all its parts alike."""
     cases = dict.fromkeys(one.record.case for part in parts for one in part.judged)
     return {case: place for place, case in enumerate(cases, start=1)}
 
 
-def numbered(parts: Sequence[Part]) -> Iterator[tuple[Part, Answer, dict[str, int]]]:
+def numbered(parts: Sequence[ReportPart]) -> Iterator[tuple[ReportPart, RunAnswer, dict[str, int]]]:
     """Yield each part that has an answer, with the numbers of its cases, which all parts share."""
     numbers = case_numbers(parts)
     for part in parts:
@@ -154,7 +154,7 @@ def case_list(numbers: Iterable[int]) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
-def cases_grid(parts: Sequence[Part], width: int = 1000) -> Grid:
+def cases_grid(parts: Sequence[ReportPart], width: int = 1000) -> Grid:
     """Return a row for each case: its number and short id, its fastest backend, time, and how sure that is.
 
     On several kinds of device a case has a row for each kind. Texts are shortened so that a line has at most
@@ -233,7 +233,9 @@ def _compared_text(compared: TimeRatio | None, *, tight: bool = False) -> str:
     return f"{text} ±{plus_minus(value, far)}" if tight and far < value else f"{text} {bounds}"
 
 
-def backends_grid(judged: Sequence[Judged], answer: Answer, numbers: Mapping[str, int]) -> tuple[Grid, str]:
+def backends_grid(
+    judged: Sequence[JudgedRecord], answer: RunAnswer, numbers: Mapping[str, int]
+) -> tuple[Grid, str]:
     """Return a row for each backend that ran: its mean, its wins, and a cell for each case by number.
 
     Backends that ran in few cases are not in the grid but in a sentence, which may be "". Of many cases
@@ -267,7 +269,7 @@ def backends_grid(judged: Sequence[Judged], answer: Answer, numbers: Mapping[str
     return Grid(("backend", *columns, *places), tuple(rows), frozenset([*columns, *places])), words
 
 
-def totals_grids(answer: Answer, numbers: Mapping[str, int]) -> Iterator[Grid]:
+def totals_grids(answer: RunAnswer, numbers: Mapping[str, int]) -> Iterator[Grid]:
     """Yield for each stage a row for its counted calls with each backend, and where it loses most."""
     for stage in dict.fromkeys(total.stage for total in answer.totals):
         yield _totals_grid([total for total in answer.totals if total.stage == stage], numbers)
@@ -293,7 +295,7 @@ def _totals_grid(totals: Sequence[Total], numbers: Mapping[str, int]) -> Grid:
     return Grid((head, "time", "interval", "loses most in case"), tuple(rows), numbers_of)
 
 
-def _cell(judged: Judged | None, lead: Lead | None) -> str:
+def _cell(judged: JudgedRecord | None, lead: Lead | None) -> str:
     """The marks and the ratio of a backend in a case; where nothing is timed, its rms/ref."""
     if judged is None:
         return ""
@@ -318,7 +320,7 @@ def _two_places(value: float) -> str:
     return "1" if value == 1 else number(value, 0.0, most=3 if 1 <= value < 10 else 2)
 
 
-def key_lines(answer: Answer, numbers: Mapping[str, int]) -> list[str]:
+def key_lines(answer: RunAnswer, numbers: Mapping[str, int]) -> list[str]:
     """Explain the marks of the matrix, and its columns. numbers: of the cases."""
     if not answer.leads:
         return [f"rms/ref of each backend in each case; {ABSENT} not run"]
@@ -335,7 +337,7 @@ def key_lines(answer: Answer, numbers: Mapping[str, int]) -> list[str]:
     return [marks, f"{mean}wins: cases where it is + may be the fastest"]
 
 
-def busy_text(answer: Answer) -> str:
+def busy_text(answer: RunAnswer) -> str:
     """Say that other processes disturbed the run; "" where they did not."""
     if answer.disturbed <= BUSY_SHARE * answer.timed:
         return ""

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from attnbench.plugins.registry import Entry
-    from attnbench.reports.judged import Judged
+    from attnbench.reports.judged import JudgedRecord
     from attnbench.types.extensions import Metric
 
 Row = dict[str, Any]
-Cell = Callable[["Judged"], str | None]
+Cell = Callable[["JudgedRecord"], str | None]
 Dtype = Literal["str", "float64", "int64", "Int64"]
 
 COUNTED_BYTES = 512 * 1024
@@ -36,7 +36,7 @@ UNCERTAIN = "?"
 """Stands in place of an interval if there were too few sets for one."""
 
 
-def _nothing(_: Judged) -> None:
+def _nothing(_: JudgedRecord) -> None:
     """The value of a column that only tables have, and the cell of one that they lack."""
 
 
@@ -52,7 +52,7 @@ class Column:
 
     key: str
     dtype: Dtype
-    value: Callable[[Judged], Any]
+    value: Callable[[JudgedRecord], Any]
     summary: str
     head: str = ""
     cell: Cell = _nothing
@@ -95,18 +95,18 @@ def _spread(value: float | None, low: float | None, high: float | None) -> str |
     return UNCERTAIN if far is None else plus_minus(value, far)
 
 
-def _time_spread(judged: Judged) -> str | None:
+def _time_spread(judged: JudgedRecord) -> str | None:
     return _spread(judged.record.median_ms, judged.record.low_ms, judged.record.high_ms)
 
 
-def _ratio_spread(judged: Judged) -> str | None:
+def _ratio_spread(judged: JudgedRecord) -> str | None:
     record = judged.record
     if record.backend == record.baseline:
         return None
     return _spread(record.ratio, record.ratio_low, record.ratio_high)
 
 
-def _ratio_to_best(judged: Judged) -> str | None:
+def _ratio_to_best(judged: JudgedRecord) -> str | None:
     """Rounded like the ratio, which is measured in the same way; for the baseline, like its time."""
     record = judged.record
     if record.ratio_to_best is None or record.backend == record.best:
@@ -122,7 +122,7 @@ def _ratio_to_best(judged: Judged) -> str | None:
 def _rate(name: str, words: Callable[[float, float | None], str]) -> Cell:
     """A quantity over the time, rounded to the precision that the interval of the time supports."""
 
-    def cell(judged: Judged) -> str | None:
+    def cell(judged: JudgedRecord) -> str | None:
         record = judged.record
         value = getattr(record, name)
         if value is None:
@@ -140,7 +140,7 @@ def _three_digits(value: float, far: float | None) -> str:
     return number(value, far, most=3)
 
 
-def _extra(judged: Judged) -> str | None:
+def _extra(judged: JudgedRecord) -> str | None:
     count = judged.record.peak_extra_bytes
     if count is None:
         return None
@@ -150,7 +150,7 @@ def _extra(judged: Judged) -> str | None:
 def _once(name: str) -> Cell:
     """A time that was measured once."""
 
-    def cell(judged: Judged) -> str | None:
+    def cell(judged: JudgedRecord) -> str | None:
         value = getattr(judged.record, name)
         return None if value is None else duration(value)
 
@@ -286,7 +286,7 @@ _ADDED = 50
 """When columns of plugins are dropped: after all others but ``±``."""
 
 
-def metrics_of(judged: Iterable[Judged]) -> list[Entry[Metric]]:
+def metrics_of(judged: Iterable[JudgedRecord]) -> list[Entry[Metric]]:
     """The metrics of plugins that records have values of, in order."""
     return list(dict.fromkeys(entry for one in judged for entry in one.added))
 
@@ -294,17 +294,17 @@ def metrics_of(judged: Iterable[Judged]) -> list[Entry[Metric]]:
 def _added(entry: Entry[Metric]) -> Column:
     metric = entry.record
 
-    def value(judged: Judged) -> float | None:
+    def value(judged: JudgedRecord) -> float | None:
         return judged.added.get(entry)
 
-    def cell(judged: Judged) -> str | None:
+    def cell(judged: JudgedRecord) -> str | None:
         found = value(judged)
         return None if found is None else figure(found, metric.digits)
 
     return Column(metric.name, "float64", value, metric.summary, metric.head, cell, dropped=_ADDED)
 
 
-def table_columns(judged: Iterable[Judged]) -> list[Column]:
+def table_columns(judged: Iterable[JudgedRecord]) -> list[Column]:
     """The columns of a table that have something to show, in order, those of plugins last."""
     judged = list(judged)
     baselines = {one.record.baseline for one in judged if one.record.ratio is not None}
@@ -314,19 +314,19 @@ def table_columns(judged: Iterable[Judged]) -> list[Column]:
     return [column for column in columns if any(column.cell(one) is not None for one in judged)]
 
 
-def in_order(judged: Iterable[Judged]) -> list[Judged]:
+def in_order(judged: Iterable[JudgedRecord]) -> list[JudgedRecord]:
     """Sort outcomes case by case and kind by kind, the fastest first, then by status."""
     judged = list(judged)
     cases = {case: place for place, case in enumerate(dict.fromkeys(one.record.case for one in judged))}
 
-    def place(one: Judged) -> tuple[int, str, int, float]:
+    def place(one: JudgedRecord) -> tuple[int, str, int, float]:
         record = one.record
         return cases[record.case], one.device_kind, STATUSES.index(record.status), record.median_ms or 0.0
 
     return sorted(judged, key=place)
 
 
-def record_row(judged: Judged) -> Row:
+def record_row(judged: JudgedRecord) -> Row:
     """A record as a row of plain values: every column with a key, then those of plugins.
 
     None stands for missing values, NaN and infinity.
@@ -335,7 +335,7 @@ def record_row(judged: Judged) -> Row:
     return finite(row) | {entry.record.name: value for entry, value in judged.added.items()}
 
 
-def frame(judged: Iterable[Judged], metrics: Sequence[str] = ()) -> pd.DataFrame:
+def frame(judged: Iterable[JudgedRecord], metrics: Sequence[str] = ()) -> pd.DataFrame:
     """Make a frame with a row for each record, the columns of :data:`COLUMNS`, then ``metrics``.
 
     Times are in ms. A missing value is NaN in a float column and NA in a column of whole numbers.

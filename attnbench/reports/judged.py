@@ -18,13 +18,13 @@ from attnbench.types.status import MEANING
 from attnbench.types.words import clean
 
 if TYPE_CHECKING:
-    from attnbench.stats.answer import Answer
+    from attnbench.stats.answer import RunAnswer
 
 BASELINE: Literal["baseline"] = "baseline"
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedRecord:
     """A record, and its verdict among the others of its run.
 
     verdict: ``baseline`` for the baseline itself; None without a ratio. p_adjusted: its p-value after
@@ -45,27 +45,27 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Part:
+class ReportPart:
     """Outcomes that are told together: those of one run, or of several runs on one kind of device.
 
     answer: None for a live comparison. runs: the places of the runs. again: how often a case was measured by
     a run that is left out for this case. torch: its version, or versions.
     """
 
-    judged: Sequence[Judged]
-    answer: Answer | None = None
+    judged: Sequence[JudgedRecord]
+    answer: RunAnswer | None = None
     kind: str = ""
     runs: tuple[int, ...] = (0,)
     again: int = 0
     torch: str = ""
 
 
-def several_kinds(judged: Iterable[Judged]) -> bool:
+def several_kinds(judged: Iterable[JudgedRecord]) -> bool:
     """Return whether outcomes are of more than one kind of device."""
     return len({one.device_kind for one in judged}) > 1
 
 
-def judge(records: Sequence[Record], run: str = "") -> list[Judged]:
+def judge(records: Sequence[Record], run: str = "") -> list[JudgedRecord]:
     """Add verdicts to all records of **one run**, in their order; ``run``: its id.
 
     p-values are adjusted over the run, so the runs of several files are judged one by one.
@@ -74,11 +74,11 @@ def judge(records: Sequence[Record], run: str = "") -> list[Judged]:
     return [_judged(record, found.get((record.case, record.backend)), run) for record in records]
 
 
-def _judged(record: Record, verdict: Verdict | None, run: str) -> Judged:
+def _judged(record: Record, verdict: Verdict | None, run: str) -> JudgedRecord:
     if verdict is not None:
-        return Judged(record, verdict.word, verdict.p_adjusted, verdict.reason, run, hint=verdict.hint)
+        return JudgedRecord(record, verdict.word, verdict.p_adjusted, verdict.reason, run, hint=verdict.hint)
     baseline = record.status == "ok" and record.ratio is not None and record.backend == record.baseline
-    return Judged(record, BASELINE if baseline else None, run=run)
+    return JudgedRecord(record, BASELINE if baseline else None, run=run)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def metric_columns(
 
 def judge_all(
     ids: Sequence[str], runs: Sequence[Sequence[Record]], columns: Sequence[MetricColumn]
-) -> list[list[Judged]]:
+) -> list[list[JudgedRecord]]:
     """Add verdicts and the columns of plugins to the records of each run."""
     return [
         [

@@ -25,9 +25,9 @@ from attnbench.reports.answer import (
 )
 from attnbench.reports.columns import KIND
 from attnbench.reports.formats import bare_table
-from attnbench.reports.judged import Judged, Part
+from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import shared_words
-from attnbench.stats.answer import Answer
+from attnbench.stats.answer import RunAnswer
 from attnbench.stats.tests import LEVEL, fewest_sets
 from attnbench.types.device import UNKNOWN
 from attnbench.types.record import Record
@@ -59,7 +59,9 @@ class Line:
     style: str = "dim"
 
 
-def answer_blocks(parts: Sequence[Part], width: int = 1000, *, reasons: bool = True) -> Iterator[Line | Grid]:
+def answer_blocks(
+    parts: Sequence[ReportPart], width: int = 1000, *, reasons: bool = True
+) -> Iterator[Line | Grid]:
     """Yield the answer of a report: lines and tables, for a terminal or Markdown.
 
     The cases of all kinds of device stand in one table; then each kind has a part of its own. reasons: say
@@ -107,32 +109,32 @@ def print_blocks(console: Console, blocks: Iterable[Line | Grid]) -> set[str]:
     return heads
 
 
-def part_head(part: Part) -> str:
+def part_head(part: ReportPart) -> str:
     """Return the kind of device of a part, with its runs, and how much of them other runs replace."""
     again = f"; {count_of(part.again, 'other measurement')} of its cases left out" if part.again else ""
     torch = f", torch {part.torch}" if part.torch else ""
     return f"{part.kind}: {count_of(len(part.runs), 'run')}{again}{torch}"
 
 
-def machine_line(part: Part) -> str:
+def machine_line(part: ReportPart) -> str:
     """Return where a part was measured, and what ``ok`` means."""
     known = ("" if part.kind == UNKNOWN else part.kind, part.torch and f"torch {part.torch}")
     return "; ".join(filter(None, (", ".join(filter(None, known)), "ok: right by the float64 oracle")))
 
 
-def end_blocks(answer: Answer, numbers: Mapping[str, int]) -> Iterator[Line | Grid]:
+def end_blocks(answer: RunAnswer, numbers: Mapping[str, int]) -> Iterator[Line | Grid]:
     """Yield what all counted calls take, where they were counted, and whether the machine was busy."""
     yield from totals_grids(answer, numbers)
     if busy := busy_text(answer):
         yield Line(busy, "yellow")
 
 
-def timed(judged: Sequence[Judged]) -> list[Record]:
+def timed(judged: Sequence[JudgedRecord]) -> list[Record]:
     """Return the records with a time."""
     return [one.record for one in judged if one.record.status == "ok" and one.record.median_ms is not None]
 
 
-def no_ratios(judged: Sequence[Judged]) -> list[str]:
+def no_ratios(judged: Sequence[JudgedRecord]) -> list[str]:
     """Say why there are no ratios, in a list that is empty where there are some."""
     records = timed(judged)
     if not records or any(record.ratio is not None for record in records):

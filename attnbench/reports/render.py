@@ -10,7 +10,7 @@ from attnbench.plugins.registry import Entry
 from attnbench.reports.answer import Grid, numbered
 from attnbench.reports.columns import KEYS, KIND, NAMES, in_order, name_text, record_row, table_columns
 from attnbench.reports.formats import as_markdown, as_text, listing
-from attnbench.reports.judged import Judged, Part, several_kinds
+from attnbench.reports.judged import JudgedRecord, ReportPart, several_kinds
 from attnbench.reports.overview import Line, answer_blocks
 from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
@@ -48,7 +48,7 @@ def run_facts(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def render(parts: Sequence[Part], format: Format, view: View | None = None) -> str:
+def render(parts: Sequence[ReportPart], format: Format, view: View | None = None) -> str:
     """Render a report as text that ends in a newline.
 
     JSON and CSV have every column of :data:`attnbench.reports.columns.COLUMNS` and of plugins, in full.
@@ -71,14 +71,14 @@ def render_run(run: Run, format: Format, view: View) -> str:
     JSON and CSV have the records of all runs in one list.
     """
     if format in ("json", "csv"):
-        return render([Part(run.judged)], format)
+        return render([ReportPart(run.judged)], format)
     texts = [(printable(run.head_of(parts[0])), render(parts, format, view)) for parts in run.reports]
     if len(texts) == 1:
         return texts[0][1]
     return "\n".join(f"{as_text(head) if format == 'markdown' else head}\n\n{text}" for head, text in texts)
 
 
-def _markdown_answer(parts: Sequence[Part]) -> str:
+def _markdown_answer(parts: Sequence[ReportPart]) -> str:
     if not any(answer.leads for _, answer, _ in numbered(parts)):
         return ""
     return "".join(
@@ -95,7 +95,7 @@ def _grid(grid: Grid) -> str:
     return as_markdown(rows, grid.heads, right=grid.right)
 
 
-def _markdown(judged: Sequence[Judged], trace: bool) -> str:
+def _markdown(judged: Sequence[JudgedRecord], trace: bool) -> str:
     columns = table_columns(judged)
     rows = [
         {"case": one.record.case, KIND: one.device_kind, NAMES: name_text(one.record)}

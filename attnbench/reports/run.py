@@ -17,8 +17,8 @@ from attnbench.types.words import clean, count_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from attnbench.reports.judged import Judged, MetricColumn, Part
-    from attnbench.stats.answer import Answer
+    from attnbench.reports.judged import JudgedRecord, MetricColumn, ReportPart
+    from attnbench.stats.answer import RunAnswer
 
 
 def exit_code(records: Iterable[Record], named: Collection[str] = ()) -> int:
@@ -81,12 +81,12 @@ class Run:
         return tuple(record for records in self.by_file for record in records)
 
     @property
-    def judged(self) -> list[Judged]:
+    def judged(self) -> list[JudgedRecord]:
         """The records with their verdicts. Each run is judged alone, so adding runs changes no verdict."""
         return [one for judged in self.judged_by_file for one in judged]
 
     @property
-    def judged_by_file(self) -> list[list[Judged]]:
+    def judged_by_file(self) -> list[list[JudgedRecord]]:
         """For each run its records, judged, with what plugins add."""
         from attnbench.reports.judged import judge_all
 
@@ -112,14 +112,14 @@ class Run:
         return frame(self.judged, [column.entry.record.name for column in self.metrics])
 
     @property
-    def reports(self) -> list[list[Part]]:
+    def reports(self) -> list[list[ReportPart]]:
         """The reports on the runs, as tables and the page show them.
 
         Runs on several kinds of device, and shards of one selection, have one report with a part for each
         kind. Other runs have a report each, with one part; so have the parts of a run that went on under
         other conditions on one kind of device.
         """
-        kinds: dict[str, dict[int, list[Judged]]] = {}
+        kinds: dict[str, dict[int, list[JudgedRecord]]] = {}
         judged = self.judged_by_file
         for run, those in enumerate(judged):
             for one in those:
@@ -136,13 +136,13 @@ class Run:
         kind = next(iter(kinds)) if len(kinds) == 1 else ""
         return [[self._part(kind, {run: those})] for run, those in enumerate(judged)]
 
-    def _part(self, kind: str, judged: Mapping[int, Sequence[Judged]]) -> Part:
+    def _part(self, kind: str, judged: Mapping[int, Sequence[JudgedRecord]]) -> ReportPart:
         """Put the outcomes of runs on one kind of device together.
 
         Of a case in several runs the last counts, and of these one that was not interrupted. A shard has no
         total of a step, which needs all cases.
         """
-        from attnbench.reports.judged import Part
+        from attnbench.reports.judged import ReportPart
         from attnbench.stats.answer import answer
 
         runs = sorted(judged, key=lambda run: self.manifests[run].started)
@@ -165,20 +165,20 @@ class Run:
             found = answer([one.record for one in kept], taken, counts, stages)
         again = len({(run, one.record.case) for run, one in every}) - len(last)
         torch = dict.fromkeys(str(head.environment.get("torch") or "") for head in heads)
-        return Part(kept, found, kind, tuple(runs), again, " and ".join(filter(None, torch)))
+        return ReportPart(kept, found, kind, tuple(runs), again, " and ".join(filter(None, torch)))
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[ReportPart]:
         """The parts of all reports."""
         return [part for parts in self.reports for part in parts]
 
-    def head_of(self, part: Part) -> str:
+    def head_of(self, part: ReportPart) -> str:
         """Return a line that names the file of a part, and when and where it was measured."""
         head = self.manifests[part.runs[0]]
         return f"{self.paths[part.runs[0]]}: {head.started}, {head.environment.get('cpu')}"
 
     @property
-    def answers(self) -> list[Answer | None]:
+    def answers(self) -> list[RunAnswer | None]:
         """For each part of the reports the fastest backends and the means; None for a live comparison."""
         return [part.answer for part in self.parts]
 

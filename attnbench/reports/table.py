@@ -27,7 +27,7 @@ from attnbench.reports.columns import (
     time_text,
 )
 from attnbench.reports.formats import GAP, bare_table, print_indented, string_console, written
-from attnbench.reports.judged import BASELINE, Judged, Part, several_kinds
+from attnbench.reports.judged import BASELINE, JudgedRecord, ReportPart, several_kinds
 from attnbench.reports.overview import (
     Line,
     answer_blocks,
@@ -82,14 +82,14 @@ MORE = "more: --details (intervals, reasons), --legend (words)"
 _MOST_REASONS = 3
 
 
-def footer(judged: Sequence[Judged]) -> list[str]:
+def footer(judged: Sequence[JudgedRecord]) -> list[str]:
     """A line of counts, the unclear verdicts, and missing intervals and ratios, each with what helps."""
     few = any(map(_without_interval, timed(judged)))
     counts = counted([one.record for one in judged])
     return [counts, *_unclear(judged), *no_ratios(judged), *([NO_INTERVAL] if few else ())]
 
 
-def legend(judged: Sequence[Judged], heads: Collection[str]) -> list[str]:
+def legend(judged: Sequence[JudgedRecord], heads: Collection[str]) -> list[str]:
     """The conventions of what a table shows. heads: those of its columns."""
     records, with_time = [one.record for one in judged], timed(judged)
     sampled = any(r.accuracy is not None and r.accuracy.rows < r.accuracy.rows_of for r in records)
@@ -113,7 +113,7 @@ def _without_interval(record: Record) -> bool:
     return record.low_ms is None or (compared and record.ratio_low is None)
 
 
-def _unclear(judged: Sequence[Judged]) -> list[str]:
+def _unclear(judged: Sequence[JudgedRecord]) -> list[str]:
     """Say why verdicts are unclear and what to do; each reason once, because many rows share it."""
     reasons = Counter(one.why for one in judged if one.verdict == "unclear")
     lines = [f"unclear, {count} of {_family(judged)}: {why}" for why, count in reasons.most_common()]
@@ -123,11 +123,11 @@ def _unclear(judged: Sequence[Judged]) -> list[str]:
     return lines
 
 
-def _family(judged: Sequence[Judged]) -> int:
+def _family(judged: Sequence[JudgedRecord]) -> int:
     return sum(one.p_adjusted is not None for one in judged)
 
 
-def _verdict_convention(judged: Sequence[Judged]) -> str:
+def _verdict_convention(judged: Sequence[JudgedRecord]) -> str:
     """The meaning of the verdicts, with the least effect and the number of ratios of this run."""
     deltas = sorted({one.record.delta for one in judged if one.verdict is not None and one.record.delta})
     delta = " or ".join(f"{100 * delta:g} %" for delta in deltas) or "the least effect"
@@ -162,7 +162,7 @@ class View:
     summary: bool = False
 
 
-def table(parts: Sequence[Part], view: View | None = None) -> str:
+def table(parts: Sequence[ReportPart], view: View | None = None) -> str:
     """Render a report: several cases as their answer, one case or ``details`` as a block each.
 
     A part without an answer has a block for every case.
@@ -193,9 +193,9 @@ def table(parts: Sequence[Part], view: View | None = None) -> str:
     return written(console)
 
 
-def _print_cases(console: Console, judged: Sequence[Judged], *, trace: bool) -> set[str]:
+def _print_cases(console: Console, judged: Sequence[JudgedRecord], *, trace: bool) -> set[str]:
     """Print a block for each case on each kind of device; return the heads of the columns."""
-    cases: dict[str, dict[str, list[Judged]]] = {}
+    cases: dict[str, dict[str, list[JudgedRecord]]] = {}
     for one in judged:
         cases.setdefault(one.record.case, {}).setdefault(one.device_kind, []).append(one)
     several = several_kinds(judged)
@@ -215,7 +215,7 @@ def _print_cases(console: Console, judged: Sequence[Judged], *, trace: bool) -> 
     return {column.head for column in columns}
 
 
-def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[int]]:
+def fitting(judged: Sequence[JudgedRecord], width: int) -> tuple[list[Column], list[int]]:
     """The columns that have values and fit, and their widths after that of the names."""
     columns = table_columns(judged)
     while True:
@@ -234,7 +234,7 @@ def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[in
 
 
 def _print_block(
-    console: Console, group: Iterable[Judged], columns: Sequence[Column], widths: Sequence[int]
+    console: Console, group: Iterable[JudgedRecord], columns: Sequence[Column], widths: Sequence[int]
 ) -> None:
     right = [one for one in group if one.record.status == "ok"]
     if not right:
@@ -249,7 +249,7 @@ def _print_block(
     print_indented(console, block)
 
 
-def _cell(column: Column, judged: Judged) -> Text:
+def _cell(column: Column, judged: JudgedRecord) -> Text:
     from rich.text import Text
 
     text = column.cell(judged) or ""

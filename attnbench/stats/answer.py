@@ -77,7 +77,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RunAnswer:
     """The answer of a run.
 
     leads: one for each case with a time. standings: the least mean first, then those without a mean.
@@ -100,7 +100,7 @@ def answer(
     times: Iterable[tuple[str, int, Mapping[str, float]]],
     counts: Mapping[str, float] = MappingProxyType({}),
     stages: Mapping[str, str] = MappingProxyType({}),
-) -> Answer:
+) -> RunAnswer:
     """Return the answer of one run.
 
     times: for each case and repetition, the median time of a call of each backend. The unit is the
@@ -129,7 +129,9 @@ def answer(
         for stage, its in by_stage(counts, stages).items()
         for total in totals(leads, by_case, its, stage)
     )
-    return Answer(leads, tuple(standings), baseline, common, len(timed), sum(map(_disturbed, timed)), found)
+    return RunAnswer(
+        leads, tuple(standings), baseline, common, len(timed), sum(map(_disturbed, timed)), found
+    )
 
 
 def by_stage(counts: Mapping[str, float], stages: Mapping[str, str]) -> dict[str, dict[str, float]]:

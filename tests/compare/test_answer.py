@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from attnbench.stats.answer import Answer, TimeRatio, answer
+from attnbench.stats.answer import RunAnswer, TimeRatio, answer
 from attnbench.types.record import Record
 
 WOBBLE = (1.0, 1.02, 0.97, 1.01, 0.99, 1.03, 0.98, 1.0, 1.04)
@@ -21,7 +21,7 @@ def repetitions(runs: Runs) -> Iterator[tuple[str, int, dict[str, float]]]:
             yield case, i, {name: ns[i] for name, ns in those.items() if i < len(ns)}
 
 
-def answer_of(runs: Runs) -> Answer:
+def answer_of(runs: Runs) -> RunAnswer:
     """The answer of a run whose backends took so many ns in each repetition of each case."""
     baseline = "base"
     records = []
@@ -37,7 +37,7 @@ def answer_of(runs: Runs) -> Answer:
     return answer(records, repetitions(runs))
 
 
-def mean_of_mine(found: Answer) -> TimeRatio:
+def mean_of_mine(found: RunAnswer) -> TimeRatio:
     (mean,) = (one.mean for one in found.standings if one.backend == "mine")
     assert mean is not None
     assert mean.interval is not None
@@ -84,7 +84,7 @@ def test_three_repetitions_show_large_differences_only() -> None:
 def test_a_backend_alone_and_a_run_without_times() -> None:
     assert [lead.sure for lead in answer_of({"a": {"base": steady(1)}}).leads] == ["alone"]
     nothing = answer([Record("a", "dot", "mine", "ok"), Record("a", "dot", "other", "mismatch", "wrong")], [])
-    assert nothing == Answer((), (), None, (), 0, 0)
+    assert nothing == RunAnswer((), (), None, (), 0, 0)
 
 
 def test_a_mean_is_geometric_and_over_repetitions() -> None:

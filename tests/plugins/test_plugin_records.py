@@ -13,7 +13,7 @@ from attnbench import hookspecs
 from attnbench.plugins.kinds import KINDS, fault
 from attnbench.plugins.registry import load_registry
 from attnbench.reports.columns import HEADS, KEYS, record_row, table_columns
-from attnbench.reports.judged import Judged
+from attnbench.reports.judged import JudgedRecord
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
@@ -138,7 +138,7 @@ def test_names_and_heads_of_all_own_columns_are_reserved() -> None:
         ratio_high=2.1, baseline="eager", best="eager", ratio_to_best=2.0, accuracy=numbers, tflops=1.0,
         gbps=1.0, limit_share=0.5, peak_extra_bytes=1, prepare_ms=1.0, first_call_ms=1.0,
     )  # fmt: skip
-    judged = Judged(whole, "slower")
+    judged = JudgedRecord(whole, "slower")
     assert tuple(record_row(judged)) == KEYS
     heads = {column.head for column in table_columns([judged])}
     assert len(heads) == 16

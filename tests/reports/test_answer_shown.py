@@ -13,7 +13,7 @@ from page_runs import FAILED, TIMES, case, failed, run_of
 
 from attnbench.api import load
 from attnbench.reports.answer import SUMMARY, cases_grid, lead_text
-from attnbench.reports.judged import Part
+from attnbench.reports.judged import ReportPart
 from attnbench.reports.render import render
 from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
@@ -65,7 +65,7 @@ def test_a_tie_names_as_many_as_there_is_room_for() -> None:
     alike = {f"backend_{place}": 1.0 for place in range(6)}
     (answer,) = run_of({case(64): {"eager": 1.0} | alike, case(128): {"eager": 1.0}}).answers
     assert ", or backend_" in lead_text(answer.leads[0])
-    parts = [Part(run_of({case(64): alike, case(128): alike}).judged, answer)]
+    parts = [ReportPart(run_of({case(64): alike, case(128): alike}).judged, answer)]
     texts = {width: cases_grid(parts, width).rows[0][-1] for width in (200, 55, 45)}
     assert [text.count(",") for text in texts.values()] == [2, 1, 0]
     assert [text.split("+")[1] for text in texts.values()] == ["3 more", "4 more", "5 more"]

@@ -14,7 +14,7 @@ from page_runs import case, failed, run_of, together
 
 from attnbench.reports.html import page as page_module
 from attnbench.reports.html.page import page
-from attnbench.reports.judged import Part
+from attnbench.reports.judged import ReportPart
 from attnbench.reports.render import render
 from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
@@ -49,7 +49,7 @@ def shown(run: Run) -> str:
     return table(parts, View(120))
 
 
-def of_kind(run: Run, kind: str) -> Part:
+def of_kind(run: Run, kind: str) -> ReportPart:
     (part,) = (part for part in run.parts if part.kind == kind)
     return part
 
@@ -59,7 +59,7 @@ def test_a_kind_on_which_all_backends_of_a_case_failed_has_no_winner() -> None:
 
 
 def test_json_has_every_record_with_its_device() -> None:
-    rows = json.loads(render([Part(FLEET.judged)], "json"))
+    rows = json.loads(render([ReportPart(FLEET.judged)], "json"))
     wanted = {"first": H100, "second": A100, "third": H100, "fourth": EPYC, "fifth": A100}
     assert len(rows) == len(FLEET.records)
     assert all(wanted[row["run"]] == row["device_kind"] for row in rows)

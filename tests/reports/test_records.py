@@ -17,7 +17,7 @@ from report_records import GQA, JUDGED, LAYER, RUN, accuracy, failed, ok
 
 from attnbench.reports.columns import KEYS, frame, record_row
 from attnbench.reports.formats import as_csv, as_json, as_markdown, listing, plain
-from attnbench.reports.judged import Judged, judge
+from attnbench.reports.judged import JudgedRecord, judge
 from attnbench.reports.render import render
 from attnbench.reports.run import exit_code
 from attnbench.types.status import STATUSES
@@ -91,7 +91,7 @@ def test_what_was_not_measured_is_missing() -> None:
 def test_rows_hold_neither_nan_nor_infinity() -> None:
     exact_reference = msgspec.structs.replace(accuracy(), reference_rms=0.0, max_error=math.nan)
     odd = ok("bmm", 1.0, accuracy=exact_reference, ratio=math.inf, notes=["restarted 3 times", "contended"])
-    row = record_row(Judged(odd, p_adjusted=math.nan))
+    row = record_row(JudgedRecord(odd, p_adjusted=math.nan))
     assert (row["error_budget"], row["max_error"], row["ratio"], row["p_adjusted"]) == (None,) * 4
     assert (row["rms_error"], row["notes"]) == (1.5e-7, "restarted 3 times; contended")
 

@@ -20,7 +20,7 @@ from run_files import manifest_of
 
 from attnbench.plugins.registry import Entry
 from attnbench.reports.columns import KEYS, frame
-from attnbench.reports.judged import Judged, Part, judge_all, metric_columns
+from attnbench.reports.judged import JudgedRecord, ReportPart, judge_all, metric_columns
 from attnbench.reports.render import render, reported, run_facts
 from attnbench.reports.run import Run
 from attnbench.reports.table import View
@@ -37,7 +37,7 @@ def entry(value: Any, name: str = "price", head: str = "n$/call", digits: int = 
     return Entry(Metric(name, "what a call costs", head, value, digits), SOURCE)
 
 
-def judged(*entries: Entry[Metric], records: list[Record] = RUN) -> list[Judged]:
+def judged(*entries: Entry[Metric], records: list[Record] = RUN) -> list[JudgedRecord]:
     (found,) = judge_all([""], [records], metric_columns(entries, [records]))
     return found
 
@@ -54,7 +54,7 @@ TWO = (entry(price), entry(of_lengths, "keys", "keys", 4))
 
 
 def test_rows_end_with_them_for_every_record() -> None:
-    rows = json.loads(render([Part(judged(*TWO))], "json"))
+    rows = json.loads(render([ReportPart(judged(*TWO))], "json"))
     assert all(list(row) == [*KEYS, "price", "keys"] for row in rows)
     assert [row["keys"] for row in rows if row["case"] == GQA and row["status"] == "ok"] == [128.0] * 5
     assert rows[0]["price"] == 0.5 / 3.6
@@ -70,12 +70,12 @@ def test_frames_have_them_as_floats_last() -> None:
 
 
 def test_tables_have_them_with_their_heads_and_say_below_what_they_are() -> None:
-    lines = render([Part(judged(*TWO))], "table", View(140, legend=True)).splitlines()
+    lines = render([ReportPart(judged(*TWO))], "table", View(140, legend=True)).splitlines()
     assert lines[1].split()[-2:] == ["n$/call", "keys"]
     assert [line.split()[-2:] for line in lines[2:4]] == [["0.0059", "128"], ["0.14", "128"]]
     assert lines[-1] == "keys: what a call costs (attnbench-mini)"
     assert "n$/call: what a call costs (attnbench-mini)" in lines
-    assert "what a call costs" not in render([Part(judged(*TWO))], "table", View(140))
+    assert "what a call costs" not in render([ReportPart(judged(*TWO))], "table", View(140))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_tables_have_them_with_their_heads_and_say_below_what_they_are() -> None
 def test_a_narrow_terminal_does_without_ours_first_but_for_the_essential(
     width: int, there: set[str], gone: set[str]
 ) -> None:
-    lines = render([Part(judged(*TWO))], "table", View(width, legend=True)).splitlines()
+    lines = render([ReportPart(judged(*TWO))], "table", View(width, legend=True)).splitlines()
     heads = set(lines[1].split())
     assert there <= heads
     assert not gone & heads
@@ -130,7 +130,9 @@ def test_one_that_fails_leaves_cells_empty_and_is_told_once(
     assert {added[0] for added in cells} <= {None, 1.0}
     assert cells[4][0] is None
     assert cells[0][1] == 128.0
-    assert render([Part([*found])], "table", View(200, legend=True)).splitlines()[1].split()[-1] == "keys"
+    assert (
+        render([ReportPart([*found])], "table", View(200, legend=True)).splitlines()[1].split()[-1] == "keys"
+    )
 
 
 @pytest.mark.parametrize("value", [np.float32(0.5), np.float64(0.5), Fraction(1, 2), 0.5])

@@ -5,7 +5,7 @@ import pytest
 from report_records import RUN, failed, ok
 from syrupy.assertion import SnapshotAssertion
 
-from attnbench.reports.judged import Judged, Part, judge
+from attnbench.reports.judged import JudgedRecord, ReportPart, judge
 from attnbench.reports.table import View, fitting
 from attnbench.reports.table import table as judged_table
 from attnbench.types.record import Record
@@ -14,7 +14,7 @@ from attnbench.types.record import Record
 def table(
     records: list[Record], width: int, *, colour: bool = False, trace: bool = False, legend: bool = True
 ) -> str:
-    return judged_table([Part(judge(records))], View(width, colour, trace, legend=legend))
+    return judged_table([ReportPart(judge(records))], View(width, colour, trace, legend=legend))
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -65,8 +65,10 @@ def test_too_few_sets_for_an_interval_are_named_with_the_remedy() -> None:
 
 
 def test_many_reasons_are_cut_short() -> None:
-    few = [Judged(ok(f"b{n}", 0.6), "unclear", 0.5, f"reason {n // 2}") for n in range(3, 12)]
-    lines = [line for line in judged_table([Part(few)], View(200)).splitlines() if line.startswith("unclear")]
+    few = [JudgedRecord(ok(f"b{n}", 0.6), "unclear", 0.5, f"reason {n // 2}") for n in range(3, 12)]
+    lines = [
+        line for line in judged_table([ReportPart(few)], View(200)).splitlines() if line.startswith("unclear")
+    ]
     assert lines == [
         "unclear, 2 of 9: reason 2",
         "unclear, 2 of 9: reason 3",

@@ -21,7 +21,7 @@ from typing import Any
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
 from attnbench.reports.columns import COUNTED_BYTES, name_text, ratio_text, time_text
-from attnbench.reports.judged import BASELINE, Judged
+from attnbench.reports.judged import BASELINE, JudgedRecord
 from attnbench.reports.names import short_names
 from attnbench.reports.units import number
 from attnbench.types.record import Record
@@ -91,7 +91,7 @@ _LETTERS_IN_A_LINE = 24
 _LENGTHS = re.compile(r"Lq\d+-Lk\d+")
 
 
-def chart_rows(judged: Sequence[Judged], before: str = "") -> list[Row]:
+def chart_rows(judged: Sequence[JudgedRecord], before: str = "") -> list[Row]:
     """The rows of one run. before: the beginning of the labels of its views."""
     names = short_names(one.record.case for one in judged)
     places = {case: place for place, case in enumerate(names)}
@@ -110,7 +110,7 @@ def chart_rows(judged: Sequence[Judged], before: str = "") -> list[Row]:
     ]
 
 
-def _row(judged: Judged, name: str, place: int, cases: int) -> Row:
+def _row(judged: JudgedRecord, name: str, place: int, cases: int) -> Row:
     record = judged.record
     row: Row = {"case": record.case, "name": name, "line": _in_two_lines(name), "backend": name_text(record)}
     row |= _ratio(judged, place, cases)
@@ -128,7 +128,7 @@ def _row(judged: Judged, name: str, place: int, cases: int) -> Row:
     return row | _roofline(record)
 
 
-def _ratio(judged: Judged, place: int, cases: int) -> Row:
+def _ratio(judged: JudgedRecord, place: int, cases: int) -> Row:
     """The cell of an outcome in the map of ratios: its number, or its status in a word."""
     record, verdict = judged.record, judged.verdict
     ratio, bounds = ratio_text(record) if verdict is not None else ("", "")

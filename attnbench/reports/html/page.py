@@ -27,7 +27,7 @@ from attnbench.reports.html.words import (
     kinds_of,
     suite_of,
 )
-from attnbench.reports.judged import BASELINE, Part
+from attnbench.reports.judged import BASELINE, ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.overview import part_head
 from attnbench.reports.run import Run
@@ -120,7 +120,7 @@ def page(run: Run) -> str:
     )
 
 
-def _title(run: Run, parts: Sequence[Part]) -> str:
+def _title(run: Run, parts: Sequence[ReportPart]) -> str:
     suites = list(filter(None, dict.fromkeys(suite_of(manifest) for manifest in run.manifests)))
     machines = dict.fromkeys(isolated(kind) for part in parts for kind in kinds_of(part))
     names = dict.fromkeys(printable(path.name) for path in run.paths)
@@ -129,7 +129,7 @@ def _title(run: Run, parts: Sequence[Part]) -> str:
     return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(machines))))
 
 
-def _section(run: Run, part: Part, before: str, report: Sequence[Part]) -> dict[str, Any]:
+def _section(run: Run, part: ReportPart, before: str, report: Sequence[ReportPart]) -> dict[str, Any]:
     """The values of one part of a report for the template."""
     manifests, paths = [run.manifests[one] for one in part.runs], [run.paths[one] for one in part.runs]
     manifest, judged = manifests[0], part.judged
@@ -166,7 +166,7 @@ _OF_DEVICE = {
 """Facts in the table of devices, with their heads."""
 
 
-def _devices(parts: Sequence[Part], sections: Sequence[dict[str, Any]]) -> Grid:
+def _devices(parts: Sequence[ReportPart], sections: Sequence[dict[str, Any]]) -> Grid:
     """The table of devices: a row for each kind."""
     rows = []
     for part, section in zip(parts, sections, strict=True):
@@ -177,7 +177,7 @@ def _devices(parts: Sequence[Part], sections: Sequence[dict[str, Any]]) -> Grid:
     return Grid((KIND, "runs", "cases", *_OF_DEVICE.values()), tuple(rows), frozenset({"runs", "cases"}))
 
 
-def _table(parts: Sequence[Part], labels: Sequence[str]) -> dict[str, Any]:
+def _table(parts: Sequence[ReportPart], labels: Sequence[str]) -> dict[str, Any]:
     """The table of all outcomes, case by case, the fastest first, and the choices of its filters."""
     every = [one for part in parts for one in part.judged]
     columns = [column for column in table_columns(every) if column.head not in (*_LEFT_OUT, "verdict")]

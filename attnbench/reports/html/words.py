@@ -12,7 +12,7 @@ from attnbench.cases.work import human_bytes
 from attnbench.reports.answer import takes_text
 from attnbench.reports.columns import name_text
 from attnbench.reports.formats import plain
-from attnbench.reports.judged import Judged, Part
+from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.overview import counted
 from attnbench.stats.answer import Lead
 from attnbench.types.compared import BASE, HEAD
@@ -51,7 +51,7 @@ def isolated(text: str) -> str:
     return text if text.isascii() else f"\u2068{text}\u2069"
 
 
-def kinds_of(part: Part) -> list[str]:
+def kinds_of(part: ReportPart) -> list[str]:
     """The kinds of device of the outcomes of a part."""
     return sorted({one.device_kind for one in part.judged})
 
@@ -62,7 +62,7 @@ def suite_of(manifest: Manifest) -> str:
     return " ".join(takewhile(lambda word: not word.startswith("-"), words))
 
 
-def findings(judged: Sequence[Judged], leads: Sequence[Lead], manifest: Manifest) -> list[Sentence]:
+def findings(judged: Sequence[JudgedRecord], leads: Sequence[Lead], manifest: Manifest) -> list[Sentence]:
     """The scope of a run, then its fastest backends or, in a live comparison, what became slower."""
     records = [one.record for one in judged]
     if not records:
@@ -102,7 +102,7 @@ def _lead_findings(leads: Sequence[Lead]) -> list[Sentence]:
     return found
 
 
-def failures(judged: Sequence[Judged]) -> tuple[list[FailedOutcomes], list[FailedOutcomes]]:
+def failures(judged: Sequence[JudgedRecord]) -> tuple[list[FailedOutcomes], list[FailedOutcomes]]:
     """Failed outcomes, grouped by status, backend and reason; then those that could not run here."""
 
     groups: dict[tuple[Status, str, str], list[str]] = {}
