@@ -10,7 +10,6 @@ from attnbench.inputs.kinds import NORMAL
 from attnbench.search.point import Point, described
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
-from attnbench.types.mask import Mask
 
 Wrong = Callable[[Point], bool]
 """Whether a backend is wrong on a point; one that it declines is not."""
@@ -76,19 +75,8 @@ def _plainer(case: Case) -> Iterator[dict[str, Any]]:
         yield {"layer": None, "operation": "attention"}
     if case.pass_ != "forward":
         yield {"pass_": "forward"}
-    mask = case.mask
-    if mask.explicit is not None:
-        yield {"mask": replace(mask, explicit=None, per_head=False)}
-    if mask.padding is not None:
-        yield {"mask": replace(mask, padding=None)}
-    if mask.window is not None:
-        yield {"mask": replace(mask, window=None)}
-    if mask.causal is not None:
-        yield {"mask": replace(mask, causal=None)}
-    if mask.per_head:
-        yield {"mask": replace(mask, per_head=False)}
-    if mask.causal == "lower_right":
-        yield {"mask": replace(mask, causal="upper_left")}
+    for mask in case.mask.plainer():
+        yield {"mask": mask}
     plain = {"layout": "own", "threads": 1, "constants": ()}
     for name, value in plain.items():
         if getattr(case, name) != value:
@@ -98,7 +86,7 @@ def _plainer(case: Case) -> Iterator[dict[str, Any]]:
     if case.B > 1:
         for B in (1, 2):
             if B < case.B:
-                yield {"B": B, "mask": _for_batch(mask, B, case.Lk)}
+                yield {"B": B, "mask": case.mask.fitted(B, case.Lk)}
     if case.group > 1:
         yield {"Hkv": case.H}
     if case.group > 2:
@@ -108,13 +96,11 @@ def _plainer(case: Case) -> Iterator[dict[str, Any]]:
     if case.Dv != case.D:
         yield {"Dv": case.D}
     for Lq, Lk in _lengths(case):
-        yield {"Lq": Lq, "Lk": Lk, "mask": _for_keys(mask, Lk)}
+        yield {"Lq": Lq, "Lk": Lk, "mask": case.mask.fitted(case.B, Lk)}
     for D in _sizes(case.D):
         yield {"D": D, "Dv": D if case.Dv == case.D else case.Dv}
     if case.Dv != case.D:
         yield from ({"Dv": Dv} for Dv in _sizes(case.Dv))
-    if mask.window is not None:
-        yield from ({"mask": replace(mask, window=window)} for window in _sizes(mask.window))
 
 
 def _lengths(case: Case) -> Iterator[tuple[int, int]]:
@@ -132,33 +118,13 @@ def _sizes(size: int) -> Iterator[int]:
     yield from sorted(found - {size})
 
 
-def _for_batch(mask: Mask, B: int, Lk: int) -> Mask:
-    """Return a mask for fewer batch elements: those with the fewest and the most keys stay."""
-    if not isinstance(mask.padding, tuple):
-        return mask
-    lengths = sorted(mask.padding)
-    return replace(mask, padding=(*lengths[: B - 1], lengths[-1]) if B > 1 else (lengths[0],))
-
-
-def _for_keys(mask: Mask, Lk: int) -> Mask:
-    if not isinstance(mask.padding, tuple):
-        return mask
-    return replace(mask, padding=tuple(min(length, Lk) for length in mask.padding))
-
-
 def needed(point: Point) -> tuple[str, ...]:
     """Return what a point has that the plainest has not, in words."""
-    case, mask = point.case, point.case.mask
+    case = point.case
     words = [
         (case.layer is not None, "a layer"),
         (case.pass_ != "forward", "gradients"),
-        (mask.causal == "upper_left", "a causal mask"),
-        (mask.causal == "lower_right", "a causal mask aligned at the lower right"),
-        (mask.window is not None, f"a window of {mask.window}"),
-        (mask.padding is not None, "padding"),
-        (isinstance(mask.padding, tuple) and 0 in mask.padding, "a batch element without keys"),
-        (mask.explicit is not None, f"a {mask.explicit} mask"),
-        (mask.per_head, "a mask of its own for each head"),
+        *((True, trait) for trait in case.mask.traits),
         (case.layout != "own", f"the layout {case.layout}"),
         (case.threads > 1, f"{case.threads} threads"),
         (bool(case.constants), "constants of the rule"),
@@ -196,7 +162,7 @@ def _resized(point: Point, name: str, size: int) -> Point | None:
     if name == "D":
         changes["Dv"] = size if case.Dv == case.D else case.Dv
     if "Lk" in changes:
-        changes["mask"] = _for_keys(case.mask, size)
+        changes["mask"] = case.mask.fitted(case.B, size)
     try:
         return Point(replace(case, **changes), point.values, point.way)
     except BadCase:

@@ -23,7 +23,8 @@ from attnbench.testing.cases import NO_OPTIONS, device_of
 from attnbench.types.backend import Backend
 from attnbench.types.case import ORDERS, Case
 from attnbench.types.errors import BadCase
-from attnbench.types.mask import Mask
+from attnbench.types.mask import Mask, mask_of
+from attnbench.types.mask_words import WORDS
 from attnbench.types.rule import Rule
 
 Row = Mapping[str, str]
@@ -64,16 +65,6 @@ FEATURES = {
     "more than 128 features": (129, 160, 192, 256),
 }
 VALUES_WIDTH = ("values as wide as keys", "narrower values", "wider values")
-CAUSAL = {"": None, "causal": "upper_left", "causal, lower right": "lower_right"}
-WINDOW = {
-    "": (),
-    "a short window": (1, 2, 3, 5, 8),
-    "a window": (9, 16, 17, 31, 64, 100),
-    "a wide window": (),
-}
-PADDING = ("", "padding", "padding that leaves an element without keys")
-EXPLICIT = {"": None, "a bool mask": "bool", "a float mask": "float"}
-BY_HEAD = {"a bool mask by head": "bool", "a float mask by head": "float"}
 LAYERS: dict[str, dict[str, Any]] = {
     "multihead": {"E": 40},
     "multihead with biases": {"E": 24, "bias": True},
@@ -239,10 +230,7 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
         "batch": tuple(BATCH),
         "features": tuple(FEATURES),
         "values width": VALUES_WIDTH,
-        "causal": tuple(CAUSAL),
-        "window": tuple(WINDOW),
-        "padding": PADDING,
-        "explicit": (*EXPLICIT, *(BY_HEAD if backend.masks_by_head else ())),
+        **_sorts_of_masks(backend),
         "dtype": options.dtypes or backend.dtypes,
         "pass": passes,
         "threads": threads,
@@ -256,7 +244,7 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
         "before": ("", "larger", "smaller", "other_mask"),
     }  # fmt: skip
     chosen = {
-        **(dict.fromkeys(("causal", "window", "padding", "explicit"), ("",)) if options.masks else {}),
+        **(dict.fromkeys((word.part for word in WORDS.values()), ("",)) if options.masks else {}),
         **({"threads": ("",)} if options.threads else {}),
         **({"layout": ("",)} if options.layout else {}),
     }
@@ -304,18 +292,22 @@ def _layout(word: str, random: Random) -> str:
 
 
 def _mask(row: Row, B: int, Lk: int, random: Random) -> Mask:
-    window = None
-    if row["window"] == "a wide window":
-        window = Lk + random.choice((0, 1, 7))
-    elif row["window"]:
-        window = random.choice(WINDOW[row["window"]])
-    padding: tuple[int, ...] | None = None
-    if row["padding"]:
-        lengths = [random.randint(1, Lk) for _ in range(B)]
-        lengths[random.randrange(B)] = Lk
-        if row["padding"] == PADDING[2]:
-            lengths[random.randrange(B)] = 0
-        padding = tuple(lengths)
-    explicit: Any = EXPLICIT.get(row["explicit"], BY_HEAD.get(row["explicit"]))
-    causal: Any = CAUSAL[row["causal"]]
-    return Mask(causal, window, padding, explicit, per_head=row["explicit"] in BY_HEAD)
+    """Draw the words of a mask of the sorts that a row names."""
+    words = []
+    for word in WORDS.values():
+        sort = row[word.part]
+        if sort in word.sorts:
+            words.append(word.of_sort(sort, B, Lk, random))
+    return mask_of(words)
+
+
+def _sorts_of_masks(backend: Backend) -> dict[str, tuple[str, ...]]:
+    """Return the sorts of words by their part; "" for no such word."""
+    found: dict[str, tuple[str, ...]] = {}
+    for word in WORDS.values():
+        by_head = ("h" in word.of_sort(sort, 1, 1, Random(0)).axes for sort in word.sorts)
+        sorts = [
+            sort for sort, own in zip(word.sorts, by_head, strict=True) if backend.masks_by_head or not own
+        ]
+        found[word.part] = (*found.get(word.part, ("",)), *sorts)
+    return found

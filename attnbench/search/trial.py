@@ -289,10 +289,10 @@ def sibling(point: Point) -> Case | None:
     try:
         match point.way.before:
             case "larger":
-                return replace(case, Lq=2 * case.Lq, Lk=2 * case.Lk, mask=_without_lengths(case.mask))
+                return replace(case, Lq=2 * case.Lq, Lk=2 * case.Lk, mask=case.mask.unlisted())
             case "smaller":
                 Lq, Lk = -(-case.Lq // 2), -(-case.Lk // 2)
-                return replace(case, Lq=Lq, Lk=Lk, mask=_without_lengths(case.mask))
+                return replace(case, Lq=Lq, Lk=Lk, mask=case.mask.unlisted())
             case "other_mask":
                 other = Mask(causal="lower_right") if case.mask.is_none else Mask()
                 return replace(case, mask=other)
@@ -300,8 +300,3 @@ def sibling(point: Point) -> Case | None:
         # An operation or a mask may not have such lengths.
         return None
     return None
-
-
-def _without_lengths(mask: Mask) -> Mask:
-    """Return a mask that fits every length."""
-    return mask if mask.padding in (None, "seeded") else replace(mask, padding="seeded")

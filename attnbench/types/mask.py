@@ -169,6 +169,23 @@ class Mask:
         """Return a mask of the same words for a case of smaller sizes, in which each still matters."""
         return mask_of(word.smaller(B, Lq, Lk, rng) for word in self.words)
 
+    def plainer(self) -> Iterator[Mask]:
+        """Yield masks that ask less: first without one of the words, then with one that is plainer."""
+        for part in self.parts():
+            yield self.without(part)
+        for word in self.words:
+            for other in word.plainer():
+                yield mask_of(other if one is word else one for one in self.words)
+
+    def fitted(self, B: int, Lk: int) -> Mask:
+        """Return a mask of the same words for at most as many batch elements and keys."""
+        return mask_of(word.fitted(B, Lk) for word in self.words)
+
+    @property
+    def traits(self) -> tuple[str, ...]:
+        """What it has that may be at fault, for a sentence."""
+        return tuple(trait for word in self.words for trait in word.traits)
+
     def unlisted(self) -> Mask:
         """Return the mask with what it lists for single batch elements drawn instead."""
         return mask_of(word.unlisted() for word in self.words)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from attnbench.types.errors import BadCase
 from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:
+    from random import Random
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -92,10 +94,31 @@ class MaskWord(ABC):
     def axes(self) -> str:
         """The axes it differs along, by letter: b batch elements, h query heads, i queries, j keys."""
 
+    sorts: ClassVar[tuple[str, ...]]
+    """What differs between such words for a kernel, in words; :meth:`of_sort` makes one of each."""
+
     @property
     def is_drawn(self) -> bool:
         """Whether its numbers are drawn from the seed of the case."""
         return False
+
+    @classmethod
+    @abstractmethod
+    def of_sort(cls, sort: str, B: int, Lk: int, random: Random) -> Self:
+        """Draw a word of one of the :attr:`sorts` for so many batch elements and keys."""
+
+    @property
+    def traits(self) -> tuple[str, ...]:
+        """What the word has that may be at fault, for a sentence."""
+        return (f"a {self.noun}",)
+
+    def plainer(self) -> Iterator[MaskWord]:
+        """Yield words of the same kind that ask less."""
+        return iter(())
+
+    def fitted(self, B: int, Lk: int) -> MaskWord:
+        """Return the word for at most as many batch elements and keys, with as much of it as fits."""
+        return self
 
     @property
     def hint(self) -> str:
@@ -180,9 +203,27 @@ class Causal(MaskWord):
     noun = "causal mask"
     form = "band"
     axes = "ij"
+    sorts = ("causal", "causal, lower right")
 
     def __post_init__(self) -> None:
         check_choice("causal alignment", self.align, ALIGNS)
+
+    @classmethod
+    def of_sort(cls, sort: str, B: int, Lk: int, random: Random) -> Self:
+        """Make the word of an alignment."""
+        return cls(ALIGNS[cls.sorts.index(sort)])
+
+    @property
+    def traits(self) -> tuple[str, ...]:
+        """The mask, and its alignment if it is not torch's."""
+        return (
+            "a causal mask" if self.align == "upper_left" else "a causal mask aligned at the lower right",
+        )
+
+    def plainer(self) -> Iterator[Causal]:
+        """Yield torch's alignment."""
+        if self.align != "upper_left":
+            yield Causal()
 
     def text(self) -> str:
         """Return the word as ids have it."""
@@ -216,11 +257,29 @@ class Window(MaskWord):
     noun = "window"
     form = "band"
     axes = "ij"
+    sorts = ("a short window", "a window", "a window as wide as all keys")
 
     def __post_init__(self) -> None:
         check_whole("window", self.width)
         if self.width < 1:
             raise BadCase(f"window of {self.width} keys: give at least 1")
+
+    @classmethod
+    def of_sort(cls, sort: str, B: int, Lk: int, random: Random) -> Self:
+        """Draw a width."""
+        short, some, wide = (1, 2, 3, 5, 8), (9, 16, 17, 31, 64, 100), (Lk, Lk + 1, Lk + 7)
+        return cls(random.choice((short, some, wide)[cls.sorts.index(sort)]))
+
+    @property
+    def traits(self) -> tuple[str, ...]:
+        """The window with its width."""
+        return (f"a window of {self.width}",)
+
+    def plainer(self) -> Iterator[Window]:
+        """Yield narrower ones."""
+        for width in (self.width // 8, self.width // 2, 3 * self.width // 4, self.width - 1):
+            if 1 <= width < self.width:
+                yield Window(width)
 
     def text(self) -> str:
         """Return the word as ids have it."""
@@ -257,6 +316,35 @@ class Padding(MaskWord):
     noun = "padding"
     form = "lengths"
     axes = "bj"
+    sorts = ("padding", "padding that leaves an element without keys")
+
+    @classmethod
+    def of_sort(cls, sort: str, B: int, Lk: int, random: Random) -> Self:
+        """Draw lengths in any order; one keeps all keys where there are several."""
+        lengths = [random.randint(1, Lk) for _ in range(B)]
+        if B > 1:
+            lengths[0] = Lk
+        if sort != cls.sorts[0]:
+            lengths[-1] = 0
+        random.shuffle(lengths)
+        return cls(tuple(lengths))
+
+    @property
+    def traits(self) -> tuple[str, ...]:
+        """The padding, and whether it leaves an element without keys."""
+        if self.its != "seeded" and 0 in self.its:
+            return "padding", "a batch element without keys"
+        return ("padding",)
+
+    def fitted(self, B: int, Lk: int) -> Padding:
+        """Return the lengths of as many elements: those with the fewest keys, and the one with the most."""
+        if self.its == "seeded":
+            return self
+        lengths = [min(length, Lk) for length in self.its]
+        if len(lengths) > B:
+            ordered = sorted(lengths)
+            lengths = ordered[:1] if B == 1 else [*ordered[: B - 1], ordered[-1]]
+        return Padding(tuple(lengths))
 
     def __post_init__(self) -> None:
         if isinstance(self.its, tuple):
@@ -342,6 +430,22 @@ class Explicit(MaskWord):
     form = "table"
     is_drawn = True
 
+    @classmethod
+    def of_sort(cls, sort: str, B: int, Lk: int, random: Random) -> Self:
+        """Make the word, for all heads or by head."""
+        return cls(sort != cls.sorts[0])
+
+    @property
+    def traits(self) -> tuple[str, ...]:
+        """The mask, and whether heads differ."""
+        one = f"a {self.word} mask"
+        return (one, "a mask of its own for each head") if self.by_head else (one,)
+
+    def plainer(self) -> Iterator[MaskWord]:
+        """Yield the same for all heads."""
+        if self.by_head:
+            yield replace(self, by_head=False)
+
     @property
     def axes(self) -> str:
         """All axes, heads only if they have masks of their own."""
@@ -372,6 +476,7 @@ class ExplicitBool(Explicit):
     """A random matrix of kept pairs."""
 
     word = "bool"
+    sorts = ("a bool mask", "a bool mask by head")
 
     def keeps(self, case: Case, rows: Rows) -> Keep:
         """Draw the pairs that these rows keep, (B, 1 or H, R, Lk)."""
@@ -390,6 +495,7 @@ class ExplicitFloat(Explicit):
     """Random numbers, some -inf, that are added to the scores after the scale."""
 
     word = "float"
+    sorts = ("a float mask", "a float mask by head")
     adds = True
 
     def keeps(self, case: Case, rows: Rows) -> Keep:
