@@ -76,16 +76,27 @@ def digest_of(stamp: Stamp) -> str:
     return digest if _stamp(stamp.file) == stamp else ""
 
 
-_first_seen: dict[tuple[str, str], Stamp] = {}
+class FirstStamps:
+    """The stamps of what a process has loaded of plugins: each file as it was when first asked for.
+
+    A file that is saved again later is not the code that the process runs.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, str], Stamp] = {}
+
+    def of(self, sources: Iterable[Source]) -> dict[str, Stamp]:
+        """Return the stamps of all modules of plugins by now, and of those beside them."""
+        found = stamps(sources, beside=True)
+        return {name: self._first.setdefault((name, stamp.file), stamp) for name, stamp in found.items()}
 
 
 def stamps(sources: Iterable[Source], *, beside: bool) -> dict[str, Stamp]:
-    """Return the modules that this process has loaded of plugins.
+    """Return the modules that this process has loaded of plugins, each file as it is now.
 
     Those are the modules of the plugin's package and of its distribution. beside: modules too that lie in
-    the folder of a plugin that is a file, or that is imported from a folder of its project; each file as it
-    was when first asked for. Libraries that a plugin imports do not count: some of their modules are
-    generated when they are imported.
+    the folder of a plugin that is a file, or that is imported from a folder of its project. Libraries that
+    a plugin imports do not count: some of their modules are generated when they are imported.
     """
     packages: set[str] = set()
     folders: set[Path] = set()
@@ -105,9 +116,6 @@ def stamps(sources: Iterable[Source], *, beside: bool) -> dict[str, Stamp]:
             stamp = _stamp(_file_of(name))
             if stamp is not None:
                 found[name] = stamp
-                if beside:
-                    # A file that is saved again later is not the code that this process runs.
-                    found[name] = _first_seen.setdefault((name, stamp.file), stamp)
     return found
 
 

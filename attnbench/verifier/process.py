@@ -19,7 +19,7 @@ from attnbench.ipc.names import WEIGHTS, parameter_names
 from attnbench.ipc.process import die_with_parent, leave_terminal, set_import_path, silence
 from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.masks import kept_pairs, kept_rows
-from attnbench.plugins.code import attnbench_code, stamps
+from attnbench.plugins.code import FirstStamps, attnbench_code
 from attnbench.plugins.load import load
 from attnbench.types.extensions import Source
 from attnbench.types.operation import Operation, make_known
@@ -41,6 +41,7 @@ def main(argv: list[str]) -> None:
     silence()
     line: Line = Channel(socket.socket(fileno=descriptor), rm.VerifierRequest)  # type: ignore[arg-type]
     opened: CaseVerifier | None = None
+    code = FirstStamps()
     while True:
         try:
             request, fds = line.receive()
@@ -52,7 +53,7 @@ def main(argv: list[str]) -> None:
             if isinstance(request, rm.OpenCase):
                 opened = None
                 opened = _open(request)
-                reply, out = _opened(opened, request)
+                reply, out = _opened(opened, request, code)
             else:
                 assert opened is not None
                 reply, out = _answer(opened, request, fds)
@@ -71,7 +72,9 @@ def _open(request: rm.OpenCase) -> CaseVerifier:
     return kind(request, rule)
 
 
-def _opened(opened: CaseVerifier, request: rm.OpenCase) -> tuple[rm.VerifierReply, tuple[int, ...]]:
+def _opened(
+    opened: CaseVerifier, request: rm.OpenCase, code: FirstStamps
+) -> tuple[rm.VerifierReply, tuple[int, ...]]:
     case, rule = opened.case, opened.rule
     sources = [source for source in (request.operation_source, request.rule_source) if source is not None]
     fd, specs = pack(parameter_names(opened.parameters.rule, opened.parameters.projections), case.dtype)
@@ -83,7 +86,7 @@ def _opened(opened: CaseVerifier, request: rm.OpenCase) -> tuple[rm.VerifierRepl
         flops=float(flops(case, rule, pairs)),
         bytes_moved=float(bytes_moved(case, rule, kept_rows(case))),
         attnbench=attnbench_code(),
-        modules=stamps(sources, beside=True),
+        modules=code.of(sources),
         calls=opened.calls if isinstance(opened, DropoutVerifier) else 0,
     )
     return reply, (fd,)

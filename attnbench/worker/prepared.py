@@ -19,7 +19,7 @@ from attnbench.ipc.names import UPSTREAM, rule_key
 from attnbench.ipc.shared_memory import Stored
 from attnbench.kit.reference import PLAIN
 from attnbench.masks import kept_keys
-from attnbench.plugins.code import stamps
+from attnbench.plugins.code import FirstStamps
 from attnbench.plugins.load import Loaded, load
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.timing.rotation import Pool, RotatingTimer
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T", Backend, Rule)
+
+CODE = FirstStamps()
+"""What this worker has loaded of plugins; its forks go on with it."""
 
 
 @dataclass(frozen=True)
@@ -308,7 +311,7 @@ def loaded_here(source: Source) -> Loaded:
     loaded = load(source)
     make_known(loaded.of(Operation))
     # Preparation may take long; somebody may save a file meanwhile.
-    stamps([source], beside=True)
+    CODE.of([source])
     return loaded
 
 

@@ -33,7 +33,7 @@ from attnbench.ipc.process import (
     print_to,
 )
 from attnbench.ipc.shared_memory import anonymous_file, mapped
-from attnbench.plugins.code import attnbench_code, stamps
+from attnbench.plugins.code import attnbench_code
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.cards import card_details
 from attnbench.timing.memory import cuda_peak_extra_bytes, peak_extra_bytes
@@ -42,7 +42,7 @@ from attnbench.timing.warmup import warm_up
 from attnbench.types.words import clean
 from attnbench.worker.calls import check_held_output, computed
 from attnbench.worker.failures import failed
-from attnbench.worker.prepared import PreparedBackend, case_of, prepare
+from attnbench.worker.prepared import CODE, PreparedBackend, case_of, prepare
 from attnbench.worker.slots import take_slots
 from attnbench.worker.state import (
     Past,
@@ -210,7 +210,7 @@ def _answer_in_mode(
         case m.Wait():
             return prepared, m.Done(), ()
         case m.ReportCode():
-            return prepared, m.Code(stamps(request.sources, beside=True)), ()
+            return prepared, m.Code(CODE.of(request.sources)), ()
         case m.Prepare():
             be_first_to_go()
             if request.memory_limit_bytes is not None:
