@@ -55,16 +55,31 @@ def registry_with(*words: str) -> Registry:
     return load_registry([*installed(), *map(named, words)])
 
 
+def package_in(folder: Path, name: str, text: str) -> Path:
+    """Write a package, with what Emacs leaves beside a file that is edited: a link that leads nowhere."""
+    package = folder / name
+    package.mkdir()
+    (package / "__init__.py").write_text(text)
+    (package / ".#__init__.py").symlink_to("somebody@host.1234:5678")
+    return package
+
+
+def run_with(*plugins: str, backends: tuple[str, ...], out: Path, sets: int = 1) -> StoredRun:
+    """Run one case on backends of these plugins."""
+    return run_of(out, (PLAIN,), backends, registry=registry_with(*plugins), sets=sets)
+
+
 def digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
 def test_code_that_changes_during_a_run_ends_its_backend(path: Path, tmp_path: Path) -> None:
     """An editor that saves while it is measured would mix the times of two codes."""
-    package = path / "saved_package"
-    package.mkdir()
+    late = path / "saved_package" / "late.py"
+    saving = "import saved_package.late" + SAVED.format(file=str(late))
+    package_in(path, "saved_package", kernel("of_package", saving))
     files = {
-        "of_package": package / "late.py",
+        "of_package": late,
         "in_prepare": tmp_path / "beside_prepare.py",
         "in_call": tmp_path / "beside_call.py",
         "written_again": tmp_path / "beside_again.py",
@@ -73,9 +88,6 @@ def test_code_that_changes_during_a_run_ends_its_backend(path: Path, tmp_path: P
         file.write_text("NUMBER = 1\n")
     saved = {name: SAVED.format(file=str(file)) for name, file in files.items()}
     again = WRITTEN_AGAIN.format(file=str(files["written_again"]))
-    (package / "__init__.py").write_text(
-        kernel("of_package", "import saved_package.late" + saved["of_package"])
-    )
     kernels = {
         "in_prepare": kernel("in_prepare", "import beside_prepare" + saved["in_prepare"]),
         "in_call": kernel("in_call", "pass" + saved["in_call"], "import beside_call"),
@@ -84,23 +96,13 @@ def test_code_that_changes_during_a_run_ends_its_backend(path: Path, tmp_path: P
     for name, text in kernels.items():
         (tmp_path / f"{name}.py").write_text(text)
     words = ["saved_package", *(str(tmp_path / f"{name}.py") for name in kernels)]
-    run = run_of(tmp_path / "out", (PLAIN,), tuple(files), registry=registry_with(*words), sets=2)
+    run = run_with(*words, backends=tuple(files), out=tmp_path / "out", sets=2)
     found = {record.backend: (record.status, record.reason) for record in run.records}
     assert found.pop("written_again") == ("ok", "")
     words = "changed during the run: start again; where the plugin writes that module itself, write it once"
     assert {status for status, _ in found.values()} == {"error"}
     assert all(reason.startswith(f"{files[name]} {words}") for name, (_, reason) in found.items())
     assert len(found) == 3
-
-
-def test_a_link_of_an_editor_that_leads_nowhere_is_no_code(path: Path, tmp_path: Path) -> None:
-    """Emacs leaves one beside each file with changes that were not saved."""
-    package = path / "being_edited"
-    package.mkdir()
-    (package / "__init__.py").write_text(kernel("edited"))
-    (package / ".#__init__.py").symlink_to("somebody@host.1234:5678")
-    run = run_of(tmp_path / "out", (PLAIN,), ("edited",), registry=registry_with("being_edited"))
-    assert [record.status for record in run.records] == ["ok"]
 
 
 def test_code_that_is_saved_while_a_backend_is_prepared_ends_it(tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_code_that_is_saved_while_a_backend_is_prepared_ends_it(tmp_path: Path) 
         open({str(part)!r}, "a").write("# saved")"""
     plugin = tmp_path / "saved_once.py"
     plugin.write_text("import part_of_it" + kernel("mine", save))
-    run = run_of(tmp_path / "run.jsonl", (PLAIN,), ("mine",), registry=registry_with(str(plugin)), sets=2)
+    run = run_with(str(plugin), backends=("mine",), out=tmp_path / "run.jsonl")
     (record,) = run.records
     assert record.status == "error"
     assert "part_of_it.py changed during the run: start again" in record.reason
@@ -125,20 +127,19 @@ def test_a_run_file_has_digests_of_the_code_and_a_run_does_not_go_on_with_other_
 ) -> None:
     """Also under the same version, and where only preparation or a call imports it.
 
-    Libraries do not count, and attnbench itself counts once.
+    Libraries and links that lead nowhere do not count, and attnbench itself counts once.
     """
-    package = path / "in_use"
-    package.mkdir()
+    text = kernel("mine", "import in_use.late, beside_it, msgspec", "import in_calls")
+    package = package_in(path, "in_use", text)
     files = {
         "in_use": package / "__init__.py",
         "in_use.late": package / "late.py",
         "beside_it": path / "beside_it.py",
         "in_calls": path / "in_calls.py",
     }
-    for file in files.values():
-        file.write_text("NUMBER = 1\n")
-    files["in_use"].write_text(kernel("mine", "import in_use.late, beside_it, msgspec", "import in_calls"))
-    run = run_of(tmp_path / "run.jsonl", (PLAIN,), ("mine",), registry=registry_with("in_use"), sets=2)
+    for name in ("in_use.late", "beside_it", "in_calls"):
+        files[name].write_text("NUMBER = 1\n")
+    run = run_with("in_use", backends=("mine",), out=tmp_path / "run.jsonl")
     assert run.cases[0].contenders["mine"].code == {name: digest(file) for name, file in files.items()}
     codes = {plugin.name: plugin.code for plugin in run.manifest.plugins}
     assert codes["in_use"] != codes["backends"] == codes["rules"] != ""
