@@ -205,7 +205,8 @@ def test_nothing_to_read_is_a_sentence(paths: list[str] | str) -> None:
 
 
 def test_shards_resume_and_make_up_the_whole(tmp_path: Path) -> None:
-    cases = [f"attention/dot/H1-L{length}-D4" for length in (7, 8, 9, 10)]
+    # One is in the second shard, two are in the first.
+    cases = [f"attention/dot/H1-L{length}-D4" for length in (7, 8, 10)]
     paths = [tmp_path / f"{number}.jsonl" for number in (1, 2)]
     runs = [
         attnbench.run(cases, ["eager", "bmm"], timed=False, shard=f"{number}/2", out=path)

@@ -181,12 +181,20 @@ def fail_to_prepare(setup: Setup) -> Call:
     raise RuntimeError("no such instruction set")
 
 
-def record_process(setup: Setup) -> Call:
-    """Leave a file named for each process that prepared it, for tests of what outlives what."""
+def recorded(name: str) -> Call:
+    """Leave a file named for each process that prepared a backend, for tests of what outlives what."""
     folder = os.environ.get("BROKEN_PIDS")
     if folder:
-        (Path(folder) / str(os.getpid())).touch()
+        (Path(folder) / f"{name}-{os.getpid()}").touch()
     return right
+
+
+def record_process(setup: Setup) -> Call:
+    return recorded("record_process")
+
+
+def record_process_too(setup: Setup) -> Call:
+    return recorded("record_process_too")
 
 
 def remember_by_address(setup: Setup) -> Call:
@@ -260,8 +268,8 @@ IN_CALLS = (
     spoil_shared_memory,
 )  # fmt: skip
 IN_PREPARATION = (
-    leave_a_daemon, fail_to_prepare, record_process, remember_by_address, remember_when_timed,
-    compute_every_eighth, keep_weights, remember_by_value,
+    leave_a_daemon, fail_to_prepare, record_process, record_process_too, remember_by_address,
+    remember_when_timed, compute_every_eighth, keep_weights, remember_by_value,
 )  # fmt: skip
 
 

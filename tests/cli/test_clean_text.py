@@ -242,7 +242,7 @@ def test_what_a_plugin_says_in_every_command(invoke: Invoke, plugin: Path, tmp_p
         clean(invoke("list", kind, *named))
     clean(invoke("plugins", *named))
     run = tmp_path / "run.jsonl"
-    cells = (CASE, "--budget", "0.01", "--sets", "2", "--backend", "eager", *named)
+    cells = (CASE, "--budget", "0.01", "--sets", "1", "--backend", "eager", *named)
     shown = clean(invoke("run", *cells, *CHOSEN, "--out", str(run), "--details"))
     assert shown.count(r"\x1b]0;owned") >= 3, "of each backend and the metric"
     assert not odd(run.read_text())
@@ -307,7 +307,7 @@ def test_on_a_real_terminal(hostile: Path, plugin: Path, tmp_path: Path) -> None
     chosen = ("--backend", "eager", *CHOSEN)
     for words in (
         ("report", str(hostile), "--details"), ("history", str(hostile)), ("plugins", *named),
-        ("run", CASE, f"{CASE}/causal", "--budget", "0.01", "--sets", "2", *chosen, *named, "--details"),
+        ("run", CASE, f"{CASE}/causal", "--budget", "0.01", "--sets", "1", *chosen, *named, "--details"),
         ("check", CASE, *chosen, *named, "--format", "says"), ("run", EVIL.replace("\x00", "")),
     ):  # fmt: skip
         shown = on_a_terminal(tmp_path, *words)

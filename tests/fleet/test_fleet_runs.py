@@ -77,8 +77,10 @@ def test_a_fleet_whose_doctor_can_not_run_ends_with_3(monkeypatch: pytest.Monkey
     assert "failed: no such option" in " ".join(done.stdout.split())
 
 
-def on(address: str, *words: str, out: Path, loud: str = "--verbose") -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "attnbench", loud, "run", *CASES, "--plugin", str(EXECUTOR)]
+def on(
+    address: str, *words: str, out: Path, loud: str = "--verbose", cases: int = len(CASES)
+) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "attnbench", loud, "run", *CASES[:cases], "--plugin", str(EXECUTOR)]
     command += ["--on", address, "--out", str(out), "--format", "json", *words]
     return subprocess.Popen(command, stdout=-1, stderr=-1, text=True, cwd=out.parent)
 
@@ -93,12 +95,12 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "run.jsonl"
 
 
-def check_whole(out: Path) -> tuple[Record, ...]:
-    """Assert that a run has all records; return them."""
+def check_whole(out: Path, cases: int = len(CASES)) -> tuple[Record, ...]:
+    """Assert that a run has all records of so many cases; return them."""
     records = attnbench.load(out, plugins=str(EXECUTOR)).records
     found = Counter((record.case, record.backend, record.status) for record in records)
     assert set(found.values()) == {1}
-    assert len(found) == 6
+    assert len(found) == 2 * cases
     assert {status for _, _, status in found} == {"ok"}
     return records
 
@@ -107,14 +109,14 @@ def test_the_devices_of_this_machine_measure_what_a_run_measures(out: Path, tmp_
     other = tmp_path / "benchmark.json"
     (tmp_path / "run.units").mkdir()
     (tmp_path / "run.units" / "mine.txt").touch()
-    status, stdout, stderr = ended(on("local", *WHOLE, "--benchmark-json", str(other), out=out))
+    status, stdout, stderr = ended(on("local", *WHOLE, "--benchmark-json", str(other), out=out, cases=2))
     assert status == 0, stderr
-    check_whole(out)
-    assert len(json.loads(stdout)) == 6
+    check_whole(out, cases=2)
+    assert len(json.loads(stdout)) == 4
     assert {path.name for path in tmp_path.iterdir()} == {"run.jsonl", "run.units", "benchmark.json"}
     assert [path.name for path in (tmp_path / "run.units").iterdir()] == ["mine.txt"]
-    assert len(json.loads(other.read_text())["benchmarks"]) == 6
-    assert "3/3 attention/dot/" in stderr
+    assert len(json.loads(other.read_text())["benchmarks"]) == 4
+    assert "2/2 attention/dot/" in stderr
 
 
 def test_a_lost_machine_costs_the_case_under_way_which_runs_again(out: Path) -> None:
@@ -140,13 +142,13 @@ def test_a_damaged_unit_is_measured_again(out: Path) -> None:
     units = out.with_suffix(".units")
     units.mkdir()
     (units / "0001.jsonl").write_text('{"kind":"manifest","format":1}\n')
-    status, _, stderr = ended(on("pretended:damages", *WHOLE, out=out, loud="--quiet"))
+    status, _, stderr = ended(on("pretended:damages", *WHOLE, out=out, loud="--quiet", cases=2))
     assert status == 0, stderr
     before, during = stderr.splitlines()
     assert before.startswith("a unit is measured again: ")
     assert "missing required field `run_id`); it is kept as 0001-" in before
     assert re.fullmatch(r"[ab]: lost \(.*, line \d+: .*; it is kept as 0001-\w{4}\.damaged\)", during)
-    check_whole(out)
+    check_whole(out, cases=2)
     assert len(list(units.glob("*.damaged"))) == 2
 
 

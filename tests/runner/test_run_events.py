@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -49,29 +50,21 @@ def test_a_case_that_does_not_fit_into_memory_is_not_started(
     assert stored.cases == stored.sets == ()
 
 
-@pytest.mark.parametrize(
-    ("forkable", "processes"),
-    # One for the check, and one for each repetition; or at most three.
-    [(True, 1 + 5), (False, 1 + 3)],
-    ids=["anew", "restarted"],
-)
 def test_how_often_a_backend_is_prepared(
-    odd_plugins: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    forkable: bool,
-    processes: int,
+    odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Once for the check, and anew for each repetition; one that can't be forked for three at most."""
     # However a busy machine stretches its milliseconds.
     monkeypatch.setattr("attnbench.runner.check._ANEW_BELOW_NS", 1e18)
     pids = tmp_path / "pids"
     pids.mkdir()
     monkeypatch.setenv("BROKEN_PIDS", str(pids))
-    registry = declared(load_registry(), "record_process", forkable=forkable)
-    stored = run_of(tmp_path, (PLAIN,), ("record_process",), registry=registry, sets=5)
-    (record,) = stored.records
-    assert (record.status, record.sets) == ("ok", 5)
-    assert len(list(pids.iterdir())) == processes
+    names = ("record_process", "record_process_too")
+    registry = declared(load_registry(), names[1], forkable=False)
+    stored = run_of(tmp_path, (PLAIN,), names, registry=registry, sets=5)
+    assert {(record.status, record.sets) for record in stored.records} == {("ok", 5)}
+    found = Counter(path.name.rpartition("-")[0] for path in pids.iterdir())
+    assert found == {names[0]: 1 + 5, names[1]: 1 + 3}
 
 
 def test_a_run_goes_on_without_a_server_and_without_the_speed_of_the_machine(

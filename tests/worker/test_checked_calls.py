@@ -78,6 +78,7 @@ def test_meddling_is_refused_and_switches_are_restored(prepared_worker: New, nam
     assert name.startswith("leaves") or refusal(worker) == first
 
 
+@pytest.mark.skipif(os.getpriority(os.PRIO_PROCESS, 0) == 19, reason="the priority is the lowest already")
 def test_a_call_that_lowers_its_priority_is_refused(prepared_worker: New) -> None:
     """An ordinary user can't put it back."""
     worker = ready(prepared_worker, "is_nice")
