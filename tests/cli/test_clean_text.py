@@ -308,7 +308,7 @@ def test_on_a_real_terminal(hostile: Path, plugin: Path, tmp_path: Path) -> None
     for words in (
         ("report", str(hostile), "--details"), ("history", str(hostile)), ("plugins", *named),
         ("run", CASE, f"{CASE}/causal", "--budget", "0.01", "--sets", "1", *chosen, *named, "--details"),
-        ("check", CASE, *chosen, *named, "--format", "says"), ("run", EVIL.replace("\x00", "")),
+        ("report", str(hostile), *named, "--format", "says"), ("run", EVIL.replace("\x00", "")),
     ):  # fmt: skip
         shown = on_a_terminal(tmp_path, *words)
         assert "owned" in shown or words[0] == "plugins", shown

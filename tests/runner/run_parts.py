@@ -12,6 +12,7 @@ import pytest
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Entry, Registry, load_registry
 from attnbench.results.format import StoredRun, read_run
+from attnbench.runner import options as options_module
 from attnbench.runner import plan as plan_module
 from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import CHECK_PARTS, Options
@@ -49,8 +50,9 @@ def run_of(
 ) -> StoredRun:
     """Run, and read what was written. Little is checked unless ``without`` is given.
 
-    cases: ids, all with ``backends``; or the backends of each. options: of the run; also ``turn_s`` and
-    ``warm_s`` in place of the constants of the protocol. complete: whether it has all its records.
+    cases: ids, all with ``backends``; or the backends of each. options: of the run; also ``turn_s``,
+    ``warm_s`` and ``launches`` in place of the constants of the protocol: each server has torch to load.
+    complete: whether it has all its records.
     """
     if isinstance(cases, Mapping):
         backends = tuple(dict.fromkeys(name for names in cases.values() for name in names))
@@ -58,6 +60,8 @@ def run_of(
         for name in ("turn_s", "warm_s"):
             if name in options:
                 patch.setattr(plan_module, name.upper(), options.pop(name))
+        if "launches" in options:
+            patch.setattr(options_module, "LAUNCHES", options.pop("launches"))
         small = {"budget_s": 0.01, "baseline": "eager", "sets": 1, "timeout_s": 60, "without": LESS_CHECKED}
         plan = RunPlan(
             tuple(parse_case(text) for text in cases), backends, registry or load_registry(),

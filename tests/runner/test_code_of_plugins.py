@@ -66,7 +66,7 @@ def package_in(folder: Path, name: str, text: str) -> Path:
 
 def run_with(*plugins: str, backends: tuple[str, ...], out: Path, sets: int = 1) -> StoredRun:
     """Run one case on backends of these plugins."""
-    return run_of(out, (PLAIN,), backends, registry=registry_with(*plugins), sets=sets)
+    return run_of(out, (PLAIN,), backends, registry=registry_with(*plugins), sets=sets, launches=1)
 
 
 def digest(file: Path) -> str:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ import kills
 import attnbench
 from attnbench.plugins.registry import Registry, load_registry, load_wanted
 from attnbench.results.format import StoredRun, read_run
+from attnbench.runner import options
 from attnbench.runner.progress import Moment
 from attnbench.runner.run import check_same_plugins, resume_run
 from attnbench.types.case import Case
@@ -42,8 +44,16 @@ def attnbench_backends():
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_server() -> Iterator[None]:
+    """Workers of all repetitions come from one server, as nothing here depends on their number."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(options, "LAUNCHES", 1)
+        yield
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
+def whole(one_server: None, tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
     return run_of(tmp_path_factory.mktemp("whole"), (PLAIN, CAUSAL), NAMES, named=NAMES, sets=SETS)
 
 
@@ -54,11 +64,6 @@ def cut(run: StoredRun, lines: int, path: Path, *, changed: bool = False) -> byt
         data = re.sub(rb',"digest":"\w{16}"}', b"}", data)
     path.write_bytes(data)
     return data
-
-
-def with_one_server(data: bytes) -> bytes:
-    """Return a run of one repetition, to which a refusal costs less."""
-    return data.replace(b'"sets":2', b'"sets":1', 1)
 
 
 def kinds(path: Path) -> list[str]:
@@ -179,8 +184,7 @@ def test_a_run_goes_on_only_with_the_code_that_it_was_begun_with(tmp_path: Path)
 def test_a_run_on_a_device_goes_on_only_with_that_device(whole: StoredRun, tmp_path: Path) -> None:
     """Else its other backends would be unavailable for good."""
     path = tmp_path / "run.jsonl"
-    data = with_one_server(cut(whole, 2, path, changed=True))
-    data = data.replace(b'"cuda_devices":[]', b'"cuda_devices":["A GPU"]')
+    data = cut(whole, 2, path, changed=True).replace(b'"cuda_devices":[]', b'"cuda_devices":["A GPU"]')
     path.write_bytes(data.replace(b"/float32/cpu/", b"/float32/cuda/"))
     needs = r"cuda_devices \(A GPU, then none\); its cases need a CUDA device: go on where there is one"
     with pytest.raises(BadInput, match=needs):
@@ -199,7 +203,7 @@ def begun_elsewhere(manifest: bytes, **facts: object) -> bytes:
 
 def test_what_was_begun_elsewhere_is_not_continued(whole: StoredRun, tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    first, *rest = with_one_server(cut(whole, 6, path, changed=True)).splitlines(keepends=True)
+    first, *rest = cut(whole, 6, path, changed=True).splitlines(keepends=True)
     facts = {"cpu": "Another CPU", "cpu_quota": 96, "torch": "2.0.0", "numpy": "1.26.4", "python": "3.9.1"}
     data = begun_elsewhere(first, **facts) + b"".join(rest)
     path.write_bytes(data)

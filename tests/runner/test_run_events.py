@@ -61,7 +61,7 @@ def test_how_often_a_backend_is_prepared(
     monkeypatch.setenv("BROKEN_PIDS", str(pids))
     names = ("record_process", "record_process_too")
     registry = declared(load_registry(), names[1], forkable=False)
-    stored = run_of(tmp_path, (PLAIN,), names, registry=registry, sets=5)
+    stored = run_of(tmp_path, (PLAIN,), names, registry=registry, sets=5, launches=1)
     assert {(record.status, record.sets) for record in stored.records} == {("ok", 5)}
     found = Counter(path.name.rpartition("-")[0] for path in pids.iterdir())
     assert found == {names[0]: 1 + 5, names[1]: 1 + 3}
