@@ -47,7 +47,7 @@ def test_a_process_that_is_killed_once_costs_nothing(
 ) -> None:
     struck = Struck(kind, when)
     names = ("fused_multihead", "raise_error", "eager", "bmm")
-    stored = run_of(tmp_path, CASES, names, progress=struck, sets=3)
+    stored = run_of(tmp_path, CASES, names, progress=struck, sets=3, launches=2)
     assert struck.case
     for case in CASES:
         expected = EXPECTED | {"fused_multihead": ("unsupported", "", "computes")}
@@ -104,7 +104,9 @@ def test_a_stopped_process_is_found_within_the_timeout(odd_plugins: None, tmp_pa
     struck = Struck(kind, "repetition 2 of 3", signal.SIGSTOP)
     # The verifier has five times as long as a backend.
     timeout_s = 10 if kind == SERVER else 4
-    stored = run_of(tmp_path, CASES, ("eager", "bmm"), progress=struck, sets=3, timeout_s=timeout_s)
+    stored = run_of(
+        tmp_path, CASES, ("eager", "bmm"), progress=struck, sets=3, launches=2, timeout_s=timeout_s
+    )
     assert struck.case
     assert [record.reason for record in stored.records if record.status != "ok"] == []
     assert stored.finished.wall_s < 200
