@@ -41,7 +41,10 @@ def moments() -> list[Moment]:
 def run(tmp_path_factory: pytest.TempPathFactory, moments: list[Moment]) -> attnbench.Run:
     folder = tmp_path_factory.mktemp("api") / "a" / "new" / "folder"
     cases = ["attention/dot/H2-L16-D8", CASE]
-    return attnbench.run(cases, BACKENDS, budget=0.01, sets=2, out=folder, progress=moments.append)
+    with pytest.MonkeyPatch.context() as patch:
+        # Each server loads torch, and one is enough.
+        patch.setattr("attnbench.runner.options.LAUNCHES", 1)
+        return attnbench.run(cases, BACKENDS, budget=0.01, sets=2, out=folder, progress=moments.append)
 
 
 def test_shown_in_a_notebook_it_is_one_line(run: attnbench.Run) -> None:
@@ -133,14 +136,12 @@ def test_progress_tells_cases_in_order_and_each_step_of_them(
     assert all(moment.left_s >= 0 for moment in moments)
 
 
-def test_a_name_ending_in_jsonl_is_the_file_and_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
-    done = attnbench.run(CASE, ["eager"], timed=False, out=path)
-    assert done.path == path
-    data = path.read_bytes()
+    path.write_bytes(b"mine")
     with pytest.raises(attnbench.BadInput, match=r"exists; continue it with --resume, or name another file"):
         attnbench.run(CASE, ["eager"], timed=False, out=path)
-    assert path.read_bytes() == data
+    assert path.read_bytes() == b"mine"
 
 
 def test_files_and_folders_are_read_together(run: attnbench.Run, tmp_path: Path) -> None:
@@ -212,6 +213,7 @@ def test_shards_resume_and_make_up_the_whole(tmp_path: Path) -> None:
         attnbench.run(cases, ["eager", "bmm"], timed=False, shard=f"{number}/2", out=path)
         for number, path in enumerate(paths, 1)
     ]
+    assert [run.path for run in runs] == paths
     whole = [case for run in runs for case in run.manifests[0].cases]
     assert len(set(whole)) == len(whole) == len(cases)
     paths[0].write_bytes(b"".join(paths[0].read_bytes().splitlines(keepends=True)[:2]))

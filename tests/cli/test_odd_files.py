@@ -140,14 +140,3 @@ def test_a_file_that_could_not_be_written_whole_is_not_left(tmp_path: Path, opti
     assert done.returncode == 2, done.stderr
     assert "can't write" in done.stderr
     assert [path.read_text() for path in tmp_path.iterdir() if path != run] == [before] * bool(before)
-
-
-def test_prepare_that_returns_no_function(invoke: Invoke, tmp_path: Path) -> None:
-    (tmp_path / "mini.py").write_text(
-        "from attnbench import Backend, hookimpl\n@hookimpl\ndef attnbench_backends():\n"
-        "    yield Backend(name='mine', summary='a test', prepare=lambda setup: None)\n"
-    )
-    words = ("--backend", "mine", "--plugin", str(tmp_path / "mini.py"), "--out", str(tmp_path))
-    done = invoke("check", CASE, *words, "--format", "csv")
-    assert done.exit_code == 3
-    assert "prepare() gave None, where a function is needed" in done.stdout

@@ -100,7 +100,7 @@ def broken(
     before = workers()
     stored = run_of(
         tmp_path_factory.mktemp("broken"), asked, named=("fused_multihead",), budget_s=0.02, sets=3,
-        turn_s=1e-9, warm_s=0, memory_limit_bytes=512 * MIB, baseline="only_when_timed",
+        launches=2, turn_s=1e-9, warm_s=0, memory_limit_bytes=512 * MIB, baseline="only_when_timed",
     )  # fmt: skip
     left += workers() - before
     return stored

@@ -61,7 +61,8 @@ def test_what_was_lost_twice_is_interrupted_and_measured_on_resuming(
     odd_plugins: None, tmp_path: Path, kind: str
 ) -> None:
     struck = Struck(kind, "repetition 2 of 2", times=2)
-    stored = run_of(tmp_path, CASES, ("raise_error", "eager", "bmm"), progress=struck, sets=2, complete=False)
+    names = ("raise_error", "eager", "bmm")
+    stored = run_of(tmp_path, CASES, names, progress=struck, sets=2, launches=1, complete=False)
     other = CAUSAL if struck.case == PLAIN else PLAIN
     assert_records(by_backend(stored, other), {"eager": RIGHT, "bmm": RIGHT})
     lost = by_backend(stored, struck.case)

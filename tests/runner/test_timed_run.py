@@ -46,7 +46,7 @@ def steady(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> Store
     }
     assert SETS * 2 >= FEWEST
     out, budget_s = tmp_path_factory.mktemp("steady"), 6.5 * 0.002 * SETS * STRETCHES
-    return run_of(out, asked, sets=SETS, turn_s=0.002, budget_s=budget_s)
+    return run_of(out, asked, sets=SETS, launches=2, turn_s=0.002, budget_s=budget_s)
 
 
 def doubted(stored: StoredRun, case: str) -> set[str]:

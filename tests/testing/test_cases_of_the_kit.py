@@ -173,16 +173,21 @@ REACHED: dict[str, Callable[[Case], bool]] = {
 """The cases in which each mistake shows."""
 
 
-def test_mistakes_of_some_sizes_are_found() -> None:
+@pytest.mark.parametrize(
+    "mistakes",
+    [list(REACHED)[:4], pytest.param(list(REACHED)[4:], marks=pytest.mark.slow)],
+    ids=["small", "long"],
+)
+def test_mistakes_of_some_sizes_are_found(mistakes: list[str]) -> None:
     registry = located(Path(wrong_shapes.__file__)).registry
     names = ("attend", *(function.__name__ for function in wrong_shapes.WRONG))
     choices = plan(registry, names).choices
     asked: dict[str, tuple[str, ...]] = {}
-    for mistake, reached in REACHED.items():
-        name = mistake.partition(" ")[0]
-        where = [one for one in choices[name].cases if reached(one.case)]
-        case = min(where, key=lambda one: one.case.B * one.case.H * one.case.Lq * one.case.Lk)
-        asked[case.id] = ("attend", name)
+    for mistake in mistakes:
+        name, reached = mistake.partition(" ")[0], REACHED[mistake]
+        case = next(one for one in choices[name].cases if reached(one.case))
+        # Two mistakes may show in one case.
+        asked[case.id] = (*asked.get(case.id, ("attend",)), name)
     found = {
         (record.case, record.backend): (record.status, record.failed_check)
         for record in records_of(asked, registry, make_options(timed=False))

@@ -398,5 +398,6 @@ def attnbench_backends() -> Iterator[Backend]:
         yield give(name=name, prepare=after(act))
         yield give(name=f"prepares_{name}", prepare=preparing(act))
     yield Backend("heads_last", "a test", heads_last, layout="BLHD")
+    yield Backend("prepares_no_call", "a test", lambda setup: None)
     yield Backend("asks_in_vain", "a test", gives_values, supports=asks_in_vain)
     yield Backend("not_here", "a test", gives_values, available=lambda device: f"no kernel for {device}")

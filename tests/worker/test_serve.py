@@ -112,6 +112,7 @@ def test_required_modules_are_looked_for_and_not_imported(
          "OSError: a library is missing from this machine"),
         ("not_here", OUTSPOKEN, "unavailable", "no kernel for cpu"),
         ("asks_in_vain", OUTSPOKEN, "error", "supports() raised LookupError: no idea"),
+        ("prepares_no_call", OUTSPOKEN, "error", "prepare() gave None, where a function is needed"),
     ],
 )  # fmt: skip
 def test_backends_that_can_not_be_prepared(
