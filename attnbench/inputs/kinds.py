@@ -120,7 +120,27 @@ FAMILIES: tuple[Family, ...] = (
 )
 """``normal`` comes first. ``deep_change`` with some number follows the ``normal`` draw of that number."""
 
-_BY_NAME = {family.name: family for family in FAMILIES}
+SEARCHED: tuple[Family, ...] = (
+    # All scores of a row alike, far below zero: a running maximum that starts too high leaves nothing.
+    Family(
+        "far_below",
+        known_scores.draw_far_below,
+        elements=1024,
+        most=2,
+        applies=known_scores.far_below_applies,
+    ),
+    # Values whose sum does not fit float16, though their mean does; in float16 alone.
+    Family(
+        "large_values",
+        known_scores.draw_large_values,
+        elements=256,
+        most=2,
+        applies=known_scores.large_values_apply,
+    ),
+)
+"""Kinds that a search asks besides."""
+
+_BY_NAME = {family.name: family for family in (*FAMILIES, *SEARCHED)}
 
 
 def families_of(case: Case, rule: Rule) -> tuple[str, ...]:
@@ -128,6 +148,13 @@ def families_of(case: Case, rule: Rule) -> tuple[str, ...]:
     if operation_of(case).heads is None:
         return (NORMAL,)
     return tuple(family.name for family in FAMILIES if family.applies(case, rule))
+
+
+def applies(case: Case, rule: Rule, family: str) -> bool:
+    """Return whether a kind makes sense for a case."""
+    if operation_of(case).heads is None:
+        return family == NORMAL
+    return _BY_NAME[family].applies(case, rule)
 
 
 def family_draws(case: Case, family: str) -> int:

@@ -21,6 +21,12 @@ so that their sum is exact in any order.
 every other is 32 or more below. 1/15 is off by 0.34 % in bfloat16, by 0.02 % in float16. The values have one
 sign in each feature, so that these errors add up. On other inputs bfloat16 weights stay within the limits of
 float16.
+
+``far_below``: all keys of a row have the same score, which is -64 to -16,384, so that the output is the mean
+of the values that it sees. A running maximum that starts at 0 or at -1e4 takes all weights for 0.
+
+``large_values``, for float16 alone: values of 4,096 to 8,192, of one sign in each feature. Their weighted
+mean fits float16; sums of 16 of them do not, and weights are often 1 at most before they are divided.
 """
 
 from __future__ import annotations
@@ -98,6 +104,46 @@ def draw_large_logits(case: Case, rule: Rule, entropy: int, index: int) -> Tripl
     levels = rng.choice(LEVELS, (case.B, case.Hkv, case.Lk), p=[rare, often, often, often, rare])
     q, k = _one_feature_each(case, found, signed * of_query[:, None], levels * of_key)
     return store(q, case.dtype), store(k, case.dtype), v
+
+
+BELOW: dict[Dtype, tuple[float, ...]] = {
+    "bfloat16": (1.0, 16.0, 256.0), "float16": (1.0, 4.0), "float32": (1.0, 16.0, 256.0),
+    "float64": (1.0, 16.0, 256.0),
+}  # fmt: skip
+"""How many steps of ``STEP`` a row lies below zero; products of q and k must fit float16."""
+LARGE_VALUES = 4096.0
+
+
+def far_below_applies(case: Case, rule: Rule) -> bool:
+    """Return whether scores are products, and no mask or position adds numbers that would break ties."""
+    return large_logits_apply(case, rule)
+
+
+def draw_far_below(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
+    """Draw inputs number ``index``: v as in an ordinary draw; q and k have one feature, all keys the same."""
+    v = draw_activations(case, rule, entropy, index)[2]
+    rng = stream(case, "far_below", entropy, index)
+    found = _feature(case, rule, rng)
+    sizes = _large_sizes(case, found)
+    assert sizes is not None
+    of_query, of_key, _ = sizes
+    sign = np.sign(found.slopes)[:, None]
+    rows = -sign * rng.choice(BELOW[case.dtype], (case.B, case.H, case.Lq)) * of_query[:, None]
+    q, k = _one_feature_each(case, found, rows, np.full((case.B, case.Hkv, case.Lk), of_key))
+    return store(q, case.dtype), store(k, case.dtype), v
+
+
+def large_values_apply(case: Case, rule: Rule) -> bool:
+    """Return whether this is ``attention`` in float16 with many keys."""
+    return case.layer is None and case.dtype == "float16" and case.Lk >= 16 and sees_two(case)
+
+
+def draw_large_values(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
+    """Draw inputs number ``index``: q and k as in an ordinary draw; large values."""
+    q, k, v = draw_activations(case, rule, entropy, index)
+    rng = stream(case, "large_values", entropy, index)
+    sign = rng.choice([-1.0, 1.0], (case.B, case.Hkv, 1, case.Dv))
+    return q, k, store(sign * LARGE_VALUES * (1 + rng.random(v.shape)), case.dtype)
 
 
 def _large_sizes(case: Case, found: OneFeature) -> tuple[Wide, float, tuple[float, ...]] | None:

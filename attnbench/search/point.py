@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.inputs.kinds import FAMILIES, NORMAL
+from attnbench.inputs.kinds import FAMILIES, NORMAL, SEARCHED
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput
 from attnbench.types.words import unknown_name
@@ -103,7 +103,7 @@ def parse_point(text: str) -> Point:
     values, found = NORMAL, {}
     for word in words:
         name, _, value = word.partition(":")
-        allowed = tuple(one.name for one in FAMILIES) if name == _VALUES else CHOICES.get(name)
+        allowed = tuple(one.name for one in (*FAMILIES, *SEARCHED)) if name == _VALUES else CHOICES.get(name)
         if allowed is None:
             raise BadInput(f"{text!r}: {unknown_name('word', name, (_VALUES, *CHOICES))}")
         if value not in allowed:

@@ -161,7 +161,7 @@ def main() -> None:
 
 def _answer(asked: Asked, text: str, rules: Mapping[str, Source]) -> Answer:
     from attnbench.cases.variant import weights_matter
-    from attnbench.inputs.kinds import NORMAL, families_of
+    from attnbench.inputs.kinds import applies
     from attnbench.search.point import parse_point
     from attnbench.search.trial import judge
     from attnbench.types.rule import Rule
@@ -172,7 +172,7 @@ def _answer(asked: Asked, text: str, rules: Mapping[str, Source]) -> Answer:
         source = rules[point.case.rule]
         outcome = judge(point, asked.backend, asked.source, source)
         rule = next(one for one in loaded_here(source).of(Rule) if one.name == point.case.rule)
-        fits = point.values == NORMAL or point.values in families_of(point.case, rule)
+        fits = applies(point.case, rule, point.values)
         return Answer(outcome, telling=fits and weights_matter(point.case))
     except Exception as failure:
         return Answer(Outcome("unjudged", one_line(failure)))

@@ -104,10 +104,8 @@ def search(
     covering = Covering(space, Random(seed))
     found: list[tuple[Point, Outcome]] = []
     counts = {"asked": 0, "declined": 0, "unjudged": 0}
-    begun = monotonic()
     with judges(asked, max(1, min(4, os.cpu_count() or 1)), LIMIT_S) as free:
-        _explore(covering, free, begun + seconds, found, counts)
-    took = monotonic() - begun
+        took = _explore(covering, free, seconds, found, counts)
     with judges(asked, 1, LIMIT_S) as (judge,):
         failures, more = _shrunk(found, judge)
     return Searched(
@@ -119,32 +117,36 @@ def search(
 def _explore(
     covering: Covering,
     judges: list[Judge],
-    until: float,
+    seconds: float,
     found: list[tuple[Point, Outcome]],
     counts: dict[str, int],
-) -> None:
-    """Ask points of all processes until the time is over, or enough are wrong."""
+) -> float:
+    """Ask points of all processes until the time is over, or enough are wrong; return the seconds it took.
+
+    They count from the first answer, before which processes import torch and the plugin.
+    """
     asking: dict[int, tuple[Judge, Drawn]] = {}
-    drawn: Drawn | None = None
-    exhausted = False
+    begun: float | None = None
+    over = False
     while True:
-        over = exhausted or monotonic() >= until or len(found) >= MOST_FAILURES
+        over = over or len(found) >= MOST_FAILURES or (begun is not None and monotonic() >= begun + seconds)
         for judge in judges:
             if over or id(judge) in asking:
                 continue
             drawn = covering.draw()
             if drawn is None:
-                exhausted = True
+                over = True
                 break
             if judge.judged >= MOST_JUDGED:
                 judge.end()
             judge.ask(str(drawn.point))
             asking[id(judge)] = judge, drawn
         if not asking:
-            return
+            return 0.0 if begun is None else monotonic() - begun
         judge = first_ready([judge for judge, _ in asking.values()])
         _, drawn = asking.pop(id(judge))
         answer = judge.answer()
+        begun = monotonic() if begun is None else begun
         _count(answer, drawn, covering, counts)
         if answer.outcome.status in ("wrong", "error"):
             found.append((drawn.point, answer.outcome))

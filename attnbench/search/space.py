@@ -15,7 +15,7 @@ from typing import Any
 
 from attnbench.cases.ids import build_case, rule_word
 from attnbench.cases.select import Overrides
-from attnbench.inputs.kinds import DELIVERIES, DROPPED, FAMILIES, GRADED, NORMAL, STRIDED
+from attnbench.inputs.kinds import DELIVERIES, DROPPED, FAMILIES, GRADED, NORMAL, SEARCHED, STRIDED
 from attnbench.plugins.calling import Raised, call
 from attnbench.runner.case import refusal
 from attnbench.search.point import Point, Way
@@ -258,7 +258,7 @@ def _kinds(backend: Backend) -> Iterator[str]:
         GRADED: "backward" in backend.passes,
         DROPPED: backend.ignores_dropped,
     }
-    for family in FAMILIES:
+    for family in (*FAMILIES, *SEARCHED):
         if given.get(family.name, True) and not (backend.compiles and family.name in given):
             yield family.name
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from attnbench.cases.ids import case_id
 from attnbench.inputs.draw import Stored
-from attnbench.inputs.kinds import DELIVERIES, FAMILIES, GRADED, NORMAL
+from attnbench.inputs.kinds import DELIVERIES, FAMILIES, GRADED, NORMAL, SEARCHED, applies
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import PLAIN, parameter_names
@@ -58,9 +58,12 @@ class Outcome(Struct, frozen=True):
 class _SharedNumbers(CaseVerifier):
     """A case whose tensors repeat numbers where a way expands them."""
 
-    def __init__(self, opening: rm.OpenCase, rule: Rule, way: Way) -> None:
+    def __init__(self, opening: rm.OpenCase, rule: Rule, values: str, way: Way) -> None:
         super().__init__(opening, rule)
-        self._check = tuple((family, number) for family, number in self._check if number < MOST_DRAWS)
+        own = [(family, number) for family, number in self._check if number < MOST_DRAWS]
+        if values in _SEARCHED and applies(self.case, rule, values):
+            own += [(values, number) for number in range(MOST_DRAWS)]
+        self._check = tuple(own)
         self.alike = {name: _EXPANDED[word] for name, word in way.memory.items() if word in _EXPANDED}
         self.one_upstream = way.upstream == "expanded"
 
@@ -78,6 +81,7 @@ class _SharedNumbers(CaseVerifier):
         return np.full_like(upstream, upstream.flat[0]) if self.one_upstream else upstream
 
 
+_SEARCHED = tuple(family.name for family in SEARCHED)
 _EXPANDED = {"same_in_batch": 0, "same_in_heads": 1}
 
 
@@ -101,7 +105,7 @@ class _Trial:
         rule = next(rule for rule in loaded_here(rule_source).of(Rule) if rule.name == case.rule)
         left_out = tuple(family.name for family in FAMILIES if family.name not in (NORMAL, point.values))
         opening = rm.OpenCase(case_id(case), rule_source, 0, 0, ORACLE_FLOPS, left_out)
-        self.opened = _SharedNumbers(opening, rule, point.way)
+        self.opened = _SharedNumbers(opening, rule, point.values, point.way)
         names = parameter_names(self.opened.parameters.rule, self.opened.parameters.projections)
         self.sources = source, rule_source
         with surroundings(replace(case, threads=1)):

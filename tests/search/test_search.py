@@ -16,6 +16,7 @@ from attnbench.search.point import parse_point
 from attnbench.search.process import Asked, first_ready, judges
 from attnbench.search.run import search
 from attnbench.search.trial import in_memory, judge
+from attnbench.types.case import DTYPES
 
 KERNEL = """
 import attnbench
@@ -150,6 +151,8 @@ WAYS_BACK = ("grad:q", "grad:k", "grad:v", "upstream:expanded", "upstream:transp
     "text",
     [
         *(f"attention/scaled_dot/B2-H4-Hkv2-Lq5-Lk7-D8/causal/float32 {way}" for way in WAYS),
+        "attention/scaled_dot/B2-H2-L40-D8/causal/float16 values:large_values",
+        *(f"attention/scaled_dot/B2-H2-L40-D8/causal/{dtype} values:far_below" for dtype in DTYPES),
         *(f"attention/scaled_dot/B2-H4-Hkv2-L6-D8/causal/float32/cpu/both {way}" for way in WAYS_BACK),
     ],
 )
@@ -158,6 +161,55 @@ def test_a_right_backend_is_right_in_every_way_of_calling(text: str) -> None:
     source = registry.rules["scaled_dot"].source
     outcome = judge(parse_point(text), "eager", registry.backends["eager"].source, source)
     assert (outcome.status, outcome.problem) == ("right", "")
+
+
+TILED = """
+import attnbench
+import torch
+
+def prepare(setup):
+    scale = setup.case.D**-0.5
+
+    def attend(q, k, v):
+        # The running maximum starts at START, and sums are held in HELD.
+        most = torch.full((*q.shape[:-1], 1), START)
+        total, out = torch.zeros_like(most), torch.zeros(*q.shape[:-1], v.shape[-1], dtype=HELD)
+        for at in range(0, k.shape[2], 16):
+            scores = (q.float() @ k[:, :, at : at + 16].float().mT) * scale
+            now = torch.maximum(most, scores.amax(-1, keepdim=True))
+            weights, again = (scores - now).exp(), (most - now).exp()
+            total = total * again + weights.sum(-1, keepdim=True)
+            out = (out * again + weights @ v[:, :, at : at + 16].float()).to(HELD)
+            most = now
+        return (out.float() / total).to(q.dtype)
+
+    return attend
+
+@attnbench.hookimpl
+def attnbench_backends():
+    yield attnbench.Backend(name="tiled", summary="a test", prepare=prepare, rules=("scaled_dot",))
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "held", "dtype", "values", "status"),
+    [
+        ("-1e4", "torch.float32", "float32", "far_below", "wrong"),
+        ("0.0", "torch.float32", "bfloat16", "far_below", "wrong"),
+        ("float('-inf')", "torch.float32", "float32", "far_below", "right"),
+        ("float('-inf')", "torch.float16", "float16", "large_values", "wrong"),
+        ("float('-inf')", "torch.float32", "float16", "large_values", "right"),
+    ],
+)
+def test_values_that_tiled_kernels_get_wrong(
+    tmp_path: Path, start: str, held: str, dtype: str, values: str, status: str
+) -> None:
+    path = tmp_path / "tiled.py"
+    path.write_text(TILED.replace("START", start).replace("HELD", held))
+    registry = load_wanted([str(path)])
+    point = parse_point(f"attention/scaled_dot/B2-H2-L64-D16/none/{dtype} values:{values}")
+    source = registry.rules["scaled_dot"].source
+    assert judge(point, "tiled", registry.backends["tiled"].source, source).status == status
 
 
 @pytest.mark.parametrize(
