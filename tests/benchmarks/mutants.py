@@ -93,7 +93,7 @@ class Call:
 # The right kernel, in steps.
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def added_of(case: Case) -> Tensor:
     """Return what the mask adds to scores: float32 (B or 1, H or 1, Lq, Lk), -inf where a pair is dropped."""
     import torch
@@ -256,6 +256,19 @@ def _shortest(case: Case) -> int:
     return min(key_lengths(case) or (case.Lk,))
 
 
+def _drops(call: Call, part: Literal["causal", "window", "padding"]) -> bool:
+    """Return whether a part of the mask drops a pair that the other parts keep."""
+    if getattr(call.case.mask, part) is None:
+        return False
+    return not added(call).equal(seeing(**{part: None})(call))
+
+
+def _ends_in_one(call: Call, block: int) -> bool:
+    """Return whether the last block holds one key, which a query sees."""
+    alone = call.case.Lk > block and call.case.Lk % block == 1
+    return alone and not bool(added(call)[..., -1].isneginf().all())
+
+
 def _strides(x: Tensor) -> list[int]:
     """Return the strides of axes with more than one element."""
     return [stride for size, stride in zip(x.shape, x.stride(), strict=True) if size > 1]
@@ -319,15 +332,12 @@ def _refilled(call: Call) -> bool:
     return not bool(before.k.equal(k))
 
 
-CAUSAL = case_is(
-    "a causal mask that drops keys",
-    lambda case: case.Lk > 1 and (case.mask.causal == "upper_left" or (case.mask.causal and case.Lq > 1)),
-)
+CAUSAL = Property("a causal mask that drops keys", lambda call: _drops(call, "causal"))
 LOWER_RIGHT = case_is(
     "causal:lower_right of several queries", lambda case: case.mask.causal == "lower_right" and case.Lq > 1
 )
-WINDOW = case_is("a window that drops keys", lambda case: (case.mask.window or case.Lk) < case.Lk)
-PADDED = case_is("padding that drops keys", lambda case: _shortest(case) < case.Lk)
+WINDOW = Property("a window that drops keys", lambda call: _drops(call, "window"))
+PADDED = Property("padding that drops keys", lambda call: _drops(call, "padding"))
 FLOAT = mask_is("a float mask", lambda mask: mask.explicit == "float")
 BOOL = mask_is("a bool mask", lambda mask: mask.explicit == "bool")
 BY_HEAD = mask_is("a mask for each head", lambda mask: mask.per_head)
@@ -341,8 +351,8 @@ ONE_QUERY = case_is("one query", lambda case: case.Lq == 1)
 KEYS_256 = case_is("256 keys or more", lambda case: case.Lk >= 256)
 KEYS_512 = case_is("more than 512 keys", lambda case: case.Lk > 512)
 QUERIES_128 = case_is("128 queries or more", lambda case: case.Lq >= 128)
-ONE_PAST_32 = case_is("one key past a block of 32", lambda case: case.Lk > 32 and case.Lk % 32 == 1)
-ONE_PAST_64 = case_is("one key past a block of 64", lambda case: case.Lk > 64 and case.Lk % 64 == 1)
+ONE_PAST_32 = Property("one seen key past a block of 32", lambda call: _ends_in_one(call, 32))
+ONE_PAST_64 = Property("one seen key past a block of 64", lambda call: _ends_in_one(call, 64))
 PART_16 = case_is("keys not a multiple of 16", lambda case: case.Lk % 16 > 0)
 PART_32 = case_is("keys not a multiple of 32", lambda case: case.Lk % NARROW > 0)
 WHOLE_256 = case_is("keys a multiple of 256", lambda case: case.Lk % 256 == 0)
