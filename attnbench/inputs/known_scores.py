@@ -134,8 +134,12 @@ def draw_far_below(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
 
 
 def large_values_apply(case: Case, rule: Rule) -> bool:
-    """Return whether this is ``attention`` in float16 with many keys."""
-    return case.layer is None and case.dtype == "float16" and case.Lk >= 16 and sees_two(case)
+    """Return whether this is a forward pass of ``attention`` in float16 with many keys.
+
+    Gradients have sums of products with such values, which right kernels may round to float16.
+    """
+    many = case.layer is None and case.Lk >= 16 and case.pass_ == "forward"
+    return many and case.dtype == "float16" and sees_two(case)
 
 
 def draw_large_values(case: Case, rule: Rule, entropy: int, index: int) -> Triple:

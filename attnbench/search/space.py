@@ -62,7 +62,8 @@ FEATURES = {
     "a multiple of 8 features": (8, 24, 40, 48, 80, 96, 112),
     "a power of two of features": (16, 32, 64),
     "128 features": (128,),
-    "more than 128 features": (129, 160, 192, 256),
+    "more than 128 features": (129, 160, 192),
+    "256 features": (256,),
 }
 VALUES_WIDTH = ("values as wide as keys", "narrower values", "wider values")
 LAYERS: dict[str, dict[str, Any]] = {
