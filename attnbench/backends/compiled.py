@@ -6,7 +6,7 @@ import os
 import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.attention import attention
 from attnbench.kit.dtypes import case_dtype
@@ -47,16 +47,25 @@ def configure() -> None:
     import torch._inductor.config as inductor
 
     # A pool of compilers has threads and children, which a fork does not inherit.
-    inductor.compile_threads = 1
+    set_if_known(inductor, "compile_threads", 1)
     # Otherwise torch compiles a program to test the CPU's vector instructions: seconds for the same code.
-    inductor.cpp.vec_isa_ok = True
+    set_if_known(inductor.cpp, "vec_isa_ok", True)
     # Precompiled headers take ten seconds and 150 MB and save three seconds a kernel; a case has one or two.
     if PRECOMPILED_HEADERS not in os.environ:
-        inductor.cpp_cache_precompile_headers = False
+        set_if_known(inductor, "cpp_cache_precompile_headers", False)
     # Otherwise a compiled backward may overwrite what the forward saved, and can then run only once.
-    functorch.donated_buffer = False
+    set_if_known(functorch, "donated_buffer", False)
     # Cases that this process compiled before would count towards Dynamo's limit of recompilations.
     torch._dynamo.reset()
+
+
+def set_if_known(settings: Any, name: str, value: object) -> None:
+    """Change a setting of torch, or leave it alone where this version of torch has none of that name.
+
+    settings: one of torch's modules of settings, which refuse a name that they don't know.
+    """
+    if hasattr(settings, name):
+        setattr(settings, name, value)
 
 
 def compile_now(call: Call, setup: Setup) -> Call:
