@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnbench.kit.attention import with_sink_column, with_zero_row
@@ -157,7 +158,28 @@ def _supports_flash(case: Case, rule: Rule) -> str | None:
         return f"torch's flash kernel for the CPU needs Dv = D; here D = {case.D} and Dv = {case.Dv}"
     if case.dropout:
         return "torch's flash kernel for the CPU has no dropout"
+    if case.group > 1 and not flash_takes_groups():
+        return f"the flash kernel for the CPU of torch {version('torch')} has no grouped heads"
     return refuse_mask_gradient(case, rule)
+
+
+@cache
+def flash_takes_groups() -> bool:
+    """Return whether the flash kernel for the CPU takes fewer key/value heads than query heads.
+
+    Old versions of torch have no way to tell but to try: they raise.
+    """
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+    q, k = torch.zeros(1, 2, 1, 8), torch.zeros(1, 1, 1, 8)
+    try:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            sdpa(q, k, k, enable_gqa=True)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _supports_cuda_kernel(kernel: Kernel) -> Callable[[Case, Rule], str | None]:
