@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnbench.kit.attention import with_sink_column, with_zero_row
@@ -151,6 +150,8 @@ def _mask_dtype(case: Case) -> torch.dtype:
 
 def _supports_flash(case: Case, rule: Rule) -> str | None:
     """On a CPU the kernel takes any mask and dtype, but needs Dv = D and has no dropout."""
+    import torch
+
     cap = refuse_cap(case, rule)
     if cap is not None or case.device == "cuda":
         return cap or refuse_on_cuda(case, rule, "flash")
@@ -159,7 +160,7 @@ def _supports_flash(case: Case, rule: Rule) -> str | None:
     if case.dropout:
         return "torch's flash kernel for the CPU has no dropout"
     if case.group > 1 and not flash_takes_groups():
-        return f"the flash kernel for the CPU of torch {version('torch')} has no grouped heads"
+        return f"the flash kernel for the CPU of torch {torch.__version__} takes no grouped heads"
     return refuse_mask_gradient(case, rule)
 
 

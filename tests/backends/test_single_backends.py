@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -14,7 +16,8 @@ from solved import BACKENDS, RULES, refusal, solved
 from torch.nn.functional import scaled_dot_product_attention
 
 from attnbench.backends.chunked import block_shape
-from attnbench.backends.sdpa import pin
+from attnbench.backends.compiled import set_if_known
+from attnbench.backends.sdpa import flash_takes_groups, pin
 from attnbench.cases.ids import parse_case
 from attnbench.kit.masks import chunks_of
 from attnbench.types.backend import Setup
@@ -151,6 +154,31 @@ def test_a_mask_in_float32_serves_half_precision() -> None:
     case = solved("attention/alibi/H2-L300-D16/bfloat16")
     error = np.abs(case.run(BACKENDS["sdpa_flash"]).double().numpy() - case.expected).max()
     assert error < 0.04
+
+
+@pytest.fixture
+def torch_without_groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Torch's function raises as that of torch 2.6 does for grouped heads with only its flash kernel."""
+    refuse = Mock(side_effect=RuntimeError("No available kernel. Aborting execution."))
+    flash_takes_groups.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.nn.functional, "scaled_dot_product_attention", refuse)
+        yield
+    flash_takes_groups.cache_clear()
+
+
+@pytest.mark.usefixtures("torch_without_groups")
+def test_flash_refuses_grouped_heads_where_torchs_kernel_does() -> None:
+    refused = refusal(BACKENDS["sdpa_flash"], parse_case("attention/scaled_dot/H4-Hkv2-L8-D8"))
+    assert refused == f"the flash kernel for the CPU of torch {torch.__version__} takes no grouped heads"
+    assert refusal(BACKENDS["sdpa_flash"], parse_case("attention/scaled_dot/H4-L8-D8")) is None
+
+
+def test_a_setting_that_this_torch_lacks_is_left_alone() -> None:
+    settings = SimpleNamespace(known=True)
+    set_if_known(settings, "known", False)
+    set_if_known(settings, "of_a_newer_torch", False)
+    assert vars(settings) == {"known": False}
 
 
 def test_refusals_name_the_numbers() -> None:
