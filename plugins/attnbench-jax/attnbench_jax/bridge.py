@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 
 def to_jax(x: Tensor) -> Any:
-    """Return the tensor's memory as a JAX array; a copy where it is not contiguous."""
+    """Return the tensor's memory as a JAX array of one axis; a copy where it is not contiguous.
+
+    Of more axes JAX could see another order: those of length 1 may have any stride, and old versions of torch
+    say that it is 1.
+    """
     import jax
 
-    # Through one axis: axes of length 1 may have any stride, and JAX would see another order.
-    return jax.dlpack.from_dlpack(x.detach().contiguous().view(-1).view(x.shape))
+    return jax.dlpack.from_dlpack(x.detach().contiguous().view(-1))
 
 
 def to_torch(x: Any) -> Tensor:
@@ -41,7 +44,12 @@ def compiled(function: Arrays, examples: Sequence[Tensor], case: Case) -> Tensor
     import jax
 
     shapes = [jax.ShapeDtypeStruct(x.shape, str(x.dtype).removeprefix("torch.")) for x in examples]
-    forward = jax.jit(function).lower(*shapes).compile()
+    flat = [jax.ShapeDtypeStruct((x.size,), x.dtype) for x in shapes]
+
+    def of_flat(*arrays: Any) -> Any:
+        return function(*_shaped(arrays, shapes))
+
+    forward = jax.jit(of_flat).lower(*flat).compile()
 
     def call(*tensors: Tensor) -> Tensor:
         return to_torch(forward(*map(to_jax, tensors)))
@@ -53,11 +61,20 @@ def compiled(function: Arrays, examples: Sequence[Tensor], case: Case) -> Tensor
     return _with_graph(call, backward, wanted)
 
 
+def _shaped(arrays: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
+    """Return arrays of one axis with their shapes; inside a compiled function nothing is copied for it."""
+    return [array.reshape(one.shape) for array, one in zip(arrays, shapes, strict=True)]
+
+
 def _gradients(function: Arrays, shapes: Sequence[Any], wanted: Sequence[int]) -> Any:
     """Lower the gradients of the wanted arrays, as a function of the upstream gradient and all arrays."""
     import jax
 
-    def gradients(upstream: Any, *arrays: Any) -> tuple[Any, ...]:
+    shape_of_output = jax.eval_shape(function, *shapes)
+
+    def gradients(*flat: Any) -> tuple[Any, ...]:
+        upstream, *arrays = _shaped(flat, [shape_of_output, *shapes])
+
         def of_wanted(*chosen: Any) -> Any:
             every = list(arrays)
             for at, array in zip(wanted, chosen, strict=True):
@@ -68,8 +85,8 @@ def _gradients(function: Arrays, shapes: Sequence[Any], wanted: Sequence[int]) -
         result: tuple[Any, ...] = pull_back(upstream)
         return result
 
-    upstream = jax.eval_shape(function, *shapes)
-    return jax.jit(gradients).lower(upstream, *shapes)
+    flat = [jax.ShapeDtypeStruct((one.size,), one.dtype) for one in (shape_of_output, *shapes)]
+    return jax.jit(gradients).lower(*flat)
 
 
 def _with_graph(call: Tensors, backward: Arrays, wanted: Sequence[int]) -> Tensors:
