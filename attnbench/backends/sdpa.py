@@ -168,7 +168,7 @@ def _supports_flash(case: Case, rule: Rule) -> str | None:
 def flash_takes_groups() -> bool:
     """Return whether the flash kernel for the CPU takes fewer key/value heads than query heads.
 
-    Old versions of torch have no way to tell but to try: they raise.
+    Old versions of torch have no way to tell but to try: they warn of every kernel, and raise.
     """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -176,7 +176,8 @@ def flash_takes_groups() -> bool:
 
     q, k = torch.zeros(1, 2, 1, 8), torch.zeros(1, 1, 1, 8)
     try:
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             sdpa(q, k, k, enable_gqa=True)
     except RuntimeError:
         return False
