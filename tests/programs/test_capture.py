@@ -282,10 +282,14 @@ def test_a_program_of_torchs_rarer_kinds_runs_as_it_does_alone(
 ) -> None:
     program = str(EXAMPLES / "rare.py")
     runpy.run_path(program)
+    alone = capsys.readouterr().out
     done = capture(tmp_path, sys.executable, program)
-    assert (done.returncode, done.stdout) == (0, capsys.readouterr().out)
+    assert (done.returncode, done.stdout) == (0, alone)
+    # torch 2.14 and later refuse it, so there is no call to count.
+    refused = "attn_mask should not be set when is_causal" in alone
     for words in ("torch.func hides its batch", "nested tensors", "is_causal and a mask at once"):
-        assert f"1 call: not classified: scaled_dot_product_attention: {words}" in done.stderr
+        said = f"1 call: not classified: scaled_dot_product_attention: {words}" in done.stderr
+        assert said != (refused and words.startswith("is_causal"))
     threads = f"/threads{torch.get_num_threads()}" if torch.get_num_threads() > 1 else ""
     assert counts(tmp_path / "captured.toml") == {
         f"scaled_dot/B2-H4-Hkv1-L16-D8{threads}": 1,
