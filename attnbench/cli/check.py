@@ -140,27 +140,38 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
             running = options_of(chosen, timed=False)
             run = start(judging_plan(asked, registry, running, selection.shard), chosen["out"], tell)
     report = reported(planned, () if run is None else run.records, registry)
+    interrupted = False
     if seconds:
-        report = _searched(report, found, seconds, seed, options)
+        report, interrupted = _searched(report, found, seconds, seed, options)
     if run is not None:
         note(f"stored in {run.path}")
         if format_ != "table":
             print_run(run, format_, view_of(chosen))
     say(str(report), err=format_ != "table")
-    ctx.exit(report.exit_code)
+    ctx.exit(130 if interrupted else report.exit_code)
 
 
-def _searched(report: Report, found: Found, seconds: float, seed: int | None, options: Overrides) -> Report:
-    """Search for cases on which backends are wrong that are right so far; return the report of all."""
+def _searched(
+    report: Report, found: Found, seconds: float, seed: int | None, options: Overrides
+) -> tuple[Report, bool]:
+    """Search for cases on which backends are wrong that are right so far.
+
+    Return the report of all, and whether Ctrl-C ended the search.
+    """
     from attnbench.search.report import with_searches
     from attnbench.search.run import search
 
-    done = []
+    done, interrupted = [], False
     wrong = {finding.backend for finding in report.findings} | {one.backend for one in report.unavailable}
     for name in found.backends:
         if name not in wrong:
             chosen = randrange(10**9) if seed is None else seed
             note(f"searching {name} for {seconds:.0f} s (seed {chosen}); --search off leaves it out")
-            done.append(search(name, found.registry, seconds, chosen, options))
+            try:
+                done.append(search(name, found.registry, seconds, chosen, options))
+            except KeyboardInterrupt:
+                note("the search was interrupted: the report is of what was checked before")
+                interrupted = True
+                break
     plugins = [word for plugin in named_plugins() for word in ("--plugin", plugin)]
-    return with_searches(report, done, {one.backend: plugins for one in done})
+    return with_searches(report, done, {one.backend: plugins for one in done}), interrupted

@@ -95,7 +95,7 @@ class Judge:
         """Return the answer that is there, or what its end or its silence means."""
         if self.left_s <= 0:
             self.end()
-            return Answer(Outcome("error", f"it gave no answer within {self.limit_s:.0f} s"))
+            return Answer(Outcome("late", f"it gave no answer within {self.limit_s:.0f} s"))
         line = self._pipes()[1].readline()
         try:
             found = msgspec.json.decode(line, type=Answer)

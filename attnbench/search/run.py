@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, replace
 from random import Random
 from time import monotonic
@@ -19,8 +20,9 @@ from attnbench.testing.cases import NO_OPTIONS, rules_of
 from attnbench.testing.judge import rules_in
 from attnbench.types.words import count_of
 
-LIMIT_S = 30.0
-"""The longest wait for the outcome of one point."""
+LIMIT_S, COMPILED_LIMIT_S = 60.0, 600.0
+"""The longest wait for the outcome of one point. What is later is told, and not held against a backend: one
+that interprets may be slow, and right."""
 MOST_FAILURES = 12
 """Points on which a backend is wrong, after which the search ends: more are mostly the same fault."""
 MOST_SHRUNK = 3
@@ -53,8 +55,10 @@ class Failure:
 class Searched:
     """The result of a search.
 
-    asked, declined: points, and those of them that the backend declined when it was called. met, possible:
-    pairs of classes. triples: their share. failures: those made small. more: further points that are wrong.
+    asked, declined: points that were judged, and further ones that the backend declined when it was called.
+    late, unjudged: those of them without an answer in time, and those that the judge failed on. met,
+    possible: pairs of classes. triples: their share. failures: those made small. more: further points that
+    are wrong.
     """
 
     backend: str
@@ -62,6 +66,7 @@ class Searched:
     seconds: float
     asked: int
     declined: int
+    late: tuple[str, ...]
     unjudged: int
     met: int
     possible: int
@@ -76,6 +81,8 @@ class Searched:
             f"{self.seconds:.0f} s: {pairs} pairs of properties, {self.triples:.0%} of triples "
             f"(seed {self.seed})"
         ]
+        if self.late:
+            words.append(f"no answer in time in {count_of(len(self.late), 'case')}, first {self.late[0]}")
         if self.unjudged:
             words.append(f"{count_of(self.unjudged, 'case')} could not be judged, which says nothing of it")
         return "; ".join(words)
@@ -103,14 +110,16 @@ def search(
     )
     covering = Covering(space, Random(seed))
     found: list[tuple[Point, Outcome]] = []
-    counts = {"asked": 0, "declined": 0, "unjudged": 0}
-    with judges(asked, max(1, min(4, os.cpu_count() or 1)), LIMIT_S) as free:
-        took = _explore(covering, free, seconds, found, counts)
-    with judges(asked, 1, LIMIT_S) as (judge,):
+    counts = Counter[str]()
+    late: list[str] = []
+    limit_s = COMPILED_LIMIT_S if entry.record.compiles else LIMIT_S
+    with judges(asked, max(1, min(4, os.cpu_count() or 1)), limit_s) as free:
+        took = _explore(covering, free, seconds, found, late, counts)
+    with judges(asked, 1, limit_s) as (judge,):
         failures, more = _shrunk(found, judge)
     return Searched(
-        backend, seed, took, counts["asked"], counts["declined"], counts["unjudged"], len(covering.met),
-        covering.possible, covering.share_of_triples, failures, more,
+        backend, seed, took, counts["asked"], counts["declined"], tuple(late), counts["unjudged"],
+        len(covering.met), covering.possible, covering.share_of_triples, failures, more,
     )  # fmt: skip
 
 
@@ -119,7 +128,8 @@ def _explore(
     judges: list[Judge],
     seconds: float,
     found: list[tuple[Point, Outcome]],
-    counts: dict[str, int],
+    late: list[str],
+    counts: Counter[str],
 ) -> float:
     """Ask points of all processes until the time is over, or enough are wrong; return the seconds it took.
 
@@ -150,14 +160,16 @@ def _explore(
         _count(answer, drawn, covering, counts)
         if answer.outcome.status in ("wrong", "error"):
             found.append((drawn.point, answer.outcome))
+        if answer.outcome.status == "late":
+            late.append(str(drawn.point))
 
 
-def _count(answer: Answer, drawn: Drawn, covering: Covering, counts: dict[str, int]) -> None:
+def _count(answer: Answer, drawn: Drawn, covering: Covering, counts: Counter[str]) -> None:
     status = answer.outcome.status
     counts["asked"] += status != "declined"
     counts["declined"] += status == "declined"
     counts["unjudged"] += status == "unjudged"
-    if answer.telling and status not in ("declined", "unjudged"):
+    if answer.telling and status not in ("declined", "late", "unjudged"):
         covering.count(drawn.row)
 
 

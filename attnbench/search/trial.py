@@ -45,12 +45,13 @@ NUDGED_ELEMENTS = 2048
 
 
 class Outcome(Struct, frozen=True):
-    """What came of a point. ``unjudged``: the judge failed, which says nothing of the backend.
+    """What came of a point. ``late``: it gave no answer in time. ``unjudged``: the judge failed, which says
+    nothing of the backend.
 
     problem, check: as in a record; "" where it is right.
     """
 
-    status: Literal["right", "declined", "wrong", "error", "unjudged"]
+    status: Literal["right", "declined", "wrong", "error", "late", "unjudged"]
     problem: str = ""
     check: str = ""
 

@@ -498,7 +498,7 @@ def attnbench_backends() -> Iterator[Backend]:
     )
     yield _backend("online_16", "online softmax, 16 by 16", partial(online, rows=16, cols=16), **heads)
     yield _backend("online_64", "online softmax, 64 by 64", partial(online, rows=64, cols=64), **every)
-    yield _backend("exp2", "powers of two, values rounded to half", exp2, **heads)
+    yield _backend("exp2", "powers of two, rounded to the dtype of the case", exp2, **heads)
     thirds = partial(split_keys, size=lambda case: math.ceil(case.Lk / 3))
     yield _backend("split_keys", "three parts of the keys, merged by their sums", thirds, **every)
     by_32 = partial(split_keys, size=lambda case: 32)
