@@ -95,10 +95,12 @@ def _walk(setup: Setup, block: Block) -> Callable[[Scores, Array, int, int, Arra
 
 
 def _added(setup: Setup) -> Array | None:
-    """Return the sum of a float mask and the rule's bias, (B, H, Lq, Lk); None where there is neither."""
+    """Return the sum of a float mask and the rule's bias, (B, H, Lq, Lk); None if both are 0 everywhere."""
     case = setup.case
     if case.mask.is_range and setup.scoring.bias is None:
         return None
     mask = additive_mask(case, case_dtype(case), "cpu", setup.scoring)
-    assert mask is not None
+    # A drawn mask of few pairs may keep them all.
+    if mask is None:
+        return None
     return np.broadcast_to(mask.numpy(), (case.B, case.H, case.Lq, case.Lk))

@@ -9,6 +9,8 @@ pytest.importorskip("numba", reason="Numba is not installed")
 from attnbench_numba import NUMBA_TILED
 
 CASES = (
+    # The drawn mask keeps all of its pairs.
+    "attention/scaled_dot/B1-H1-Lq1-Lk2-D1/bool/float32/cpu/forward/seed880760764",
     "attention/scaled_dot/B2-H3-Lq33-Lk65-D13",
     "attention/scaled_dot/H4-Hkv2-Lq1-Lk600-D64/causal:lower_right",
     "attention/scaled_dot/H2-L300-D40-Dv24/causal",
