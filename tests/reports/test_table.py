@@ -17,6 +17,7 @@ def table(
     return judged_table([ReportPart(judge(records))], View(width, colour, trace, legend=legend))
 
 
+@pytest.mark.pinned
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_run(width: int, snapshot: SnapshotAssertion) -> None:
     assert table(RUN, width) == snapshot
