@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnbench.backends import attnbench_backends
+from attnbench.backends.sdpa import flash_takes_groups
 from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, store, widen, widened
 from attnbench.oracle.solve import solve
@@ -27,6 +28,9 @@ Array = NDArray[Any]
 BACKENDS = {backend.name: backend for backend in attnbench_backends()}
 RULES = {rule.name: rule for rule in attnbench_rules()}
 QUICK = [name for name, backend in BACKENDS.items() if "cpu" in backend.devices and not backend.compiles]
+
+WITHOUT_GROUPS = () if flash_takes_groups() else ("sdpa_flash",)
+"""Backends that refuse grouped heads because this torch is too old."""
 
 
 def mapped(change: Callable[[Any], Any], inputs: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:

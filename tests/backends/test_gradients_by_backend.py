@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from judging import upstream_of, wide
-from solved import BACKENDS, QUICK, Solved, refusal, solved, supported
+from solved import BACKENDS, QUICK, WITHOUT_GROUPS, Solved, refusal, solved, supported
 
 from attnbench.cases.ids import parse_case
 from attnbench.inputs.kinds import family_draws
@@ -105,7 +105,7 @@ def test_gradients_are_those_of_the_plain_reference(name: str, mask: str, dtype:
         for sizes in LAYERS if operation == "multihead" else SIZES:
             lengths = mask if mask != "padding:0" or sizes.startswith("B1") else "padding:0,9"
             ran += check(name, f"{operation}/{{}}/{sizes}/{lengths}/{dtype}/both")
-        assert ran > 0
+        assert ran > 0 or name in WITHOUT_GROUPS
 
 
 @pytest.mark.parametrize("sizes", ODD)

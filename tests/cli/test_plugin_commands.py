@@ -104,9 +104,10 @@ def test_one_that_raises_is_one_line_with_its_distribution(invoke: Invoke, add_d
         "attnbench: plugin attnbench-t 1.0 (mini_trend:main): unexpected ValueError: boom "
         "(set ATTNBENCH_TRACEBACK=1 to see where)\n"
     )
-    assert invoke("trend", "--bom").stderr == (
-        "attnbench: No such option '--bom'. Did you mean '--boom'? Try attnbench trend --help.\n"
-    )
+    # Versions of click have other quotation marks.
+    (line,) = invoke("trend", "--bom").stderr.replace("'", "").splitlines()
+    assert line.startswith("attnbench: No such option")
+    assert line.endswith("Did you mean --boom? Try attnbench trend --help.")
 
 
 def test_a_name_that_is_nearly_one_is_told(invoke: Invoke, add_distribution: Add) -> None:
