@@ -20,7 +20,7 @@ CHOICES = 3
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnRow:
     """A row, and a point that has its classes."""
 
     row: Row
@@ -45,7 +45,7 @@ class Covering:
         self.tried: set[Classes] = set()
         self.triples: set[Classes] = set()
 
-    def draw(self) -> Drawn | None:
+    def draw(self) -> DrawnRow | None:
         """Return a point for a pair that has not met, else one with many new triples.
 
         None if no point could be made of many rows.
@@ -65,15 +65,15 @@ class Covering:
         drawn_ones = [one for one in (self._draw({}) for _ in range(CHOICES)) if one is not None]
         return max(drawn_ones, key=self._new_triples, default=None)
 
-    def _draw(self, fixed: Row) -> Drawn | None:
+    def _draw(self, fixed: Row) -> DrawnRow | None:
         for _ in range(TRIES):
             row = self.space.row(self.random, fixed)
             point = None if row is None else self.space.point(row, self.random)
             if row is not None and point is not None:
-                return Drawn(row, point)
+                return DrawnRow(row, point)
         return None
 
-    def _new_triples(self, one: Drawn) -> int:
+    def _new_triples(self, one: DrawnRow) -> int:
         return sum(triple not in self.triples for triple in _of(one.row, 3))
 
     def count(self, row: Row) -> None:

@@ -1,7 +1,7 @@
 """Processes that judge points, since a backend may end or block the process that it runs in.
 
-``python -m attnbench.search.process`` reads :class:`Asked` as a line of JSON, then texts of points, one a
-line, and writes an :class:`Answer` a line.
+``python -m attnbench.search.process`` reads :class:`Question` as a line of JSON, then texts of points, one a
+line, and writes a :class:`Judgement` a line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from attnbench.ipc.process import also_from_here, command_of, kill_group, set_import_path, stdout_for_answers
-from attnbench.search.trial import Outcome
+from attnbench.search.trial import TrialOutcome
 from attnbench.types.extensions import Source
 from attnbench.types.words import one_line
 
@@ -27,7 +27,7 @@ START_S = 60.0
 """The longest wait for the first answer of a process beyond that for any: it imports torch and the plugin."""
 
 
-class Asked(Struct, frozen=True):
+class Question(Struct, frozen=True):
     """The backend of a search, and where rules and operations are, by name."""
 
     backend: str
@@ -36,17 +36,17 @@ class Asked(Struct, frozen=True):
     operations: tuple[Source, ...]
 
 
-class Answer(Struct, frozen=True):
+class Judgement(Struct, frozen=True):
     """The outcome of a point. telling: whether a point like this can show most faults."""
 
-    outcome: Outcome
+    outcome: TrialOutcome
     telling: bool = True
 
 
-class Judge:
+class JudgingProcess:
     """A process that judges points of a backend, one at a time; a new one follows where it has ended."""
 
-    def __init__(self, asked: Asked, limit_s: float) -> None:
+    def __init__(self, asked: Question, limit_s: float) -> None:
         self.asked, self.limit_s = asked, limit_s
         self._process: subprocess.Popen[bytes] | None = None
         self._until = 0.0
@@ -91,18 +91,18 @@ class Judge:
         """The time until the answer is late."""
         return self._until - monotonic()
 
-    def answer(self) -> Answer:
+    def answer(self) -> Judgement:
         """Return the answer that is there, or what its end or its silence means."""
         if self.left_s <= 0:
             self.end()
-            return Answer(Outcome("late", f"it gave no answer within {self.limit_s:.0f} s"))
+            return Judgement(TrialOutcome("late", f"it gave no answer within {self.limit_s:.0f} s"))
         line = self._pipes()[1].readline()
         try:
-            found = msgspec.json.decode(line, type=Answer)
+            found = msgspec.json.decode(line, type=Judgement)
         except msgspec.DecodeError:
             status = self.end()
             how = f"signal {-status}" if status < 0 else f"status {status}"
-            return Answer(Outcome("error", f"it ended its process with {how}"))
+            return Judgement(TrialOutcome("error", f"it ended its process with {how}"))
         self.judged += 1
         return found
 
@@ -122,9 +122,9 @@ class Judge:
 
 
 @contextmanager
-def judges(asked: Asked, count: int, limit_s: float) -> Iterator[list[Judge]]:
+def judges(asked: Question, count: int, limit_s: float) -> Iterator[list[JudgingProcess]]:
     """Give some processes, which end with the block."""
-    made = [Judge(asked, limit_s) for _ in range(count)]
+    made = [JudgingProcess(asked, limit_s) for _ in range(count)]
     try:
         yield made
     finally:
@@ -132,7 +132,7 @@ def judges(asked: Asked, count: int, limit_s: float) -> Iterator[list[Judge]]:
             judge.end()
 
 
-def first_ready(busy: list[Judge]) -> Judge:
+def first_ready(busy: list[JudgingProcess]) -> JudgingProcess:
     """Wait until one of these has an answer, or is late; return it."""
     with DefaultSelector() as selector:
         for judge in busy:
@@ -142,13 +142,13 @@ def first_ready(busy: list[Judge]) -> Judge:
             if late:
                 return late[0]
             for key, _ in selector.select(min(judge.left_s for judge in busy)):
-                found: Judge = key.data
+                found: JudgingProcess = key.data
                 return found
 
 
 def main() -> None:
     """Judge each point that stdin names. What plugins print is discarded."""
-    asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=Asked)
+    asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=Question)
     set_import_path()
     out = stdout_for_answers()
     from attnbench.worker.prepared import loaded_here
@@ -159,7 +159,7 @@ def main() -> None:
         out.write(msgspec.json.encode(_answer(asked, line.decode().strip(), asked.rules)) + b"\n")
 
 
-def _answer(asked: Asked, text: str, rules: Mapping[str, Source]) -> Answer:
+def _answer(asked: Question, text: str, rules: Mapping[str, Source]) -> Judgement:
     from attnbench.cases.variant import weights_matter
     from attnbench.inputs.kinds import applies
     from attnbench.search.point import parse_point
@@ -173,9 +173,9 @@ def _answer(asked: Asked, text: str, rules: Mapping[str, Source]) -> Answer:
         outcome = judge(point, asked.backend, asked.source, source)
         rule = next(one for one in loaded_here(source).of(Rule) if one.name == point.case.rule)
         fits = applies(point.case, rule, point.values)
-        return Answer(outcome, telling=fits and weights_matter(point.case))
+        return Judgement(outcome, telling=fits and weights_matter(point.case))
     except Exception as failure:
-        return Answer(Outcome("unjudged", one_line(failure)))
+        return Judgement(TrialOutcome("unjudged", one_line(failure)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from attnbench.search.run import Failure, Searched
+from attnbench.search.run import Fault, Searched
 from attnbench.testing.findings import Finding, Report, merged
 from attnbench.types.words import count_of
 
@@ -27,7 +27,7 @@ def with_searches(report: Report, searches: Sequence[Searched], words: Mapping[s
     return Report(tuple(counts), merged([*report.findings, *found]))
 
 
-def _finding(failure: Failure, searched: Searched, words: Sequence[str]) -> Finding:
+def _finding(failure: Fault, searched: Searched, words: Sequence[str]) -> Finding:
     outcome, point = failure.outcome, str(failure.point)
     wrong = outcome.status == "wrong"
     more = ""
@@ -47,7 +47,7 @@ def _finding(failure: Failure, searched: Searched, words: Sequence[str]) -> Find
     )
 
 
-def _condition(failure: Failure) -> str:
+def _condition(failure: Fault) -> str:
     """Say what a case needs for the fault to show."""
     if not failure.alone:
         return KEEPS

@@ -10,12 +10,12 @@ from time import monotonic
 
 from attnbench.cases.select import Overrides
 from attnbench.plugins.registry import Registry
-from attnbench.search.covering import Covering, Drawn
+from attnbench.search.covering import Covering, DrawnRow
 from attnbench.search.point import Point
-from attnbench.search.process import Answer, Asked, Judge, first_ready, judges
+from attnbench.search.process import Judgement, JudgingProcess, Question, first_ready, judges
 from attnbench.search.shrink import Shrunk, needed, shrink, thresholds
 from attnbench.search.space import space_of
-from attnbench.search.trial import Outcome
+from attnbench.search.trial import TrialOutcome
 from attnbench.testing.cases import NO_OPTIONS, rules_of
 from attnbench.testing.judge import rules_in
 from attnbench.types.words import count_of
@@ -32,7 +32,7 @@ MOST_JUDGED = 400
 
 
 @dataclass(frozen=True)
-class Failure:
+class Fault:
     """A point on which a backend is wrong, made small, with what it takes to be wrong.
 
     found: the point as the search found it. alone: whether it is wrong in a process of its own; if not, the
@@ -40,7 +40,7 @@ class Failure:
     """
 
     found: Point
-    outcome: Outcome
+    outcome: TrialOutcome
     alone: bool
     shrunk: Shrunk
     since: str = ""
@@ -71,7 +71,7 @@ class Searched:
     met: int
     possible: int
     triples: float
-    failures: tuple[Failure, ...]
+    failures: tuple[Fault, ...]
     more: int = 0
 
     def __str__(self) -> str:
@@ -102,14 +102,14 @@ def search(
     entry = registry.backends[backend]
     rules = {rule.name: rule for rule in rules_of(entry.record, rules_in(registry), options)}
     space = space_of(entry.record, rules, options)
-    asked = Asked(
+    asked = Question(
         backend,
         entry.source,
         {name: registry.rules[name].source for name in rules},
         tuple(dict.fromkeys(found.source for found in registry.operations.values())),
     )
     covering = Covering(space, Random(seed))
-    found: list[tuple[Point, Outcome]] = []
+    found: list[tuple[Point, TrialOutcome]] = []
     counts = Counter[str]()
     late: list[str] = []
     limit_s = COMPILED_LIMIT_S if entry.record.compiles else LIMIT_S
@@ -125,9 +125,9 @@ def search(
 
 def _explore(
     covering: Covering,
-    judges: list[Judge],
+    judges: list[JudgingProcess],
     seconds: float,
-    found: list[tuple[Point, Outcome]],
+    found: list[tuple[Point, TrialOutcome]],
     late: list[str],
     counts: Counter[str],
 ) -> float:
@@ -135,7 +135,7 @@ def _explore(
 
     They count from the first answer, before which processes import torch and the plugin.
     """
-    asking: dict[int, tuple[Judge, Drawn]] = {}
+    asking: dict[int, tuple[JudgingProcess, DrawnRow]] = {}
     begun: float | None = None
     over = False
     while True:
@@ -164,7 +164,7 @@ def _explore(
             late.append(str(drawn.point))
 
 
-def _count(answer: Answer, drawn: Drawn, covering: Covering, counts: Counter[str]) -> None:
+def _count(answer: Judgement, drawn: DrawnRow, covering: Covering, counts: Counter[str]) -> None:
     status = answer.outcome.status
     counts["asked"] += status != "declined"
     counts["declined"] += status == "declined"
@@ -173,9 +173,9 @@ def _count(answer: Answer, drawn: Drawn, covering: Covering, counts: Counter[str
         covering.count(drawn.row)
 
 
-def _shrunk(found: list[tuple[Point, Outcome]], judge: Judge) -> tuple[tuple[Failure, ...], int]:
+def _shrunk(found: list[tuple[Point, TrialOutcome]], judge: JudgingProcess) -> tuple[tuple[Fault, ...], int]:
     """Make failures small, each in a new process; return them, and how many further ones there are."""
-    failures: list[Failure] = []
+    failures: list[Fault] = []
     more = 0
     for point, outcome in found:
         if any(_has_all_of(point, failure) for failure in failures) or len(failures) >= MOST_SHRUNK:
@@ -184,7 +184,7 @@ def _shrunk(found: list[tuple[Point, Outcome]], judge: Judge) -> tuple[tuple[Fai
         judge.end()
         again = _outcome(judge, point)
         if again.status not in ("wrong", "error"):
-            failures.append(Failure(point, outcome, False, Shrunk(point, (), done=False)))
+            failures.append(Fault(point, outcome, False, Shrunk(point, (), done=False)))
             continue
         small = shrink(point, lambda one: _outcome(judge, one).status in ("wrong", "error"))
         if any(_same_but_seed(small.point, failure.point) for failure in failures):
@@ -193,17 +193,17 @@ def _shrunk(found: list[tuple[Point, Outcome]], judge: Judge) -> tuple[tuple[Fai
         judge.end()
         last = _outcome(judge, small.point)
         since = thresholds(small.point, lambda one: _outcome(judge, one).status in ("wrong", "error"))
-        failures.append(Failure(point, last if last.problem else again, True, small, since))
+        failures.append(Fault(point, last if last.problem else again, True, small, since))
     return tuple(failures), more
 
 
-def _outcome(judge: Judge, point: Point) -> Outcome:
+def _outcome(judge: JudgingProcess, point: Point) -> TrialOutcome:
     judge.ask(str(point))
     first_ready([judge])
     return judge.answer().outcome
 
 
-def _has_all_of(point: Point, failure: Failure) -> bool:
+def _has_all_of(point: Point, failure: Fault) -> bool:
     """Return whether a point has all that a failure needs, and is as large: it is of the same kind then."""
     if not failure.alone:
         return False
@@ -218,10 +218,10 @@ def _same_but_seed(one: Point, other: Point) -> bool:
     return replace(one, case=replace(one.case, seed=0)) == replace(other, case=replace(other.case, seed=0))
 
 
-def replayed(point: Point, backend: str, registry: Registry) -> Outcome:
+def replayed(point: Point, backend: str, registry: Registry) -> TrialOutcome:
     """Judge one point in a process of its own."""
     entry = registry.backends[backend]
-    asked = Asked(
+    asked = Question(
         backend,
         entry.source,
         {name: found.source for name, found in registry.rules.items()},

@@ -44,7 +44,7 @@ NUDGED_ELEMENTS = 2048
 """About so many elements show whether errors scatter, as in a run."""
 
 
-class Outcome(Struct, frozen=True):
+class TrialOutcome(Struct, frozen=True):
     """What came of a point. ``late``: it gave no answer in time. ``unjudged``: the judge failed, which says
     nothing of the backend.
 
@@ -86,15 +86,15 @@ _SEARCHED = tuple(family.name for family in SEARCHED)
 _EXPANDED = {"same_in_batch": 0, "same_in_heads": 1}
 
 
-def judge(point: Point, backend: str, source: Source, rule_source: Source) -> Outcome:
+def judge(point: Point, backend: str, source: Source, rule_source: Source) -> TrialOutcome:
     """Judge a backend on a point. It may end this process, or never return."""
     try:
         return _Trial(point, backend, source, rule_source).judged()
     except Refused as refusal:
         if MEANING[refusal.status].declined:
-            return Outcome("declined", refusal.reason)
+            return TrialOutcome("declined", refusal.reason)
         wrong = refusal.status == "mismatch"
-        return Outcome("wrong" if wrong else "error", refusal.reason, refusal.check)
+        return TrialOutcome("wrong" if wrong else "error", refusal.reason, refusal.check)
 
 
 class _Trial:
@@ -134,7 +134,7 @@ class _Trial:
             raise
         return made.with_inputs(opened.arrays(0, 0), fresh=True)
 
-    def judged(self) -> Outcome:
+    def judged(self) -> TrialOutcome:
         """Make a call on each draw, and return the verdict on all."""
         case, opened = self.point.case, self.opened
         for index, family in enumerate(opened.families):
@@ -142,7 +142,7 @@ class _Trial:
             opened.score(PLAIN, index, plain)
             problem = opened.score(self.name, index, self._answer(index, family, plain))
             if problem:
-                return Outcome("wrong", problem, "not_finite")
+                return TrialOutcome("wrong", problem, "not_finite")
         declared = self.mine.backend.computes_in or ""
         arithmetic = declared if coarser(declared, case.dtype) else ""
         judged = opened.judge(self.name, (), arithmetic)
@@ -150,8 +150,8 @@ class _Trial:
             self._nudge()
             judged = opened.judge(self.name, (), arithmetic)
         if judged.problem and not judged.arithmetic:
-            return Outcome("wrong", judged.problem, judged.check)
-        return Outcome("right")
+            return TrialOutcome("wrong", judged.problem, judged.check)
+        return TrialOutcome("right")
 
     def _plain_answer(self, index: int) -> dict[str, Stored]:
         with surroundings(replace(self.point.case, threads=1)):
