@@ -209,6 +209,7 @@ def _has_all_of(point: Point, failure: Fault) -> bool:
         return False
     small = failure.point
     pairs = [(point.case.Lq, small.case.Lq), (point.case.Lk, small.case.Lk), (point.case.D, small.case.D)]
+    # "a window of 5" and "a window of 9" are the same property.
     words = {word.split(" of ")[0] for word in failure.shrunk.needed}
     own = {word.split(" of ")[0] for word in needed(point)}
     return words <= own and all(mine >= its for mine, its in pairs)
