@@ -77,18 +77,40 @@ def digest_of(stamp: Stamp) -> str:
 
 
 class FirstStamps:
-    """The stamps of what a process has loaded of plugins: each file as it was when first asked for.
+    """The stamps of what a process has loaded of plugins: each file as it was when its code was executed.
 
     A file that is saved again later is not the code that the process runs.
     """
 
     def __init__(self) -> None:
         self._first: dict[tuple[str, str], Stamp] = {}
+        self._executed: dict[str, tuple[Stamp, str]] = {}
+
+    def watch(self) -> None:
+        """Stamp the file of each module when its code is executed from now on, also while a plugin prepares.
+
+        Without it a file is stamped when it is first asked for. A process can't take this back.
+        """
+
+        def see(event: str, arguments: tuple[object, ...]) -> None:
+            if event == "exec" and getattr(arguments[0], "co_name", "") == "<module>":
+                stamp = _stamp(getattr(arguments[0], "co_filename", ""))
+                if stamp is not None:
+                    self._executed[stamp.file] = stamp, digest_of(stamp)
+
+        sys.addaudithook(see)
 
     def of(self, sources: Iterable[Source]) -> dict[str, Stamp]:
         """Return the stamps of all modules of plugins by now, and of those beside them."""
         found = stamps(sources, beside=True)
-        return {name: self._first.setdefault((name, stamp.file), stamp) for name, stamp in found.items()}
+        return {name: self._stamp_of(name, stamp) for name, stamp in found.items()}
+
+    def _stamp_of(self, name: str, now: Stamp) -> Stamp:
+        first, digest = self._executed.get(now.file, (now, ""))
+        if first != now and digest == digest_of(now):
+            # Somebody wrote the same again.
+            first = now
+        return self._first.setdefault((name, now.file), first)
 
 
 def stamps(sources: Iterable[Source], *, beside: bool) -> dict[str, Stamp]:

@@ -42,6 +42,7 @@ def main(argv: list[str]) -> None:
     line: Line = Channel(socket.socket(fileno=descriptor), rm.VerifierRequest)  # type: ignore[arg-type]
     opened: CaseVerifier | None = None
     code = FirstStamps()
+    code.watch()
     while True:
         try:
             request, fds = line.receive()

@@ -16,7 +16,7 @@ from attnbench import __version__, kit
 from attnbench.ipc.process import die_with_parent, leave_terminal, live_by_line, set_import_path, silence
 from attnbench.plugins.code import attnbench_code
 from attnbench.types.extensions import Source
-from attnbench.worker.prepared import loaded_here
+from attnbench.worker.prepared import CODE, loaded_here
 from attnbench.worker.serve import serve
 from attnbench.worker.state import put_back_after_preparation, read_state
 
@@ -74,6 +74,7 @@ def main(argv: list[str]) -> None:
         put_back_after_preparation(read_state())
         silence()
         live_by_line()
+        CODE.watch()
         gc.collect()
         gc.freeze()
         collapse_memory()
