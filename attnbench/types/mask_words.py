@@ -94,8 +94,9 @@ class MaskWord(ABC):
     def axes(self) -> str:
         """The axes it differs along, by letter: b batch elements, h query heads, i queries, j keys."""
 
-    sorts: ClassVar[tuple[str, ...]]
-    """What differs between such words for a kernel, in words; :meth:`of_sort` makes one of each."""
+    sorts: ClassVar[tuple[str, ...]] = ()
+    """What differs between such words for a kernel, in words; :meth:`of_sort` makes one of each. A search
+    draws no word without them."""
 
     @property
     def is_drawn(self) -> bool:
@@ -103,9 +104,9 @@ class MaskWord(ABC):
         return False
 
     @classmethod
-    @abstractmethod
     def of_sort(cls, sort: str, B: int, Lk: int, random: Random) -> Self:
         """Draw a word of one of the :attr:`sorts` for so many batch elements and keys."""
+        raise NotImplementedError
 
     @property
     def traits(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Self
 
 import numpy as np
@@ -15,6 +16,8 @@ from attnbench.cases.variant import variant_case
 from attnbench.cases.work import held_bytes
 from attnbench.inputs.symmetries import draw_change
 from attnbench.masks import Rows, keep_rows, kept_keys, kept_pairs, kept_ranges
+from attnbench.search.shrink import needed, steps
+from attnbench.search.space import space_of
 from attnbench.types.case import DTYPES, Case
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, parse_mask
@@ -36,6 +39,11 @@ class Prefix(MaskWord):
     form = "range"
     lifts = ("causal", "window")
     axes = "ij"
+    sorts = ("a short prefix", "a prefix of all keys")
+
+    @classmethod
+    def of_sort(cls, sort: str, B: int, Lk: int, random: Random) -> Self:
+        return cls(Lk if sort == cls.sorts[1] else random.randint(1, min(4, Lk)))
 
     def text(self) -> str:
         return f"prefix:{self.keys}"
@@ -116,6 +124,18 @@ def test_the_judge_and_the_sizes_of_a_case_ask_it() -> None:
     assert [type(word) for word in variant.mask.words] == [type(word) for word in case.mask.words]
     assert draw_change(case, rule, rng).orders["i"].tolist() == list(range(7)), "queries have places"
     assert held_bytes(case, rule) == held_bytes(replace(case, mask=Mask()), rule), "no table is drawn"
+
+
+def test_a_search_draws_it_and_makes_it_plainer() -> None:
+    space = space_of(BACKENDS["eager"], {"scaled_dot": RULES["scaled_dot"]})
+    assert space.properties["prefix"] == ("", *Prefix.sorts)
+    random = Random(0)
+    rows = [space.row(random, {"prefix": "a short prefix", "causal": "causal"}) for _ in range(20)]
+    point = next(filter(None, (space.point(row, random) for row in rows if row is not None)))
+    assert any(isinstance(word, Prefix) for word in point.case.mask.words)
+    without = [step for step in steps(point) if not any(isinstance(w, Prefix) for w in step.case.mask.words)]
+    assert without
+    assert "a prefix" in needed(point)
 
 
 def test_a_mask_can_be_taken_apart() -> None:
