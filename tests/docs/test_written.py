@@ -22,6 +22,7 @@ def same(path: Path, made: str) -> None:
     assert path.read_text() == made, AGAIN
 
 
+@pytest.mark.pinned
 def test_the_page_of_commands() -> None:
     # In a process of its own: click keeps a command's help as it was first asked for, by whichever test.
     code = "import sys, written; sys.stdout.write(written.commands_page())"
@@ -53,6 +54,7 @@ def test_the_parts_made_from_tables(page: str, name: str, line: str) -> None:
     assert line in text
 
 
+@pytest.mark.pinned
 @pytest.mark.parametrize("name", written.PAGES_WITH_OUTPUT)
 def test_what_commands_print(name: str) -> None:
     page = written.DOCS / name

@@ -7,8 +7,10 @@ of commands that a page shows, and the picture. test_written.py compares them.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -37,6 +39,7 @@ from attnbench.types.status import CHECKS, MEANING
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURE = DOCS / "pictures" / "weights.svg"
+VERSIONS = DOCS.parent / "results" / "versions.json"
 PICTURED = "scaled_dot on the example five-tokens"
 PART = "<!-- {0}: written by python tests/docs/written.py -->\n", "<!-- end of {0} -->\n"
 OUTPUT = re.compile(
@@ -147,6 +150,24 @@ def hooks() -> str:
     return _table(("hook", "what it brings", "listed by"), rows)
 
 
+def versions() -> str:
+    """A column for each environment that .ci/versions tried: the versions it had, and how its steps ended."""
+    if not VERSIONS.exists():
+        return "No outcome is stored yet."
+    outcomes = json.loads(VERSIONS.read_text())
+    needed = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]["dependencies"]
+    rows = [("Python", *(one["python"] for one in outcomes))]
+    rows += [
+        (f"`{name}`", *(one["versions"][name] for one in outcomes))
+        for name in (re.split("[<>=]", text)[0] for text in needed)
+    ]
+    said = [{step["name"]: step["said"] for step in one["steps"]} for one in outcomes]
+    rows += [(name, *(steps.get(name, "–") for steps in said)) for name in said[0] if name != "install"]
+    return _table(
+        ("", *(one["name"] for one in outcomes)), [*rows, ("tried on", *(one["date"] for one in outcomes))]
+    )
+
+
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [heads, tuple("---" for _ in heads), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -205,6 +226,7 @@ def documents() -> dict[Path, str]:
         DOCS / "files.md": with_part("files.md", "checks", checks()),
         DOCS / "index.md": with_part("index.md", "exit_status", exit_status()),
         DOCS / "plugins.md": with_part("plugins.md", "hooks", hooks()),
+        DOCS / "versions.md": with_part("versions.md", "versions", versions()),
     }
     return made | {DOCS / name: with_outputs((DOCS / name).read_text()) for name in PAGES_WITH_OUTPUT}
 
