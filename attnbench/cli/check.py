@@ -85,10 +85,10 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
         raise click.UsageError(f"{given[0]} is for --plugin without cases and --backend", ctx)
     if point is not None:
         _replay_point(ctx, point)
-    if any(chosen[name] for name in ("words", "backends", "resume")) or not named_plugins():
-        measure(ctx, chosen, timed=False)
-    else:
+    if alone:
         _check_plugins(ctx, chosen, search, seed)
+    else:
+        measure(ctx, chosen, timed=False)
 
 
 def _replay_point(ctx: click.Context, text: str) -> NoReturn:
@@ -100,7 +100,7 @@ def _replay_point(ctx: click.Context, text: str) -> NoReturn:
     registry = load_plugins()
     name = brought_by(named_plugins(), registry).only()
     outcome = replayed(parse_point(text), name, registry)
-    say(f"{name}: {outcome.status}{': ' * bool(outcome.problem)}{outcome.problem}")
+    say(": ".join(filter(None, (name, outcome.status, outcome.problem))))
     ctx.exit({"right": 0, "wrong": 1}.get(outcome.status, 3))
 
 
@@ -141,7 +141,8 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
             run = start(judging_plan(asked, registry, running, selection.shard), chosen["out"], tell)
     report = reported(planned, () if run is None else run.records, registry)
     interrupted = False
-    if seconds:
+    # What is dropped is judged by statistics of many calls, which a search has no time for.
+    if seconds and not options.dropout:
         report, interrupted = _searched(report, found, seconds, seed, options)
     if run is not None:
         note(f"stored in {run.path}")
