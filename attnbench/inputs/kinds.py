@@ -127,7 +127,7 @@ SEARCHED: tuple[Family, ...] = (
         known_scores.draw_far_below,
         elements=1024,
         most=2,
-        applies=known_scores.far_below_applies,
+        applies=known_scores.large_logits_apply,
     ),
     # Values whose sum does not fit float16, though their mean does; in float16 alone.
     Family(

@@ -114,11 +114,6 @@ BELOW: dict[Dtype, tuple[float, ...]] = {
 LARGE_VALUES = 4096.0
 
 
-def far_below_applies(case: Case, rule: Rule) -> bool:
-    """Return whether scores are products, and no mask or position adds numbers that would break ties."""
-    return large_logits_apply(case, rule)
-
-
 def draw_far_below(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
     """Draw inputs number ``index``: v as in an ordinary draw; q and k have one feature, all keys the same."""
     v = draw_activations(case, rule, entropy, index)[2]

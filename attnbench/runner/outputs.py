@@ -50,7 +50,7 @@ def give_checked(pool: WorkerPool, context: CaseContext, link: WorkerLink, index
     give_draw(link, context.draws[index], guarded=guarded, delivery=delivery)
 
 
-def _not_delivered(backend: Backend) -> tuple[str, ...]:
+def not_delivered(backend: Backend) -> tuple[str, ...]:
     """Return the deliveries that a backend is not given: it declares so, or would compile for them.
 
     A backend without a backward pass gets no inputs that require gradients, and one that does not promise to
@@ -72,7 +72,7 @@ def check_draws(
     Raises:
         WorkerFailed: not passed, or a call failed.
     """
-    name, left_out, notes = entry.name, list(_not_delivered(entry.record)), list[str]()
+    name, left_out, notes = entry.name, list(not_delivered(entry.record)), list[str]()
     for index in draws:
         family = context.family(index)
         if family in left_out:

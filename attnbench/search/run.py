@@ -102,12 +102,7 @@ def search(
     entry = registry.backends[backend]
     rules = {rule.name: rule for rule in rules_of(entry.record, rules_in(registry), options)}
     space = space_of(entry.record, rules, options)
-    asked = Question(
-        backend,
-        entry.source,
-        {name: registry.rules[name].source for name in rules},
-        tuple(dict.fromkeys(found.source for found in registry.operations.values())),
-    )
+    asked = _question(backend, registry)
     covering = Covering(space, Random(seed))
     found: list[tuple[Point, TrialOutcome]] = []
     counts = Counter[str]()
@@ -221,12 +216,12 @@ def _same_but_seed(one: Point, other: Point) -> bool:
 
 def replayed(point: Point, backend: str, registry: Registry) -> TrialOutcome:
     """Judge one point in a process of its own."""
-    entry = registry.backends[backend]
-    asked = Question(
-        backend,
-        entry.source,
-        {name: found.source for name, found in registry.rules.items()},
-        tuple(dict.fromkeys(found.source for found in registry.operations.values())),
-    )
-    with judges(asked, 1, LIMIT_S) as (judge,):
+    with judges(_question(backend, registry), 1, LIMIT_S) as (judge,):
         return _outcome(judge, point)
+
+
+def _question(backend: str, registry: Registry) -> Question:
+    """Return what a process needs to judge points of a backend."""
+    operations = dict.fromkeys(found.source for found in registry.operations.values())
+    rules = {name: found.source for name, found in registry.rules.items()}
+    return Question(backend, registry.backends[backend].source, rules, tuple(operations))

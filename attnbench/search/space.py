@@ -15,9 +15,10 @@ from typing import Any
 
 from attnbench.cases.ids import build_case, rule_word
 from attnbench.cases.select import Overrides
-from attnbench.inputs.kinds import DELIVERIES, DROPPED, FAMILIES, GRADED, NORMAL, SEARCHED, STRIDED
+from attnbench.inputs.kinds import DELIVERIES, FAMILIES, GRADED, NORMAL, SEARCHED
 from attnbench.plugins.calling import Raised, call
 from attnbench.runner.case import refusal
+from attnbench.runner.outputs import not_delivered
 from attnbench.search.point import Point, Way
 from attnbench.testing.cases import NO_OPTIONS, device_of
 from attnbench.types.backend import Backend
@@ -77,12 +78,8 @@ PLAIN = "attention"
 
 
 def can_meet(one: str, a: str, other: str, b: str) -> bool:
-    """Return whether two classes of two properties can be those of one point; see :func:`_meet`."""
-    return _meet({one: a, other: b})
-
-
-def _meet(both: Row) -> bool:
-    """Return whether classes of two properties make sense together. What has no word counts as plain."""
+    """Return whether two classes of two properties can be those of one point; what has no word is plain."""
+    both = {one: a, other: b}
     get = both.get
     forward, one_wanted = get("pass") == "forward", get("grad") in ("q", "k", "v")
     moved = bool(get("q") or get("k") or get("v"))
@@ -173,7 +170,7 @@ class Space:
                 D=D, Dv=Dv, mask=mask, dtype=row["dtype"], device=self.device, pass_=row["pass"],
                 layout=self.options.layout or _layout(row["layout"], random),
                 threads=self.options.threads or (2 if row["threads"] else 1),
-                dropout=self.options.dropout or 0.0, seed=random.randrange(SEEDS), **layer,
+                seed=random.randrange(SEEDS), **layer,
             )  # fmt: skip
         except BadCase:
             return None
@@ -254,13 +251,9 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
 
 def _kinds(backend: Backend) -> Iterator[str]:
     """Yield the kinds of values that a backend is given, as a run gives them."""
-    given = {
-        STRIDED: not backend.needs_contiguous,
-        GRADED: "backward" in backend.passes,
-        DROPPED: backend.ignores_dropped,
-    }
+    left_out = not_delivered(backend)
     for family in (*FAMILIES, *SEARCHED):
-        if given.get(family.name, True) and not (backend.compiles and family.name in given):
+        if family.name not in left_out:
             yield family.name
 
 

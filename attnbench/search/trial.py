@@ -17,6 +17,7 @@ from attnbench.inputs.kinds import DELIVERIES, FAMILIES, GRADED, NORMAL, SEARCHE
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import PLAIN, parameter_names
+from attnbench.runner.outputs import NUDGED_ELEMENTS
 from attnbench.search.point import Point, Way
 from attnbench.types.arithmetic import coarser
 from attnbench.types.case import Case, output_shape
@@ -40,8 +41,6 @@ ORACLE_FLOPS = 2e8
 """Rows are sampled where solving one draw costs more: the search has many cases, and little time for each."""
 MOST_DRAWS = 2
 """Draws of a kind. A run has up to 16 of small outputs, which shows smaller errors, and takes longer."""
-NUDGED_ELEMENTS = 2048
-"""About so many elements show whether errors scatter, as in a run."""
 
 
 class TrialOutcome(Struct, frozen=True):

@@ -105,39 +105,34 @@ def test_code_that_changes_during_a_run_ends_its_backend(path: Path, tmp_path: P
     assert len(found) == 3
 
 
-def test_code_that_is_saved_while_a_backend_is_prepared_ends_it(tmp_path: Path) -> None:
-    """One process has the code before, all others that after: the file is saved once."""
-    part, once = tmp_path / "part_of_it.py", tmp_path / "saved"
+@pytest.mark.parametrize(
+    ("before", "first"),
+    [("import part_of_it", ""), ("", "import part_in_prepare")],
+    ids=["imported", "in prepare"],
+)
+def test_code_that_is_saved_while_a_backend_is_prepared_ends_it(
+    tmp_path: Path, before: str, first: str
+) -> None:
+    """One process has the code before, all others that after: the file is saved once.
+
+    Preparation may import the part itself; no process then sees two contents.
+    """
+    # A name of its own, since the folder of the other stays on the import path.
+    name = (before or first).removeprefix("import ")
+    part, once = tmp_path / f"{name}.py", tmp_path / "saved"
     part.write_text("NUMBER = 1\n")
     save = f"""
+    {first}
     import os
     if not os.path.exists({str(once)!r}):
         open({str(once)!r}, "w").close()
         open({str(part)!r}, "a").write("# saved")"""
     plugin = tmp_path / "saved_once.py"
-    plugin.write_text("import part_of_it" + kernel("mine", save))
+    plugin.write_text(before + kernel("mine", save))
     run = run_with(str(plugin), backends=("mine",), out=tmp_path / "run.jsonl")
     (record,) = run.records
     assert record.status == "error"
-    assert "part_of_it.py changed during the run: start again" in record.reason
-
-
-def test_a_part_that_is_saved_once_after_preparation_imported_it_ends_the_backend(tmp_path: Path) -> None:
-    """One process runs what was imported, all others what was saved: no process sees two contents."""
-    part, once = tmp_path / "late_part.py", tmp_path / "saved"
-    part.write_text("NUMBER = 1\n")
-    save = f"""
-    import os
-    import late_part
-    if not os.path.exists({str(once)!r}):
-        open({str(once)!r}, "w").close()
-        open({str(part)!r}, "a").write("# saved")"""
-    plugin = tmp_path / "saved_late.py"
-    plugin.write_text(kernel("mine", save))
-    run = run_with(str(plugin), backends=("mine",), out=tmp_path / "run.jsonl")
-    (record,) = run.records
-    assert record.status == "error"
-    assert "late_part.py changed during the run: start again" in record.reason
+    assert f"{name}.py changed during the run: start again" in record.reason
 
 
 def test_a_run_file_has_digests_of_the_code_and_a_run_does_not_go_on_with_other_code(
