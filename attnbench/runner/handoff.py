@@ -12,8 +12,9 @@ from itertools import chain, pairwise
 
 from attnbench.ipc import messages as m
 from attnbench.ipc.names import CALLED_OFF
+from attnbench.ipc.process import is_stopped
 from attnbench.runner.context import ArrayBlock
-from attnbench.runner.processes import ServerLost, WorkerFailed, WorkerLink
+from attnbench.runner.processes import LOOK_S, ServerLost, WorkerFailed, WorkerLink
 from attnbench.types.record import Block, CandidatePlan
 
 _CALLED_OFF_S = 10.0
@@ -108,7 +109,11 @@ def _hear_all(
     called_off, in_time = bool(failed), True
     end = time.monotonic() + patience_s
     while waiting:
-        ready = poll.poll(max(0.0, end - time.monotonic()) * 1000)
+        left_s = end - time.monotonic()
+        ready = poll.poll(max(0.0, min(LOOK_S, left_s)) * 1000)
+        stopped = any(is_stopped(links[name].pid) for name in waiting.values())
+        if not ready and left_s > LOOK_S and not stopped:
+            continue
         if not ready and called_off:
             for name in waiting.values():
                 late = links[name].too_late(m.TakeSlots, patience_s)

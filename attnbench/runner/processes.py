@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 import msgspec
 
@@ -39,6 +39,8 @@ from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.types.status import Check, Status
 
 _POLL_S = 0.002
+LOOK_S = 5.0
+"""How often a process that is waited for is looked at: whether somebody has stopped it."""
 
 
 def wait_until_ended(pid: int, most_s: float) -> bool:
@@ -108,6 +110,18 @@ class ServerLost(HelperLost):
 
 
 STOPPED = "a process of attnbench was stopped (SIGSTOP)"
+
+
+def _receive(line: Channel[Any, T], pid: int, timeout_s: float) -> tuple[T, list[int]]:
+    """Wait for one message of a process; raises as :meth:`Channel.receive`, and soon if it was stopped."""
+    end = time.monotonic() + timeout_s
+    while True:
+        left_s = end - time.monotonic()
+        try:
+            return line.receive(max(0.001, min(LOOK_S, left_s)))
+        except TimeoutError:
+            if left_s <= LOOK_S or is_stopped(pid):
+                raise
 
 
 class WorkerFailed(Exception):  # noqa: N818
@@ -270,7 +284,7 @@ class WorkerLink:
         """Wait for the answer to a request of this type; as :meth:`ask`."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            reply, received = self._line.receive(timeout_s)
+            reply, received = _receive(self._line, self.pid, timeout_s)
         except TimeoutError as late:
             raise self.too_late(request, timeout_s) from late
         except OSError as gone:
@@ -481,7 +495,7 @@ class VerifierLink:
                 if is_stopped(self.pid):
                     raise TimeoutError
                 self._line.send(request, () if fd < 0 else (fd,))
-                reply, fds = self._line.receive(self._timeout_s)
+                reply, fds = _receive(self._line, self.pid, self._timeout_s)
             except TimeoutError as late:
                 stopped = is_stopped(self.pid)
                 self.close()
