@@ -141,7 +141,7 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
             run = start(judging_plan(asked, registry, running, selection.shard), chosen["out"], tell)
     report = reported(planned, () if run is None else run.records, registry)
     interrupted = False
-    # What is dropped is judged by statistics of many calls, which a search has no time for.
+    # Dropout is judged by statistics of many calls, which a search has no time for.
     if seconds and not options.dropout:
         report, interrupted = _searched(report, found, seconds, seed, options)
     if run is not None:

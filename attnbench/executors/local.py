@@ -37,7 +37,7 @@ def connect(address: str) -> Iterator[Fleet]:
 
     def run(place: Place, task: Task) -> Pieces:
         shown = {_VISIBLE: gpus[place.name]} if place.device == "cuda" else {}
-        # What measures nothing waits for nobody.
+        # A command that measures nothing waits for nobody.
         with _lease(shown.get(_VISIBLE)) if task.follow else nullcontext():
             yield from run_here(msgspec.structs.replace(task, variables=task.variables | shown), stop)
 

@@ -25,7 +25,7 @@ AGAIN = "measured again, since its machine was lost the first time"
 
 @dataclass
 class Queue:
-    """The units for one kind of device, which its sites share. What is lost comes back to it."""
+    """The units for one kind of device, which its sites share. A unit that is lost comes back to it."""
 
     waiting: deque[Unit]
     under_way: int = 0

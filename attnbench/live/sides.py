@@ -285,7 +285,7 @@ class TwoSides:
         found: dict[str, dict[str, Entry[Backend]]] = {}
         for name, declared in base.backends.items():
             found[name] = {BASE: declared.entry(BASE)}
-            # What a worker would import from elsewhere is not head's.
+            # A module that a worker would import from elsewhere is not head's.
             if not head.elsewhere.get(declared.source.module):
                 found[name][HEAD] = declared.entry(HEAD)
         for name, declared in head.backends.items():

@@ -28,10 +28,10 @@ RECURRENT = (
 
 ENCODERS = "Bert|ForMasked|Vision(Model|Transformer)|ViT|Dino|ForImageClassification"
 DECODERS = "ForCausalLM|LMHead|Decoder|ForConditionalGeneration"
-"""What names of architectures of unknown types contain, as patterns."""
+"""Patterns in the names of architectures of unknown types."""
 
 MATTERS = "head|attn|attention|window|swa|sink|local|global|layer_|pattern|scale|softcap|register|index_"
-"""What names of fields contain that may change attention, as a pattern."""
+"""A pattern in the names of fields that may change attention."""
 
 HARMLESS = (
     "*_bias", "*dropout*", "*_pdrop", "*_prob", "*layer_norm*", "*layernorm*", "*_init*", "*init_*", "*_eps",

@@ -26,7 +26,7 @@ Read = Callable[..., Kind | None]
 """Takes the arguments of a call and returns what it is; None for nothing of interest."""
 
 _REFUSALS = (RuntimeError, TypeError, ValueError)
-"""What torch raises for a call that it can't compute."""
+"""The errors that torch raises for a call that it can't compute."""
 _HERE = str(Path(__file__).parent)
 
 

@@ -1,4 +1,4 @@
-"""What a disk may lack: locks, and writes that are forced to it. A run goes on without, and says so once."""
+"""Locks and forced writes, which a disk may lack. A run goes on without, and says so once."""
 
 from __future__ import annotations
 

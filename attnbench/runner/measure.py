@@ -29,12 +29,12 @@ def run_cases(runs: Sequence[CaseRun]) -> None:
     while again:
         again = False
         with suppress(ServerLost):
-            # What stopped one process may have stopped others, which is one loss and not several.
+            # One cause may have stopped several processes, which is one loss.
             pool.end_if_stopped()
         pool.start_servers(runs[0].case.threads)
         pool.one_at_a_time = any(run.losses for run in runs)
         if pool.one_at_a_time:
-            # What stopped one server may have stopped all, which is one loss and not several.
+            # One cause may have stopped all servers, which is one loss.
             pool.wait_for_servers(runs[0].case.threads)
         try:
             with ExitStack() as closing:

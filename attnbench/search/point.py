@@ -55,7 +55,7 @@ class Way:
     upstream: str = ""
     """How the gradient of the output lies."""
     before: str = ""
-    """What the same backend computes before each call."""
+    """A computation of the same backend before each call."""
 
     def words(self) -> tuple[str, ...]:
         """Return the differences as words, as ``k:slice``."""

@@ -1,4 +1,4 @@
-"""What a search found, as findings of the kit's report."""
+"""The failures that a search found, as findings of the kit's report."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
 
 Wrong = Callable[[Point], bool]
-"""Whether a backend is wrong on a point; one that it declines is not."""
+"""Tell if a backend is wrong on a point; one that it declines is not."""
 
 MOST_TRIALS = 150
 """Points that are judged for one failure; shrinking ends there."""

@@ -37,7 +37,7 @@ class Ended(Struct, frozen=True):
 
 
 Pieces = Generator[bytes | Ended, None, None]
-"""What a task sends home: the bytes of the followed file as they come, then its end."""
+"""A message of a task to its home: the bytes of the followed file as they come, then its end."""
 
 
 @dataclass(frozen=True)

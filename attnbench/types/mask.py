@@ -183,7 +183,7 @@ class Mask:
 
     @property
     def traits(self) -> tuple[str, ...]:
-        """What it has that may be at fault, for a sentence."""
+        """Name the properties that may be at fault, for a sentence."""
         return tuple(trait for word in self.words for trait in word.traits)
 
     def unlisted(self) -> Mask:

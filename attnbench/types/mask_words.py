@@ -77,7 +77,7 @@ class MaskWord(ABC):
     word: ClassVar[str]
     """Its name in ids, before a colon."""
     part: ClassVar[str]
-    """What it is a kind of. A mask has at most one word of each part."""
+    """Its part of a mask, which has at most one word of each."""
     noun: ClassVar[str]
     """In messages."""
     form: ClassVar[Form]
@@ -87,7 +87,7 @@ class MaskWord(ABC):
     lifts: ClassVar[tuple[str, ...]] = ()
     """The parts that do not restrict the pairs that this word keeps."""
     adds: ClassVar[bool] = False
-    """Whether it adds numbers to the scores."""
+    """True if it adds numbers to the scores."""
 
     @property
     @abstractmethod
@@ -100,7 +100,7 @@ class MaskWord(ABC):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether its numbers are drawn from the seed of the case."""
+        """True if its numbers are drawn from the seed of the case."""
         return False
 
     @classmethod
@@ -110,7 +110,7 @@ class MaskWord(ABC):
 
     @property
     def traits(self) -> tuple[str, ...]:
-        """What the word has that may be at fault, for a sentence."""
+        """Name the properties that may be at fault, for a sentence."""
         return (f"a {self.noun}",)
 
     def plainer(self) -> Iterator[MaskWord]:
@@ -358,7 +358,7 @@ class Padding(MaskWord):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the lengths are drawn from the seed of the case."""
+        """True if the lengths are drawn from the seed of the case."""
         return self.its == "seeded"
 
     @property

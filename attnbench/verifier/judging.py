@@ -1,4 +1,4 @@
-"""What the verifier does for one operation and not for another; the rest of a check is one for all."""
+"""The steps of the verifier that differ between operations; the rest of a check is one for all."""
 
 from __future__ import annotations
 

@@ -139,15 +139,15 @@ class Part:
     check: Check = "values"
     """The check that a wrong value fails."""
     stressed: bool = True
-    """Whether it is compared on stress inputs; on ordinary ones it always is."""
+    """True if it is compared on stress inputs; on ordinary ones it always is."""
     sampled: bool = False
-    """Whether only some places of the axis ``i`` are compared in large cases."""
+    """True if only some places of the axis ``i`` are compared in large cases."""
     rounded: bool = False
-    """Whether its limits in a coarser arithmetic follow from the exact answer to rounded inputs."""
+    """True if its limits in a coarser arithmetic follow from the exact answer to rounded inputs."""
     power: int = 1
     """1 if it grows with the factors of its tensor, -1 for a gradient."""
     leads: bool = False
-    """Whether its numbers stand for the whole answer."""
+    """True if its numbers stand for the whole answer."""
 
 
 def output_parts(case: Case, operation: Operation) -> tuple[Part, ...]:

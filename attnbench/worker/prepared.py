@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", Backend, Rule)
 
 CODE = FirstStamps()
-"""What this worker has loaded of plugins; its forks go on with it."""
+"""The plugin modules that this worker has loaded; its forks go on with them."""
 
 
 @dataclass(frozen=True)

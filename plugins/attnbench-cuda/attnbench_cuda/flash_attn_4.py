@@ -8,7 +8,7 @@ Checked against ``flash_attn.cute.flash_attn_func`` of the beta 4.0.0b36:
 - ``learnable_sink`` (H,) is one more logit in the denominator; it gets a gradient on 9.x to 11.x.
 - ``softcap`` > 0 caps the scores after the scale.
 - Heads have a multiple of 8 features. 9.x takes up to 256; 10.x and 11.x up to 128, or (D, Dv) = (192, 128)
-  or (256, 256). What both take is taken here.
+  or (256, 256). Sizes that both take are taken here.
 - Nothing says what a row without a key gives, so masks with such rows are refused.
 - Its README names Hopper and Blackwell; backward needs 9.0 or more. It compiles at its first call.
 

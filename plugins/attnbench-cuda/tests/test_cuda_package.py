@@ -1,4 +1,4 @@
-"""What the package brings, and why a backend of it is unavailable here."""
+"""The backends of the package, and why a backend of it is unavailable here."""
 
 from __future__ import annotations
 

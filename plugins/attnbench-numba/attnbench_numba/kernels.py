@@ -1,7 +1,7 @@
 """The two loops that are compiled: scores of additive attention, and one step of the online softmax.
 
 Each is compiled for a dtype when it is first asked for, in a backend's preparation; Numba's cache keeps it.
-What may be reordered is nothing: sums run in lanes of their own that are written out, so that LLVM needs no
+Nothing may be reordered: sums run in lanes of their own that are written out, so that LLVM needs no
 licence to reassociate, and NaN and infinity mean what they mean.
 """
 

@@ -70,7 +70,7 @@ class Part:
 
     @property
     def slow(self) -> bool:
-        """Whether a call takes longer than the budget, so that nine repetitions have nine samples."""
+        """Tell if a call takes longer than the budget, so that nine repetitions have nine samples."""
         return self.length in SLOW_CALL_S
 
     @property
