@@ -31,11 +31,13 @@ class Fork(Struct, frozen=True, tag=True):
     """Fork; the new process serves on the descriptor of this message. Answer: :class:`Forked`.
 
     timed: the fork of a prepared worker, which stays in its process group. cpus: the cores it may run on.
+    backward: its forks compute gradients, for which torch imports a good deal.
     """
 
     timed: bool
     cpus: tuple[int, ...]
     pin_allocator: bool = False
+    backward: bool = False
 
 
 class Reap(Struct, frozen=True, tag=True):

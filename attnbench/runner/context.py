@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from attnbench.cases.ids import parse_case
 from attnbench.inputs.kinds import NORMAL
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
@@ -57,6 +58,11 @@ class CaseContext:
     def case(self) -> str:
         """The id of the case."""
         return self.opening.case
+
+    @property
+    def backward(self) -> bool:
+        """Return whether workers compute gradients."""
+        return parse_case(self.case).pass_ != "forward"
 
     @property
     def check_draws(self) -> int:
@@ -124,7 +130,7 @@ def prepare_worker(
     """
     backend_source, side = (None, "") if entry is None else (entry.source, entry.side)
     if worker is None:
-        worker = pool.new_worker(context.threads, pool.all_cpus, side=side)
+        worker = pool.new_worker(context.threads, pool.all_cpus, backward=context.backward, side=side)
     request = m.Prepare(
         case=context.case,
         backend=PLAIN if entry is None else entry.record.name,

@@ -164,16 +164,21 @@ class WorkerPool:
         cpus: tuple[int, ...],
         *,
         pin_allocator: bool = False,
+        backward: bool = False,
         launch: int = 0,
         side: str = "",
     ) -> WorkerLink:
         """Fork a worker with torch loaded and no plugin; safe from several threads.
 
+        backward: it will compute gradients.
+
         Every worker imports its plugin itself. Forks of one process that has imported it share its memory
         layout, and identical code on two sides then differs in all repetitions alike.
         """
         place = ServerKey(self._origin[side], threads, launch % self._launches(side))
-        worker = self._servers[place].fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
+        worker = self._servers[place].fork(
+            timed=False, cpus=cpus, pin_allocator=pin_allocator, backward=backward
+        )
         paths = self._sides[side].side
         try:
             if worker.attnbench is not None:

@@ -345,10 +345,12 @@ class WorkerLink:
         """Return the descriptor, to wait on several workers at once."""
         return self._line.sock.fileno()
 
-    def fork(self, *, timed: bool, cpus: tuple[int, ...], pin_allocator: bool = False) -> WorkerLink:
+    def fork(
+        self, *, timed: bool, cpus: tuple[int, ...], pin_allocator: bool = False, backward: bool = False
+    ) -> WorkerLink:
         """Fork this process; return the link to the new one. Raises as :meth:`ask`."""
         ours, theirs = socket_pair()
-        request = m.Fork(timed, cpus, pin_allocator)
+        request = m.Fork(timed, cpus, pin_allocator, backward)
         with theirs:
             try:
                 forked, prints = self.ask(request, m.Forked, self.patience_s, (theirs.fileno(),))

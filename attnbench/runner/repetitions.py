@@ -82,6 +82,7 @@ class TimedWorkers:
             context.threads,
             self._pool.all_cpus,
             pin_allocator=self._pool.options.allocator_pinned,
+            backward=context.backward,
             launch=launch,
             side=candidate.entry.side,
         )

@@ -9,10 +9,12 @@ import os
 import random
 import secrets
 import socket
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 
 import msgspec
 import numpy as np
@@ -92,6 +94,8 @@ Line = Channel[m.Reply, m.Request]
 
 _ENDING_S = 1.0
 
+_FOR_GRADIENTS = "torch.fx.experimental.symbolic_shapes"
+
 _shift: list[bytearray] = []
 """Blocks of random sizes, so that a plugin lies elsewhere in each worker: its place changes its speed."""
 
@@ -111,6 +115,10 @@ def serve(sock: socket.socket) -> None:
             if isinstance(request, m.Fork):
                 # A fork gets other inputs, so it has no use for the pool.
                 prepared = prepared and replace(prepared, pool=None)
+                if request.backward and _FOR_GRADIENTS not in sys.modules:
+                    # torch imports it at the first gradient: 0.35 s and 35 MB in each worker.
+                    import_module(_FOR_GRADIENTS)
+                    frozen = False
                 if not frozen:
                     # Once: collections leave the objects of now alone, here and in forks.
                     gc.collect()

@@ -28,9 +28,9 @@ def main() -> int:
     wrong = []
     print(f"seed {seed}\n\n| backend | cases | pairs met | triples | declined | late | wrong |")
     print("|---|---:|---:|---:|---:|---:|---:|")
-    for name in options.backends or registry.backends:
-        if absent(registry.backend(name)):
-            continue
+    names = options.backends or list(registry.backends)
+    # Before the first search, since a name may be wrong.
+    for name in [name for name in names if not absent(registry.backend(name))]:
         found = search(name, registry, options.seconds, seed)
         print(
             f"| `{name}` | {found.asked} | {found.met} of {found.possible} | {found.triples:.0%} "
