@@ -20,6 +20,7 @@ from attnbench.cli.output import note, print_run, record_format, say, view_of
 from attnbench.cli.parameters import Whole, load_plugins, named_plugins
 from attnbench.cli.progress import progress
 from attnbench.cli.run import measure
+from attnbench.types.exit_status import UNJUDGED
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Overrides
@@ -101,7 +102,7 @@ def _replay_point(ctx: click.Context, text: str) -> NoReturn:
     name = brought_by(named_plugins(), registry).only()
     outcome = replayed(parse_point(text), name, registry)
     say(": ".join(filter(None, (name, outcome.status, outcome.problem))))
-    ctx.exit({"right": 0, "wrong": 1}.get(outcome.status, 3))
+    ctx.exit({"right": 0, "wrong": 1, "unjudged": UNJUDGED}.get(outcome.status, 3))
 
 
 def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, seed: int | None) -> NoReturn:

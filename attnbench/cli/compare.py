@@ -138,6 +138,7 @@ def command(
       2  the sides can't be compared: missing, damaged, or measured
          under different conditions
       3  no cell, or none of a backend of --backend, is timed on both sides
+      4  nothing is known of a cell: attnbench could not judge it, twice
     """
     from attnbench.compare.gate import hold
     from attnbench.reports.compared import render_compared

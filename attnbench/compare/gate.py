@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import FAILING, OUTCOMES, Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.exit_status import UNJUDGED
 from attnbench.types.files import parse_toml, read_text
+from attnbench.types.status import MEANING
 from attnbench.types.words import count_of, share_of, unknown_name
 
 FAILS_ON: tuple[Outcome, ...] = ("slower", "mismatch", "missing")
@@ -83,7 +85,8 @@ class Gate(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
 class GateResult:
     """The result of a gate.
 
-    exit_code: 0 the gate holds, 1 it fails, 3 nothing could be compared. sentence: the same in words.
+    exit_code: 0 the gate holds, 1 it fails, 3 nothing could be compared, 4 nothing is known of a cell, which
+    attnbench could not judge. sentence: the same in words.
     failing: the cells it fails on. ignored: the cells left out, with reasons. warnings: those of the
     comparison, and of rules that match no cell.
     """
@@ -116,6 +119,9 @@ def hold(compared: Compared, gate: Gate) -> GateResult:
         result = (3, "nothing could be compared: neither side was timed; attnbench run times")
     elif complaints:
         result = (1, f"fails: {', '.join(complaints)}")
+    elif unjudged := [cell for cell in counted if _unknown(cell)]:
+        cells = count_of(len(unjudged), "cell")
+        result = (UNJUDGED, f"nothing is known of {cells}: attnbench could not judge, twice; measure again")
     elif not compared.cells and compared.left_out:
         result = (0, "holds: nothing was measured, because no code of a backend differs between the sides")
     elif not any(cell.ratio is not None for cell in counted):
@@ -128,6 +134,12 @@ def hold(compared: Compared, gate: Gate) -> GateResult:
         slower = sum(cell.verdict == "slower" for cell in counted)
         result = (0, f"{words}; {slower} slower, which it allows" if slower else words)
     return GateResult(*result, failing, tuple(ignored), warnings)
+
+
+def _unknown(cell: ComparedCell) -> bool:
+    """Return whether a cell has no ratio because attnbench could not judge a side, which may be wrong."""
+    statuses = (status for status in (cell.base_status, cell.new_status) if status is not None)
+    return cell.ratio is None and any(MEANING[status].unknown for status in statuses)
 
 
 def _counts(cells: Sequence[ComparedCell]) -> str:

@@ -184,7 +184,8 @@ def _without_ratio(record: Record, base: Record) -> tuple[Outcome, str]:
     if record.status == "mismatch" or (record.status == "inaccurate" and not record.passed):
         return "mismatch", record.reason
     for one in (record, base):
-        if MEANING[one.status].declined or one.status == "inaccurate":
+        meaning = MEANING[one.status]
+        if meaning.declined or meaning.unknown or one.status == "inaccurate":
             return "none", _why_not(one, base)
     for one in (record, base):
         if one.status != "ok":

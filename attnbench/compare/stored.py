@@ -251,7 +251,7 @@ def without_two_times(pair: CellPair) -> tuple[Outcome, str] | None:
 
     An output on the new side that is wrong, or less exact than in base, comes first. ``missing``: base has a
     time and new has not, base ran it and new can't, or a cell is ok without a time. ``none``: the cell is
-    new, or failed in base.
+    new, or failed in base, or nothing is known of a side.
     """
     base, new = pair.base, pair.new
     timed_base, timed_new = pair.timed_base, pair.timed_new
@@ -268,6 +268,9 @@ def without_two_times(pair: CellPair) -> tuple[Outcome, str] | None:
     for side, cells, timed in sides:
         if not timed and any(cell.status == "ok" for cell in cells):
             return "missing", f"ok in {side}, and yet without a sample"
+    for side, cells, timed in sides:
+        if not timed and any(MEANING[cell.status].unknown for cell in cells):
+            return "none", _why_not(cells, side)
     # Of a suspect cell only the time is in doubt: what ran in base and does not in new is missing.
     ran = any(MEANING[cell.status].timed for cell in base)
     if timed_base or (ran and not any(MEANING[cell.status].timed for cell in new)):
@@ -316,8 +319,11 @@ def _cells_to_warn_of(runs: Sequence[Measured], pairs: Mapping[Key, CellPair]) -
     groups: dict[str, list[Key]] = {f"measured by {' and by '.join(sorted(keys))}": both}
     for key, pair in pairs.items():
         timed_base, timed_new = pair.timed_base, pair.timed_new
-        failed = any(not MEANING[cell.status].declined for cell in (*pair.base, *pair.new))
+        meanings = [MEANING[cell.status] for cell in (*pair.base, *pair.new)]
+        failed = any(not (meaning.declined or meaning.unknown) for meaning in meanings)
+        unknown = any(meaning.unknown for meaning in meanings)
         for words, applies in (
+            ("that attnbench could not judge", unknown),
             ("only in base", not pair.new),
             ("only in new, with nothing to be compared with", not pair.base),
             (

@@ -165,9 +165,14 @@ class Tried(Struct, frozen=True, tag=True):
 
 
 class RequestFailed(Struct, frozen=True, tag=True):
-    """The verifier failed, for example because a rule's reference raised; the reason says how."""
+    """The verifier failed.
+
+    reason: it follows the words "the oracle failed". It names the rule or the operation whose code raised,
+    and then that is the check.
+    """
 
     reason: str
+    check: Check = ""
 
 
 VerifierReply = CaseOpened | Arrays | Scored | Judged | Tried | RequestFailed

@@ -27,7 +27,7 @@ from attnbench.runner.processes import HelperLost, VerifierFailed, WorkerFailed
 from attnbench.runner.repetitions import draw_places
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
-from attnbench.types.errors import AttnbenchError, BadInput
+from attnbench.types.errors import AttnbenchError, BadInput, MeasuringFailed
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, Status
 from attnbench.types.words import one_line
@@ -53,8 +53,11 @@ class CheckedBackend:
         Refused: it can't be prepared and called in this process.
     """
 
-    def __init__(self, case: Case, entry: Entry[Backend], context: CaseContext) -> None:
+    def __init__(
+        self, case: Case, entry: Entry[Backend], context: CaseContext, verifier: SessionVerifier
+    ) -> None:
         self.backend, self.case, self.context = entry.name, case, context
+        self._verifier = verifier
         self.calls = 0
         self._last_output: Any = None
         self._places = draw_places(context, 2, refreshing=False)
@@ -117,11 +120,11 @@ class CheckedBackend:
                     self._last_output = self._kernel(*self.inputs)
                 parts, end = written(fd, end, stored_answer(self._held, self._last_output), self.case.dtype)
                 outputs.append(rm.TimedOutput(place.draw, place.change, parts))
-            scored, _ = self.context.verifier.ask(rm.ScoreTimed(tuple(outputs)), rm.Scored, fd)
+            scored = self._verifier.timed_score(tuple(outputs), fd, self.context)
         except WrongOutput as wrong:
             raise Refused("mismatch", f"in {_OUTPUTS[len(outputs)]}: {wrong}") from wrong
-        except (VerifierFailed, HelperLost) as failure:
-            raise Refused("error", str(failure)) from failure
+        except (VerifierFailed, HelperLost, WorkerFailed, MeasuringFailed) as failure:
+            raise Refused("unjudged", str(failure)) from failure
         except Exception as failure:
             raise Refused(*classify(failure, "the call after the test")) from failure
         finally:
@@ -211,11 +214,13 @@ def _prepare(run: _TestRun, item: pytest.Item, verifier: SessionVerifier) -> Non
         if record.status != "ok":
             raise Refused(record.status, record.reason)
         context = verifier.opened(case)
-    except (AttnbenchError, VerifierFailed, HelperLost) as failure:
+    except (VerifierFailed, HelperLost, MeasuringFailed) as failure:
+        raise Refused("unjudged", str(failure)) from failure
+    except AttnbenchError as failure:
         raise Refused("error", str(failure)) from failure
     except WorkerFailed as failure:
-        raise Refused("error", f"the plain reference failed: {failure.reason}") from failure
-    run.backend = CheckedBackend(case, registry_of(item.config).backends[name], context)
+        raise Refused("unjudged", f"the plain reference failed: {failure.reason}") from failure
+    run.backend = CheckedBackend(case, registry_of(item.config).backends[name], context, verifier)
     run.extra_info = _extra_info(case, record)
     if run.benchmark is not None:
         run.benchmark.group = run.benchmark.group or short_id(case)

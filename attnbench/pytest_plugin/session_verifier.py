@@ -17,6 +17,7 @@ from attnbench.runner.context import CaseContext, open_context
 from attnbench.runner.measure import run_cases
 from attnbench.runner.options import Options
 from attnbench.runner.pool import ScaleMeter, WorkerPool
+from attnbench.runner.processes import HelperLost, VerifierFailed, WorkerFailed
 from attnbench.runner.progress import Clock
 from attnbench.stats.protocol import ORACLE_FLOPS, TIMED_DRAWS
 from attnbench.types.case import Case
@@ -61,11 +62,10 @@ class SessionVerifier:
         It stays open until the verifier opens or checks another case.
 
         Raises:
-            VerifierFailed, HelperLost, WorkerFailed: there is no exact answer, or no plain reference.
+            VerifierFailed, HelperLost, WorkerFailed: there is no exact answer, or no plain reference; asked
+                twice.
         """
         if self._open is None or self._open.case != case_id(case) or not self._open.verifier.alive:
-            self._close_case()
-            self._pool.start_servers(case.threads)
             opening = rm.OpenCase(
                 case=case_id(case),
                 rule_source=self._registry.rules[case.rule].source,
@@ -76,12 +76,34 @@ class SessionVerifier:
                 without=_STRESS_INPUTS,
                 operation_source=self._registry.operations[case.operation].source,
             )
-            verifier = self._closing.enter_context(self._pool.lent_verifier())
-            opened = open_context(verifier, opening, case.threads, int(free_memory()))
-            context = self._closing.enter_context(opened)
-            check_reference(self._pool, context)
-            self._open = context
+            try:
+                return self._opened(opening, case.threads)
+            except (VerifierFailed, HelperLost, WorkerFailed):
+                return self._opened(opening, case.threads)
         return self._open
+
+    def _opened(self, opening: rm.OpenCase, threads: int) -> CaseContext:
+        self._close_case()
+        self._pool.start_servers(threads)
+        verifier = self._closing.enter_context(self._pool.lent_verifier())
+        opened = open_context(verifier, opening, threads, int(free_memory()))
+        context = self._closing.enter_context(opened)
+        check_reference(self._pool, context)
+        self._open = context
+        return context
+
+    def timed_score(self, outputs: tuple[rm.TimedOutput, ...], fd: int, context: CaseContext) -> rm.Scored:
+        """Return the verdict on outputs of an open case; if the verifier fails, that of a new one.
+
+        Raises:
+            VerifierFailed, HelperLost, WorkerFailed: both failed.
+        """
+        asked = rm.ScoreTimed(outputs)
+        try:
+            return context.verifier.ask(asked, rm.Scored, fd)[0]
+        except (VerifierFailed, HelperLost):
+            again = self._opened(context.opening, context.threads)
+            return again.verifier.ask(asked, rm.Scored, fd)[0]
 
     def _close_case(self) -> None:
         self._open = None

@@ -25,12 +25,13 @@ def exit_code(records: Iterable[Record], named: Collection[str] = ()) -> int:
     """Return the exit status of a run (:data:`attnbench.types.exit_status.EXIT_STATUS`).
 
     ``unsupported``, ``unavailable`` and ``suspect`` are fine, and ``inaccurate`` as declared. But a backend
-    that the user asked for by name (``named``) must pass on at least one case.
+    that the user asked for by name (``named``) must pass on at least one case, unless it is not known whether
+    it does.
     """
     records = tuple(records)
     codes = [MEANING[record.status].exit_code for record in records if not record.passed]
-    passed = {record.backend for record in records if record.passed}
-    return worst([*codes, *(3 for name in named if name not in passed)])
+    may_pass = {record.backend for record in records if record.passed or MEANING[record.status].unknown}
+    return worst([*codes, *(3 for name in named if name not in may_pass)])
 
 
 def without_success(records: Iterable[Record], named: Iterable[str]) -> list[str]:

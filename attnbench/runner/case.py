@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -39,9 +39,9 @@ from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.mask import mask_text
-from attnbench.types.record import CandidatePlan, CaseLine, Line, Record, SetLine
+from attnbench.types.record import CandidatePlan, CaseLine, Failure, Line, Record, SetLine
 from attnbench.types.rule import Rule
-from attnbench.types.status import Check, Status
+from attnbench.types.status import MEANING, Check, Status
 
 _MEMORY_SHARE = 0.8
 """The share of free memory that a backend may allocate unless the user says otherwise."""
@@ -179,6 +179,21 @@ class CaseRun:
             self.losses += 1
             raise
 
+    def begin_again(self, why: str) -> None:
+        """Have the case begun again by new processes, once: a judge that failed is asked again first.
+
+        Raises:
+            HelperLost: this is the first time.
+        """
+        if not self.losses:
+            raise HelperLost(why)
+
+    def begin_again_if_unjudged(self, failures: Iterable[WorkerFailed | Failure]) -> None:
+        """Have the case begun again, once, if the judge failed on a backend; as :meth:`begin_again`."""
+        for failure in failures:
+            if MEANING[failure.status].unknown:
+                self.begin_again(failure.reason)
+
     def record_all(self, entries: Entries, status: Status, reason: str, check: Check = "") -> None:
         """Write the same refusal or failure for several backends."""
         for entry in entries:
@@ -238,6 +253,7 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
                     variant, failures = check_variant(
                         pool, other, run.case, rule, operation.source, entries, limit_bytes
                     )
+                run.begin_again_if_unjudged(failures.values())
                 run.record_failures(failures)
                 entries = [entry for entry in entries if entry.name not in failures]
                 run.clock.spend("near")
@@ -250,13 +266,18 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
         for candidate in passed:
             opened.callback(candidate.let_go)
     except VerifierFailed as failure:
-        run.record_all(entries, "error", str(failure))
+        if not failure.late:
+            run.begin_again(str(failure))
+        run.record_all(entries, "unjudged", str(failure), failure.check)
     except WorkerFailed as failure:
-        if failure.status == "crashed" and not run.losses:
-            raise HelperLost(f"the plain reference {failure.reason}") from failure
-        # No backend caused it: a wrong output of the reference is an error for all of them.
-        status = "error" if failure.status == "mismatch" else failure.status
-        run.record_all(entries, status, f"the plain reference failed: {failure.reason}", "reference")
+        reason = f"the plain reference failed: {failure.reason}"
+        if MEANING[failure.status].declined:
+            run.record_all(entries, failure.status, reason, "reference")
+            return None
+        # No backend caused it.
+        if failure.status != "timeout":
+            run.begin_again(reason)
+        run.record_all(entries, "unjudged", reason, "reference")
     else:
         found = {one.name: _found(run, one) for one in passed}
         if pool.options.timed and passed:
@@ -290,6 +311,12 @@ def _passed(
             run.pool, context, entries, variant, lambda name: run.notify(f"check {name}"),
             together=_fit_together(run, entries),
         )  # fmt: skip
+        try:
+            run.begin_again_if_unjudged(failures.values())
+        except HelperLost:
+            for candidate in passed:
+                candidate.let_go()
+            raise
         run.record_failures(failures)
         run.clock.spend("check")
     if not insensitive:

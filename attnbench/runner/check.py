@@ -24,6 +24,7 @@ from attnbench.runner.context import (
     CaseContext,
     check_verifier,
     give_draw,
+    judging,
     open_context,
     prepare_worker,
     reported_code,
@@ -137,7 +138,8 @@ def check_all(
 
     def check(entry: Entry[Backend]) -> Candidate:
         begun(entry.name)
-        return _check_backend(pool, context, entry, variant.get(entry.name))
+        with judging(context.verifier):
+            return _check_backend(pool, context, entry, variant.get(entry.name))
 
     slow_first = sorted(entries, key=lambda entry: not entry.record.compiles)
     passed, failures = _each(pool, slow_first, check, Candidate.let_go, together=together)
@@ -363,9 +365,10 @@ def _check_group(
     def check(entry: Entry[Backend]) -> rm.Judged:
         worker, _ = prepare_worker(pool, context, entry)
         try:
-            judged, _ = check_draws(pool, context, worker, entry, range(len(context.draws)))
-            if entry.name in weighed:
-                _check_weights(pool, context, worker, entry.name)
+            with judging(context.verifier):
+                judged, _ = check_draws(pool, context, worker, entry, range(len(context.draws)))
+                if entry.name in weighed:
+                    _check_weights(pool, context, worker, entry.name)
             problem = where + judged.problem if judged.problem else ""
             return msgspec.structs.replace(judged, problem=problem)
         finally:

@@ -211,19 +211,26 @@ def score(
     answer, fd = link.ask(compute, m.Outputs)
     if fd < 0 or len(answer.outputs) != compute.count:
         raise WorkerFailed("crashed", "the worker answered without its outputs")
-    with compared(verifier, fd):
+    try:
         scored, _ = verifier.ask(rm.Score(who, index, answer.outputs, what), rm.Scored, fd)
+    finally:
+        os.close(fd)
     return scored, answer.ns
 
 
 @contextmanager
-def compared(verifier: VerifierLink, fd: int) -> Iterator[None]:
-    """Close the descriptor of outputs at the end. Outputs that cannot be compared are a mismatch."""
+def judging(verifier: VerifierLink) -> Iterator[None]:
+    """Let a failed judgement of one backend's outputs be that backend's, and harm no other.
+
+    The worker has checked the form of outputs. So if they can't be judged, the judge has failed, and nothing
+    is known of the backend.
+
+    Raises:
+        WorkerFailed: ``unjudged``, where the verifier goes on.
+    """
     try:
         yield
     except VerifierFailed as failure:
         if not verifier.alive:
             raise
-        raise WorkerFailed("mismatch", f"the output can't be compared: {failure}", "output_form") from failure
-    finally:
-        os.close(fd)
+        raise WorkerFailed("unjudged", str(failure), failure.check) from failure

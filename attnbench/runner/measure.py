@@ -131,8 +131,11 @@ def _repetition(
             found = {name: why for name, why in line.failed.items() if name not in under_way.killed}
             line = begun().measure([each for each in taking_part if each.name not in found])
             line = replace(line, failed=line.failed | found)
+        run.begin_again_if_unjudged(line.failed.values())
     except VerifierFailed as failure:
-        run.record_all([each.entry for each in taking_part], "error", str(failure))
+        if not failure.late:
+            run.begin_again(str(failure))
+        run.record_all([each.entry for each in taking_part], "unjudged", str(failure), failure.check)
         return None
     finally:
         run.pool.end_if_stopped()

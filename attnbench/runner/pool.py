@@ -75,7 +75,8 @@ class WorkerPool:
     def lent_verifier(self) -> Iterator[VerifierLink]:
         """Lend a verifier to a case, which is the only one that it has open; from the main thread alone."""
         verifier = self._verifiers.pop() if self._verifiers else self._new_verifier()
-        if not verifier.alive:
+        # The next case, or the same one again, is asked of a process in which nothing has failed.
+        if not verifier.alive or verifier.failed:
             verifier.close()
             verifier = self._new_verifier()
         self._lent.append(verifier)

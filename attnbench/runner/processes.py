@@ -468,11 +468,22 @@ def start_server(
 
 
 class VerifierFailed(Exception):  # noqa: N818
-    """The verifier can't judge this case; the message says why."""
+    """The verifier can't judge this case; the message says why. check: the one that a rule failed, or "".
+
+    late: whether it took too long, so that asking again would take as long.
+    """
+
+    def __init__(self, reason: str, check: Check = "", *, late: bool = False) -> None:
+        super().__init__(reason)
+        self.check: Check = check
+        self.late = late
 
 
 class VerifierLink:
-    """A running verifier. Several threads may ask it: it answers one request at a time."""
+    """A running verifier. Several threads may ask it: it answers one request at a time.
+
+    failed: whether a request failed, after which another process must be asked.
+    """
 
     def __init__(self, timeout_s: float) -> None:
         self._started = start_process("attnbench.verifier.process", [], {"OPENBLAS_NUM_THREADS": "1"})
@@ -484,6 +495,7 @@ class VerifierLink:
         self._lock = threading.Lock()
         self._closed = False
         self._timeout_s = timeout_s
+        self.failed = False
 
     def ask(self, request: rm.VerifierRequest, expects: type[T], fd: int = -1) -> tuple[T, int]:
         """Send a request and a descriptor, which stays the caller's; return the answer and its descriptor.
@@ -503,20 +515,21 @@ class VerifierLink:
                 self.close()
                 if stopped:
                     raise ServerLost(STOPPED) from late
-                raise VerifierFailed(f"the oracle took more than {self._timeout_s:g} s") from late
+                raise VerifierFailed(f"the oracle took more than {self._timeout_s:g} s", late=True) from late
             except OSError as gone:
                 last_words = self.close()
                 code = self._started.process.returncode
                 lost = HelperLost(f"the oracle's process {how_ended(code, last_words)}")
                 if code != -signal.SIGKILL:
                     # Most likely a rule did it.
-                    lost.status = "error"
+                    lost.status = "unjudged"
                 raise lost from gone
         if isinstance(reply, expects):
             return reply, fds[0] if fds else -1
         close_all(fds)
         if isinstance(reply, rm.RequestFailed):
-            raise VerifierFailed(f"the oracle failed: {reply.reason}")
+            self.failed = True
+            raise VerifierFailed(f"the oracle failed{reply.reason}", reply.check)
         raise MeasuringFailed(f"the verifier answered {type(reply).__name__} to {type(request).__name__}")
 
     @property

@@ -5,6 +5,7 @@ A group of cases shares processes within a repetition, so that each is fresh in 
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import wait
@@ -19,8 +20,8 @@ from attnbench.runner.context import (
     ArrayBlock,
     CaseContext,
     DrawnInputs,
-    compared,
     give_draw,
+    judging,
     prepare_worker,
     reported_code,
 )
@@ -312,13 +313,16 @@ class RepetitionUnderWay:
             self._workers.release(self._candidates[name], link, failed=failed)
         if fd < 0:
             raise WorkerFailed("crashed", "answered without outputs")
-        with compared(self._context.verifier, fd):
+        try:
             segments = self._candidates[name].plan.stretches
             if problem := _missing(kept, segments, refreshing=self._pool.options.refreshing):
                 raise WorkerFailed("crashed", problem)
             outputs = tuple(self._as_timed(output) for output in kept.outputs)
             held_to = rm.ScoreTimed(outputs, self._candidates[name].plan.arithmetic)
-            scored, _ = self._context.verifier.ask(held_to, rm.Scored, fd)
+            with judging(self._context.verifier):
+                scored, _ = self._context.verifier.ask(held_to, rm.Scored, fd)
+        finally:
+            os.close(fd)
         if scored.problem:
             words = _mismatch_words(kept.outputs[scored.place], scored, self._index)
             raise WorkerFailed("mismatch", words, scored.check)

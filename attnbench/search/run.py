@@ -131,6 +131,7 @@ def _explore(
     They count from the first answer, before which processes import torch and the plugin.
     """
     asking: dict[int, tuple[JudgingProcess, DrawnRow]] = {}
+    again: set[int] = set()
     begun: float | None = None
     over = False
     while True:
@@ -149,9 +150,16 @@ def _explore(
         if not asking:
             return 0.0 if begun is None else monotonic() - begun
         judge = first_ready([judge for judge, _ in asking.values()])
-        _, drawn = asking.pop(id(judge))
+        _, drawn = asking[id(judge)]
         answer = judge.answer()
         begun = monotonic() if begun is None else begun
+        if answer.outcome.status == "unjudged" and id(judge) not in again:
+            again.add(id(judge))
+            judge.end()
+            judge.ask(str(drawn.point))
+            continue
+        again.discard(id(judge))
+        del asking[id(judge)]
         _count(answer, drawn, covering, counts)
         if answer.outcome.status in ("wrong", "error"):
             found.append((drawn.point, answer.outcome))
@@ -193,9 +201,15 @@ def _shrunk(found: list[tuple[Point, TrialOutcome]], judge: JudgingProcess) -> t
 
 
 def _outcome(judge: JudgingProcess, point: Point) -> TrialOutcome:
-    judge.ask(str(point))
-    first_ready([judge])
-    return judge.answer().outcome
+    """Return the outcome of a point; where the judge fails, that of a new process."""
+    for _ in range(2):
+        judge.ask(str(point))
+        first_ready([judge])
+        found = judge.answer().outcome
+        if found.status != "unjudged":
+            break
+        judge.end()
+    return found
 
 
 def _has_all_of(point: Point, failure: Fault) -> bool:

@@ -86,7 +86,11 @@ _EXPANDED = {"same_in_batch": 0, "same_in_heads": 1}
 
 
 def judge(point: Point, backend: str, source: Source, rule_source: Source) -> TrialOutcome:
-    """Judge a backend on a point. It may end this process, or never return."""
+    """Judge a backend on a point. It may end this process, or never return.
+
+    Raises:
+        Exception: the judge failed, which says nothing of the backend.
+    """
     try:
         return _Trial(point, backend, source, rule_source).judged()
     except Refused as refusal:
@@ -109,7 +113,10 @@ class _Trial:
         names = parameter_names(self.opened.parameters.rule, self.opened.parameters.projections)
         self.sources = source, rule_source
         with surroundings(replace(case, threads=1)):
-            self.plain, _ = prepare(Prepare(case_id(case), "", None, rule_source, (), None), names)
+            try:
+                self.plain, _ = prepare(Prepare(case_id(case), "", None, rule_source, (), None), names)
+            except NotPrepared as failure:
+                raise RuntimeError(f"the plain reference failed: {failure.reason}") from failure
         with self._surroundings():
             self.mine, _ = prepare(Prepare(case_id(case), backend, source, rule_source, (), None), names)
             self.sibling = self._prepared_sibling()

@@ -225,8 +225,9 @@ def reported(planned: Plan, records: Sequence[Record], registry: Registry) -> Re
     for name, choice in planned.choices.items():
         own = [record for record in records if record.backend == name]
         right = [record for record in own if record.passed]
-        counted = [record for record in own if not MEANING[record.status].declined]
-        unchecked = own[0].reason if own and not counted else ""
+        ran = [record for record in own if not MEANING[record.status].declined]
+        counted = [record for record in ran if not MEANING[record.status].unknown]
+        unchecked = own[0].reason if own and not ran else ""
         numbers = (len(right), len(counted), choice.declined, choice.asked)
         rules = {registry.rules[record.rule].source for record in own if not record.passed}
         command = _command(name, registry.backends[name].source, rules)

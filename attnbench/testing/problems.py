@@ -16,6 +16,7 @@ from attnbench.types.operation import operation_of
 from attnbench.types.record import Record
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
+from attnbench.types.words import count_of
 
 LET_THROUGH = "supports() let this case through"
 MOST_LOOKS = 6
@@ -127,6 +128,9 @@ def _finding(
     if known is not None and known.do:
         problem, mistake = f"wrong answers: {wrong}", known.mistake
         do = _joined(known.do, common)
+    elif MEANING[record.status].unknown:
+        problem = f"nothing is known of it in {count_of(len(group), 'case')}: {reason}."
+        do = "" if check else "attnbench failed here, twice, and not the backend. Check again, and report it."
     elif check == "rule_forms":
         problem = f"wrong answers: {wrong}"
         do = f"The rule {record.rule!r}: {BY_CHECK[check]}"
@@ -140,8 +144,6 @@ def _finding(
         problem, do = f"{reason}.", _joined(advice, common)
     elif check == "supports":
         problem, do, about = reason, RAISES_NOTHING, "declarations"
-    elif check == "reference":
-        problem, do = f"{reason}.", ""
     else:
         ending = _ENDINGS.get(record.status)
         what = reason if ending is None else f"{ending}: {reason}"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+UNJUDGED = 4
+"""Of a command whose worst outcome is that attnbench could not judge."""
+
 EXIT_STATUS: Mapping[int, str] = {
     0: "all is well, and each backend that --backend or --plugin names succeeded on at least one case",
     1: "a check, a gate or a self-test failed, or the doctor found a problem; also where something of 3 "
@@ -12,6 +15,7 @@ EXIT_STATUS: Mapping[int, str] = {
     "ATTNBENCH_STRICT_PLUGINS, of any plugin",
     3: "a backend crashed, hung, ran out of memory or could not be measured; a named backend succeeded on no "
     "case; attnbench failed; or, with ATTNBENCH_STRICT_PLUGINS, a plugin raised an exception",
+    UNJUDGED: "attnbench could not judge a backend, twice: nothing is known of it. 1 and 3 come first",
     130: "interrupted by Ctrl-C",
     141: "the reader of stdout closed it, as in attnbench list cases | head",
 }
@@ -19,9 +23,10 @@ EXIT_STATUS: Mapping[int, str] = {
 
 
 def worst(found: Iterable[int]) -> int:
-    """Return the exit status where several of 0, 1 and 3 apply.
+    """Return the exit status where several of 0, 1, 3 and 4 apply.
 
-    A failed check is a result, whatever else failed beside it, so 1 comes first.
+    A failed check is a result, whatever else failed beside it, so 1 comes first. Last comes 4, which tells
+    nothing of a backend.
     """
     several = set(found)
-    return next((status for status in (1, 3) if status in several), 0)
+    return next((status for status in (1, 3, UNJUDGED) if status in several), 0)

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from attnbench.types.exit_status import UNJUDGED
+
 Status = Literal[
     "ok", "inaccurate", "mismatch", "suspect", "unsupported", "unavailable",
-    "out_of_memory", "timeout", "crashed", "error", "interrupted",
+    "out_of_memory", "timeout", "crashed", "error", "interrupted", "unjudged",
 ]  # fmt: skip
 """A word, as run files hold it."""
 
-Kind = Literal["right", "inexact", "wrong", "doubtful", "declined", "failed"]
+Kind = Literal["right", "inexact", "wrong", "doubtful", "declined", "failed", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,8 @@ class Meaning:
 
     kind: ``right`` and ``doubtful`` outputs passed the check, ``inexact`` ones within coarser limits,
     ``wrong`` ones did not; a ``declined`` case was not run, which is not a failure; a ``failed`` one could
-    not be measured. short: one word for the cell of a chart. summary: for the docs.
+    not be measured; of an ``unknown`` one nothing is known, since the judge failed and not the backend.
+    short: one word for the cell of a chart. summary: for the docs.
     """
 
     kind: Kind
@@ -39,16 +42,20 @@ class Meaning:
         return self.kind == "declined"
 
     @property
+    def unknown(self) -> bool:
+        """True if nothing is known of the backend: no sentence may blame it."""
+        return self.kind == "unknown"
+
+    @property
     def exit_code(self) -> int:
         """The exit status of a command in which this is the worst outcome."""
-        return {"inexact": 1, "wrong": 1, "failed": 3}.get(self.kind, 0)
+        return {"inexact": 1, "wrong": 1, "failed": 3, "unknown": UNJUDGED}.get(self.kind, 0)
 
     @property
     def style(self) -> str:
         """The colour of its lines in a terminal."""
-        return {"right": "", "inexact": "yellow", "doubtful": "yellow", "declined": "dim"}.get(
-            self.kind, "red"
-        )
+        styles = {"right": "", "declined": "dim", "wrong": "red", "failed": "red"}
+        return styles.get(self.kind, "yellow")
 
 
 MEANING: Mapping[Status, Meaning] = {
@@ -73,6 +80,12 @@ MEANING: Mapping[Status, Meaning] = {
     "error": Meaning("failed", "error", "the worker raised an exception, or its answer was not valid"),
     "interrupted": Meaning(
         "failed", "lost", "a process of attnbench was killed, twice; `--resume` measures the backend again"
+    ),
+    "unjudged": Meaning(
+        "unknown",
+        "unjudged",
+        "attnbench could not judge, twice: its own process failed, or the rule raised an exception. Nothing "
+        "is known of the backend",
     ),
 }
 """The one definition of each status, in the order of tables: a new one needs its word in :data:`Status`, its
@@ -117,7 +130,7 @@ CHECKS: dict[Check, str] = {
     "requires": "Every module that the backend imports is installed.",
     "graph": "In a case with gradients the output is connected to its inputs.",
     "rule_forms": "The torch form and the NumPy form of the rule agree.",
-    "reference": "The plain reference computes the case.",
+    "reference": "The rule computes the case, in NumPy for the oracle and in torch for the plain reference.",
     "trivial_answer": "The case refuses answers that need no attention, such as zeros.",
 }
 """What a passed check proves, one sentence each."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import traceback
 
 import msgspec
 
@@ -41,6 +42,7 @@ def main(argv: list[str]) -> None:
     silence()
     line: Line = Channel(socket.socket(fileno=descriptor), rm.VerifierRequest)  # type: ignore[arg-type]
     opened: CaseVerifier | None = None
+    opening: rm.OpenCase | None = None
     code = FirstStamps()
     code.watch()
     while True:
@@ -52,16 +54,36 @@ def main(argv: list[str]) -> None:
         reply: rm.VerifierReply
         try:
             if isinstance(request, rm.OpenCase):
-                opened = None
+                opened, opening = None, request
                 opened = _open(request)
                 reply, out = _opened(opened, request, code)
             else:
                 assert opened is not None
                 reply, out = _answer(opened, request, fds)
         except BaseException as failure:
-            reply = rm.RequestFailed(one_line(failure))
+            reply = _failure(failure, opening)
         line.send(reply, out)
         close_all([*fds, *out])
+
+
+def _failure(failure: BaseException, opening: rm.OpenCase | None) -> rm.RequestFailed:
+    """Say what failed: a rule or an operation if a frame of its plugin is in the traceback, else only how."""
+    owners: dict[str, str] = {}
+    if opening is not None:
+        operation, rule = opening.case.split("/")[:2]
+        if opening.operation_source is not None:
+            owners[_package(opening.operation_source.module)] = f"the operation {operation!r}"
+        owners[_package(opening.rule_source.module)] = f"the rule {rule.partition('@')[0]!r}"
+        owners.pop("attnbench", None)
+    for frame, _ in traceback.walk_tb(failure.__traceback__):
+        owner = owners.get(_package(frame.f_globals.get("__name__", "")))
+        if owner is not None:
+            return rm.RequestFailed(f" in {owner}: {one_line(failure)}", "reference")
+    return rm.RequestFailed(f": {one_line(failure)}")
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _open(request: rm.OpenCase) -> CaseVerifier:

@@ -25,7 +25,7 @@ from attnbench.types.status import STATUSES
 EXIT_CODES = {
     "ok": 0, "inaccurate": 0, "mismatch": 1, "suspect": 0, "unsupported": 0, "unavailable": 0,
     "out_of_memory": 3, "timeout": 3, "crashed": 3, "error": 3,
-    "interrupted": 3,
+    "interrupted": 3, "unjudged": 4,
 }  # fmt: skip
 NAMED = EXIT_CODES | {"suspect": 3, "unsupported": 3, "unavailable": 3}
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from made_sides import SHORT, beside, cell, side
 
+from attnbench.compare.gate import Gate, hold
 from attnbench.compare.stored import compare_sides
 from attnbench.types.compared import Cell, Compared
 from attnbench.types.status import STATUSES, Status
@@ -50,6 +51,9 @@ def failed(status: Status) -> Cell:
             "missing",
             "the case has another meaning on either side: 1 pair and 2 pairs",
         ),
+        (cell(), failed("unjudged"), "none", "unjudged in new (as said)"),
+        (failed("unjudged"), failed("crashed"), "none", "unjudged in base (as said)"),
+        (failed("unjudged"), failed("mismatch"), "mismatch", "as said"),
         (cell(fingerprint=""), cell(fingerprint="2 pairs"), "same", ""),
     ],
 )
@@ -66,7 +70,17 @@ def test_no_pair_of_statuses_is_silent(base: Status, new: Status) -> None:
     assert (verdict == "same") == (base == new == "ok")
     assert reason or verdict == "same"
     if base == "ok" and new != "ok":
-        assert verdict == ("mismatch" if new in ("mismatch", "inaccurate") else "missing")
+        kinds: dict[Status, str] = {"mismatch": "mismatch", "inaccurate": "mismatch", "unjudged": "none"}
+        assert verdict == kinds.get(new, "missing")
+
+
+def test_a_cell_that_was_not_judged_is_a_warning_and_not_a_failure() -> None:
+    found = compare_sides([side(cell(), *beside())], [side(failed("unjudged"), *beside())])
+    assert warned(found, f"1 cell that attnbench could not judge: mine on {SHORT}")
+    assert not warned(found, "failed")
+    gate = hold(found, Gate())
+    assert (gate.exit_code, gate.failing) == (4, ())
+    assert gate.sentence == "nothing is known of 1 cell: attnbench could not judge, twice; measure again"
 
 
 def warned(compared: Compared, words: str) -> bool:

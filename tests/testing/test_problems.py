@@ -61,6 +61,18 @@ def test_a_call_that_fails_is_declined_or_fixed(status: Status, words: str) -> N
     assert "let supports() return the reason" in finding.do
 
 
+def test_what_was_not_judged_blames_no_backend() -> None:
+    failed = [
+        record(mask, "unjudged", reason="the oracle failed: ValueError: x") for mask in ("none", "bool")
+    ]
+    (finding,) = found(*failed, record("causal", "ok"))
+    assert finding.problem == "nothing is known of it in 2 cases: the oracle failed: ValueError: x."
+    assert finding.do == "attnbench failed here, twice, and not the backend. Check again, and report it."
+    assert finding.exit_code == 4
+    rule = record("none", "unjudged", "reference", "the oracle failed in the rule 'r': ValueError: x")
+    assert found(rule)[0].do == ""
+
+
 def test_exceptions_that_differ_in_numbers_only_are_one_finding() -> None:
     (finding,) = found(*(record(f"window:{n}", "error", reason=f"size {n} is odd") for n in (2, 3)))
     assert len(finding.cases) == 2

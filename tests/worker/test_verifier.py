@@ -18,6 +18,7 @@ from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import HELD, PLAIN, parameter_names
 from attnbench.types.operation import operation_of
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
+from attnbench.verifier.dropout import DropoutVerifier
 from attnbench.worker.answers import stored_answer
 from attnbench.worker.calls import exact_gradients
 from attnbench.worker.prepared import PreparedBackend, prepare
@@ -221,6 +222,52 @@ def test_where_the_oracle_costs_too_much_rows_are_compared() -> None:
             seen.append(row)
     assert len(seen) == 16
     assert {0, 63, 64, 127, 128, 255} <= set(seen)
+
+
+SAMPLED = "attention/scaled_dot/B1-H2-Lq256-Lk32-D16/{}/float32/cpu/{}"
+
+
+@pytest.mark.parametrize("mask", ["none", "causal:lower_right", "padding"])
+@pytest.mark.parametrize("pass_", ["forward", "both", "backward"])
+def test_every_comparison_takes_some_rows_of_the_answer(mask: str, pass_: str) -> None:
+    """Of 256 rows the oracle solves 16: of draws, changed, nudged and rounded ones, weights, canaries."""
+    made = plain_of(SAMPLED.format(mask, pass_), flops=1)
+    opened = made.opened
+    made.score(timed=1)
+    made.score("mine", timed=1)
+    assert opened.rows is not None
+    assert len(opened.rows) == 16
+    assert opened.judge("mine").problem == ""
+    assert opened.judge("mine", arithmetic="tf32").problem == ""
+    for change in range(4):
+        assert (
+            opened.score_timed(len(opened.families), change, made.answer(len(opened.families), change)) == ""
+        )
+    assert passing_trivial_answer(opened) == ""
+    if pass_ == "forward":
+        for nudged in (False, True):
+            opened.score_nudged("mine", 0, made.answer(0), nudged=nudged)
+        weights = np.zeros((1, 2, 256, 32), np.float32)
+        assert opened.score_weights(PLAIN, 0, weights) == ""
+        assert opened.score_weights("mine", 0, weights) == ""
+
+
+def test_dropout_is_tallied_where_only_some_rows_are_compared() -> None:
+    case = SAMPLED.format("none", "forward") + "/dropout0.5"
+    opened = DropoutVerifier(rm.OpenCase(case, BUILT_IN_RULES, 5, 0, 1), RULES["scaled_dot"])
+    assert opened.rows is not None
+    drawn, rng = opened.draw(0), np.random.default_rng(1)
+    q, k, v = drawn.inputs.values()
+    scores = q @ np.swapaxes(k, -1, -2) / 4
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    opened.score(PLAIN, 0, {"out": weights @ v})
+    for who, share in (("right", 0.5), ("drops less", 0.7)):
+        for _ in range(opened.calls):
+            kept = rng.random(weights.shape) < share
+            opened.tally(who, 0, {"out": (weights * kept / share @ v).astype(np.float32)})
+    assert opened.judge("right").problem == ""
+    assert opened.judge("drops less").check == "dropout"
 
 
 @pytest.fixture(scope="module")

@@ -218,8 +218,9 @@ def judge_mutants(
 
 
 def count(mutants: Sequence[Mutant], outcomes: Sequence[Outcome]) -> Judged:
-    """Count outcomes. A backend that does not support a case was not asked."""
-    asked = [one for one in outcomes if not MEANING[one.status].declined]
+    """Count outcomes. A backend that does not support a case was not asked, nor one that was not judged."""
+    meanings = {one.status: MEANING[one.status] for one in outcomes}
+    asked = [one for one in outcomes if not (meanings[one.status].declined or meanings[one.status].unknown)]
     by_name: dict[str, list[Outcome]] = {mutant.backend_name: [] for mutant in mutants}
     for one in asked:
         by_name.setdefault(one.mutant, []).append(one)
