@@ -94,9 +94,9 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
 
 def _replay_point(ctx: click.Context, text: str) -> NoReturn:
     """Ask one case of a search again; print the outcome, and exit by it."""
-    from attnbench.search.point import parse_point
     from attnbench.search.run import replayed
     from attnbench.testing.judge import brought_by
+    from attnbench.trial.point import parse_point
 
     registry = load_plugins()
     name = brought_by(named_plugins(), registry).only()

@@ -19,9 +19,9 @@ def replay(point: str, backend: str | Path) -> None:
         AssertionError: it is wrong, fails or declines the case; the text says why.
         BadInput: there is no such backend, or the text names no case.
     """
-    from attnbench.search.point import parse_point
     from attnbench.search.run import replayed
     from attnbench.testing.judge import located
+    from attnbench.trial.point import parse_point
 
     found = located(backend)
     outcome = replayed(parse_point(point), found.only(), found.registry)

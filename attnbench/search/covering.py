@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
-from attnbench.search.point import Point
 from attnbench.search.space import Row, Space, can_meet
+from attnbench.trial.point import Point
 
 Classes = frozenset[tuple[str, str]]
 """Two or three classes, each with the name of its property."""

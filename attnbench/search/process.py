@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from attnbench.ipc.process import also_from_here, command_of, kill_group, set_import_path, stdout_for_answers
-from attnbench.search.trial import TrialOutcome
+from attnbench.trial.judge import TrialOutcome
 from attnbench.types.extensions import Source
 from attnbench.types.words import one_line
 
@@ -162,8 +162,8 @@ def main() -> None:
 def _answer(asked: Question, text: str, rules: Mapping[str, Source]) -> Judgement:
     from attnbench.cases.variant import weights_matter
     from attnbench.inputs.kinds import applies
-    from attnbench.search.point import parse_point
-    from attnbench.search.trial import judge
+    from attnbench.trial.judge import judge
+    from attnbench.trial.point import parse_point
     from attnbench.types.rule import Rule
     from attnbench.worker.prepared import loaded_here
 

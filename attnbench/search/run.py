@@ -11,13 +11,13 @@ from time import monotonic
 from attnbench.cases.select import Overrides
 from attnbench.plugins.registry import Registry
 from attnbench.search.covering import Covering, DrawnRow
-from attnbench.search.point import Point
 from attnbench.search.process import Judgement, JudgingProcess, Question, first_ready, judges
-from attnbench.search.shrink import Shrunk, needed, shrink, thresholds
 from attnbench.search.space import space_of
-from attnbench.search.trial import TrialOutcome
 from attnbench.testing.cases import NO_OPTIONS, rules_of
 from attnbench.testing.judge import rules_in
+from attnbench.trial.judge import TrialOutcome
+from attnbench.trial.point import Point
+from attnbench.trial.shrink import Shrunk, needed, shrink, thresholds
 from attnbench.types.words import count_of
 
 LIMIT_S, COMPILED_LIMIT_S = 60.0, 600.0

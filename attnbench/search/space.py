@@ -19,8 +19,8 @@ from attnbench.inputs.kinds import DELIVERIES, FAMILIES, GRADED, NORMAL, SEARCHE
 from attnbench.plugins.calling import Raised, call
 from attnbench.runner.case import refusal
 from attnbench.runner.outputs import not_delivered
-from attnbench.search.point import Point, Way
 from attnbench.testing.cases import NO_OPTIONS, device_of
+from attnbench.trial.point import Point, Way
 from attnbench.types.backend import Backend
 from attnbench.types.case import ORDERS, Case
 from attnbench.types.errors import BadCase

@@ -26,8 +26,8 @@ BY_FAMILY: dict[str, str] = {
         "declare ignores_dropped."
     ),
     "loud": (
-        "Scores up to ±1000 give a wrong output: subtract each row's maximum before exp, and use -inf for "
-        "dropped pairs."
+        "Scores up to ±1000 give a wrong output: subtract each row's maximum before exp, clamp no scores, "
+        "and use -inf for dropped pairs."
     ),
     "one_key": (
         "Rows in which one key has all the weight are wrong: look at the row's maximum and at the first and "
@@ -39,6 +39,24 @@ BY_FAMILY: dict[str, str] = {
     "weights": "Return the weights that make the output, with 0 where the mask drops a pair.",
 }
 """By the family of inputs that alone shows a failure, where no known mistake gives the same output."""
+
+NOT_REPEATED = (
+    "In a process of its own it is right on such inputs: look for values that it keeps from one call to the "
+    "next, and for memory that it reads before writing it."
+)
+KEPT = (
+    "Called anew it is right in {calls} of {calls} equal calls, and wrong after other inputs: it keeps "
+    "something from one call to the next. Compute it anew in each call."
+)
+SOMETIMES = (
+    "It is wrong in {wrong} of {calls} equal calls: look for what it keeps from one call to the next, for "
+    "memory that it reads before writing it, and for threads that write the same memory."
+)
+ALL_NAN = (
+    "Every number of its output is NaN: look for 0/0 and inf - inf, as in a row without keys, and for memory "
+    "that it never writes."
+)
+ALL_ZERO = "Every number of its output is 0: it may write another tensor than it returns, or nothing at all."
 
 BY_CHECK: dict[Check, str] = {
     "output_form": (

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +13,15 @@ from attnbench.cases.ids import case_id, parse_case
 from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstream, widen
 from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, draw_family, families_of
 from attnbench.ipc.messages import Prepare
-from attnbench.ipc.names import ACTIVATIONS, UPSTREAM, parameter_names
+from attnbench.ipc.names import ACTIVATIONS, OUT, UPSTREAM, parameter_names
 from attnbench.kit.reference import PLAIN
-from attnbench.testing.advice import BY_FAMILY
-from attnbench.testing.diagnosis_process import Diagnosed, Look
+from attnbench.testing.advice import ALL_NAN, ALL_ZERO, BY_FAMILY, KEPT, NOT_REPEATED, SOMETIMES
+from attnbench.testing.diagnosis_process import Diagnosed, Look, Smallest
 from attnbench.testing.mistakes import mistakes_for
 from attnbench.testing.mistakes.parts import Mistake
+from attnbench.trial.judge import ALL_DRAWS, EQUAL_CALLS, equal_calls, judge, surroundings
+from attnbench.trial.point import Point
+from attnbench.trial.shrink import least_sizes, shrink
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.extensions import Source
@@ -27,7 +29,7 @@ from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
 from attnbench.worker.answers import stored_answer
-from attnbench.worker.failures import NotPrepared
+from attnbench.worker.failures import NotPrepared, Refused
 from attnbench.worker.gradients import leaf_inputs, passed, recast, with_gradients
 from attnbench.worker.outputs import to_tensors
 from attnbench.worker.prepared import PreparedBackend, loaded_here, prepare
@@ -59,10 +61,9 @@ _AXES: dict[int, tuple[str, ...]] = {
     4: ("batch element", "head", "row", "feature"),
     3: ("batch element", "row", "feature"),
 }
-_NOT_REPEATED = (
-    "In a process of its own its first answer to such inputs is right: look for values that it keeps from "
-    "one call to the next, and for memory that it reads before writing it."
-)
+CHANGED = "deep_change"
+MOST_ASKED = 60
+"""Cases that are asked to make one small."""
 
 
 @dataclass
@@ -78,17 +79,6 @@ class Trial:
         assert self.held.inputs is not None
         parts = stored_answer(self.held, self.held.call(*self.held.inputs))
         return {name: widen(part, self.held.case.dtype) for name, part in parts.items()}
-
-
-@contextmanager
-def surroundings(case: Case) -> Iterator[None]:
-    """Set the threads and the mode of torch in which a run makes the calls of a case."""
-    import torch
-
-    torch.set_num_threads(case.threads)
-    forward = case.pass_ == "forward"
-    with torch.inference_mode(forward), torch.set_grad_enabled(not forward):
-        yield
 
 
 def begin(case: Case, backend: str, source: Source, rule_source: Source, family: str = NORMAL) -> Trial:
@@ -115,11 +105,56 @@ def begin(case: Case, backend: str, source: Source, rule_source: Source, family:
 
 
 def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
-    """Diagnose a backend that is wrong on a case. Raises whatever its code raises."""
+    """Diagnose a backend that is wrong on a case, by asking it again; says nothing where the judge fails."""
+    point = _shown(look)
+    try:
+        wrong = equal_calls(point, backend, source, look.rule_source)
+        if wrong is None:
+            # No answer is wrong alone: all of a kind may be, together.
+            if judge(point, backend, source, look.rule_source, ALL_DRAWS).status == "right":
+                return Diagnosed(NOT_REPEATED, kind="not repeated")
+        elif wrong == 0:
+            kept = KEPT.format(calls=EQUAL_CALLS)
+            return Diagnosed(BY_FAMILY[point.values] if point.values == CHANGED else kept, kind="kept")
+        elif wrong < EQUAL_CALLS:
+            return Diagnosed(SOMETIMES.format(wrong=wrong, calls=EQUAL_CALLS), kind="sometimes")
+        found = _looked_at(look, backend, source)
+        if found.mistake or found.kind or point.values == NORMAL:
+            return found
+        plain = judge(replace(point, values=NORMAL), backend, source, look.rule_source, ALL_DRAWS)
+        if plain.status == "right" and point.values in BY_FAMILY:
+            return Diagnosed(f"{BY_FAMILY[point.values]} {found.do}".rstrip(), kind="family")
+    except Refused as refusal:
+        return Diagnosed(f"Called again in a process of its own, it failed: {refusal.reason}.", kind="failed")
+    except Exception:
+        return Diagnosed(kind="unjudged")
+    return found
+
+
+def smallest(look: Look, backend: str, source: Source) -> Smallest:
+    """Make a case small on which a backend is wrong, as the search does."""
+
+    def is_wrong(point: Point) -> bool:
+        try:
+            return judge(point, backend, source, look.rule_source).status in ("wrong", "error")
+        except Exception:
+            return False
+
+    small = shrink(_shown(look), is_wrong, MOST_ASKED)
+    return Smallest(str(small.point), least_sizes(small.point, is_wrong))
+
+
+def _shown(look: Look) -> Point:
+    """Return the case with the first kind of inputs that shows the fault, ordinary ones before all others."""
+    shown = sorted(set(look.families) & set(_NAMES), key=_NAMES.index)
+    return Point(parse_case(look.case), shown[0] if shown else NORMAL)
+
+
+def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
+    """Compare wrong answers with those of known mistakes; else say where they are wrong."""
     case = parse_case(look.case)
     rule = next(r for r in loaded_here(look.rule_source).of(Rule) if r.name == case.rule)
     shown = sorted(set(look.families) & set(_NAMES), key=_NAMES.index)[:2] or [NORMAL]
-    wrong = False
     for family in dict.fromkeys((*shown, _SIMPLE)):
         if family not in families_of(case, rule):
             continue
@@ -129,16 +164,25 @@ def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
             right = _answer(PLAIN.prepare, *_in_float64(trial))
             if _distance(got, right, right) <= RIGHT * EPS[case.dtype]:
                 continue
-            wrong = True
+            if nothing := _nothing(got):
+                return nothing
             known = _known_mistake(got, right, trial)
         if known is not None:
             do = f"Your output equals the known mistake “{known.summary}”: {known.advice}."
             return Diagnosed(do, known.name)
         if where := _wrong_parts(got, right, case):
             return Diagnosed(where)
-    if wrong:
-        return Diagnosed()
-    return Diagnosed(next((BY_FAMILY[n] for n in look.families if n in BY_FAMILY), _NOT_REPEATED))
+    return Diagnosed()
+
+
+def _nothing(got: Parts) -> Diagnosed | None:
+    """Return what an output without one number says: such answers equal those of many mistakes, by chance."""
+    out = got.get(OUT)
+    if out is None:
+        return None
+    if np.isnan(out).all():
+        return Diagnosed(ALL_NAN, kind="nothing")
+    return None if out.any() else Diagnosed(ALL_ZERO, kind="nothing")
 
 
 def _known_mistake(got: Parts, right: Parts, trial: Trial) -> Mistake | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +17,7 @@ from attnbench.ipc.process import answer_of, set_import_path, stdout_for_answers
 from attnbench.types.extensions import Source
 from attnbench.types.words import one_line
 
-PER_ANSWER_S, START_S = 20.0, 60.0
+PER_ANSWER_S, SMALLEST_S, START_S = 20.0, 60.0, 60.0
 
 
 class Look(Struct, frozen=True):
@@ -37,11 +38,35 @@ class Asked(Struct, frozen=True):
     operations: tuple[Source, ...] = ()
 
 
+Kind = Literal["", "family", "nothing", "sometimes", "kept", "not repeated", "failed", "unjudged"]
+"""A kind of fault. "": wrong in each call, and no more is known; ``family``: on one kind of inputs alone;
+``nothing``: no number in the output; ``sometimes``: in some of equal calls; ``kept``: after other inputs;
+``not repeated``: not in this process; ``failed``: it raised here; ``unjudged``: the judge did."""
+
+SHRUNK: tuple[Kind, ...] = ("", "family")
+"""Kinds of faults whose case is made small, if they equal no known mistake."""
+
+
 class Diagnosed(Struct, frozen=True, tag=True):
-    """The diagnosis of a case. do: what to do, "" for unknown; mistake: the known one that it equals."""
+    """The diagnosis of a case.
+
+    do: what to do, "" for unknown. mistake: the known one that it equals. kind: the same of all cases that
+    show one fault, as far as is known.
+    """
 
     do: str = ""
     mistake: str = ""
+    kind: Kind = ""
+
+
+class Smallest(Struct, frozen=True, tag=True):
+    """The smallest case that shows a fault of no known mistake, as the text of a point.
+
+    least: the sizes from which on it is wrong, by name.
+    """
+
+    point: str
+    least: dict[str, int]
 
 
 class Unsteady(Struct, frozen=True, tag=True):
@@ -51,14 +76,14 @@ class Unsteady(Struct, frozen=True, tag=True):
     what: str
 
 
-Reply = Diagnosed | Unsteady
+Reply = Diagnosed | Smallest | Unsteady
 
 
 def look(asked: Asked) -> list[Reply]:
     """Ask a new process; return its replies in the order of what is asked. The last may be missing."""
     if not asked.looks and not asked.again:
         return []
-    limit_s = START_S + PER_ANSWER_S * (len(asked.looks) + len(asked.again))
+    limit_s = START_S + PER_ANSWER_S * (len(asked.looks) + len(asked.again)) + SMALLEST_S
     replies: list[Reply] = []
     question = msgspec.json.encode(asked)
     _, written, _ = answer_of(
@@ -81,17 +106,19 @@ def main() -> None:
 
 
 def _answer(asked: Asked, reply: Callable[[Reply], object]) -> None:
-    from attnbench.testing.diagnose import diagnose, unsteady
+    from attnbench.testing.diagnose import diagnose, smallest, unsteady
     from attnbench.worker.prepared import loaded_here
 
     for source in asked.operations:
         loaded_here(source)
+    unknown: list[Look] = []
     for one in asked.looks:
-        try:
-            found = diagnose(one, asked.backend, asked.source)
-        except Exception as failure:
-            found = Diagnosed(f"Called again in a process of its own, it raised {one_line(failure)}.")
+        found = diagnose(one, asked.backend, asked.source)
         reply(found)
+        if found.kind in SHRUNK and not found.mistake:
+            unknown.append(one)
+    if unknown:
+        reply(smallest(unknown[0], asked.backend, asked.source))
     try:
         for case, what in unsteady(asked.again, asked.backend, asked.source):
             reply(Unsteady(case, what))

@@ -17,7 +17,7 @@ from attnbench.runner.forecast import RunPlan, with_baseline
 from attnbench.runner.options import Options, make_options
 from attnbench.runner.run import start_run
 from attnbench.testing.cases import NO_OPTIONS, Choice, ConformanceCase, absent, choose
-from attnbench.testing.diagnosis_process import Asked, Diagnosed, Unsteady, look
+from attnbench.testing.diagnosis_process import Asked, Diagnosed, Smallest, Unsteady, look
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
 from attnbench.testing.problems import findings_of, looks
 from attnbench.types.errors import BadInput
@@ -262,7 +262,10 @@ def _closely(name: str, own: list[Record], right: list[Record], registry: Regist
     replies = look(Asked(name, entry.source, tuple(wrong.values()), tuple(again), operations))
     # The last ones are missing if a backend ended the process.
     diagnoses = dict(zip(wrong, (one for one in replies if isinstance(one, Diagnosed)), strict=False))
-    findings = findings_of(own, diagnoses, entry.record, rules_in(registry))
+    smallest = next((one for one in replies if isinstance(one, Smallest)), None)
+    findings = findings_of(own, diagnoses, entry.record, rules_in(registry), smallest)
+    if any(one.kind == "sometimes" for one in diagnoses.values()):
+        return findings
     do = "Keep nothing from one call to the next, and nothing for all cases in a global."
     for reply in replies:
         if isinstance(reply, Unsteady):

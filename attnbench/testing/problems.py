@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attnbench.cases.ids import parse_case
 from attnbench.testing.advice import BY_CHECK, BY_FAMILY, RAISES_NOTHING
-from attnbench.testing.diagnosis_process import Diagnosed, Look
+from attnbench.testing.conditions import condition
+from attnbench.testing.diagnosis_process import SHRUNK, Diagnosed, Look, Smallest
 from attnbench.testing.findings import About, Finding
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
@@ -19,11 +20,10 @@ from attnbench.types.status import MEANING
 from attnbench.types.words import count_of
 
 LET_THROUGH = "supports() let this case through"
-MOST_LOOKS = 6
+MOST_LOOKS = 12
 """The number of cases that get a close look; more show nothing new if a mistake shows everywhere."""
 MOST_COMPUTED = 2**24
 """The largest B·H·Lq·Lk·D for which an answer is compared with all known mistakes."""
-MOST_SHARED = 2
 
 BY_VALUE = ("values", "not_finite", "gradients", "dropout", "weights", "timed_values")
 """Checks that an output of the right form fails by its numbers."""
@@ -90,26 +90,69 @@ def _trouble(case: Case) -> tuple[int, int]:
 
 
 def findings_of(
-    records: Sequence[Record], diagnoses: Mapping[str, Diagnosed], backend: Backend, rules: Mapping[str, Rule]
+    records: Sequence[Record],
+    diagnoses: Mapping[str, Diagnosed],
+    backend: Backend,
+    rules: Mapping[str, Rule],
+    smallest: Smallest | None = None,
 ) -> list[Finding]:
-    """Return the mistakes of one backend; failures of one kind are one finding.
+    """Return the mistakes of one backend: all cases of one mistake, or failures of one kind, are one finding.
 
-    diagnoses: by the case of the record, where an answer got a close look.
+    diagnoses: by the case of the record, where an answer got a close look. smallest: the case that was made
+    small of one of them.
     """
     right = [record.case for record in records if record.passed]
+    failures = _failures(records)
+    known = _known(diagnoses)
     groups: dict[tuple[str, ...], list[Record]] = {}
-    for record in _failures(records):
-        known = diagnoses.get(record.case)
-        kind = (known.mistake, known.do) if known is not None and known.do else _kind(record)
+    for record in failures:
+        diagnosis = known.get(record.case)
+        if diagnosis is None and record.failed_check in BY_VALUE and len(set(known.values())) == 1:
+            # Nothing else is known to be wrong, so what got no close look is most likely the same.
+            diagnosis = next(iter(known.values()))
+        kind = _kind(record) if diagnosis is None else (diagnosis.mistake, diagnosis.kind, diagnosis.do)
         groups.setdefault(kind, []).append(record)
-    any_known = any(known.do for known in diagnoses.values())
     found = []
     # Known mistakes come first: other wrong answers may be the same.
-    for group in sorted(groups.values(), key=lambda each: each[0].case not in diagnoses):
-        known = diagnoses.get(group[0].case)
-        shared_words = shared((record.case for record in group), right)
-        found.append(_finding(group, known, shared_words, backend, rules, any_known))
+    for group in sorted(groups.values(), key=lambda each: not any(one.case in known for one in each)):
+        looked_at = sorted(group, key=lambda record: record.case not in known)
+        diagnosis = known.get(looked_at[0].case)
+        told = ""
+        if diagnosis is None or diagnosis.mistake:
+            told = condition([record.case for record in group], right, others=len(group) < len(failures))
+        elif diagnosis.kind in SHRUNK:
+            told = _told(group, right, len(failures), smallest)
+        found.append(_finding(looked_at, diagnosis, told, backend, rules, any_known=bool(known)))
     return found
+
+
+def _told(group: Sequence[Record], right: Sequence[str], failures: int, small: Smallest | None) -> str:
+    """Say which cases fail, and which is the smallest."""
+    cases, others = [record.case for record in group], len(group) < failures
+    if small is None:
+        return condition(cases, right, others=others)
+    words = condition(cases, right, small=small.point.split()[0], least=small.least, others=others)
+    return _joined(words, f"The smallest case that fails: {small.point}")
+
+
+def _known(diagnoses: Mapping[str, Diagnosed]) -> dict[str, Diagnosed]:
+    """Return diagnoses by case; one stands for all cases that show its fault.
+
+    A backend that is wrong in some of equal calls may be so in any case, and no other diagnosis is true then.
+    """
+    told = {case: one for case, one in diagnoses.items() if one.kind != "unjudged"}
+    changing = next((one for one in told.values() if one.kind == "sometimes"), None)
+    if changing is not None:
+        return dict.fromkeys(told, changing)
+    first: dict[tuple[str, str], Diagnosed] = {}
+    # What ordinary inputs show is told first: another kind alone may show it in other cases.
+    for one in sorted(told.values(), key=lambda one: one.kind != ""):
+        first.setdefault(_fault(one), one)
+    return {case: first[_fault(one)] for case, one in told.items()}
+
+
+def _fault(one: Diagnosed) -> tuple[str, str]:
+    return one.mistake, "" if one.kind in SHRUNK else one.kind
 
 
 def _finding(
@@ -118,6 +161,7 @@ def _finding(
     common: str,
     backend: Backend,
     rules: Mapping[str, Rule],
+    *,
     any_known: bool,
 ) -> Finding:
     """Describe the problem of some failures, and what to do."""
@@ -125,9 +169,9 @@ def _finding(
     about: About = "answers"
     check, reason, mistake = record.failed_check, _reason(record), ""
     wrong = reason if reason.endswith("?") else f"{reason}."
-    if known is not None and known.do:
+    if known is not None:
         problem, mistake = f"wrong answers: {wrong}", known.mistake
-        do = _joined(known.do, common)
+        do = _joined(known.do, common) or _decline("such a case")
     elif MEANING[record.status].unknown:
         problem = f"nothing is known of it in {count_of(len(group), 'case')}: {reason}."
         do = "" if check else "attnbench failed here, twice, and not the backend. Check again, and report it."
@@ -187,47 +231,3 @@ def _given(case: Case, backend: Backend, rules: Mapping[str, Rule]) -> str:
         shapes = {name: (s[0], s[2], s[1], s[3]) for name, s in shapes.items()}
     named = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
     return f"Inputs were {named}{layout}."
-
-
-def shared(failing: Iterable[str], right: Iterable[str]) -> str:
-    """Name in one sentence what all failing cases have and no right case has; "" where nothing is."""
-    wrong = [_features(parse_case(case)) for case in failing]
-    fine = [_features(parse_case(case)) for case in right]
-    if not wrong or not fine:
-        return ""
-    common = [
-        f"{words} ({condition})"
-        for words, condition in wrong[0].items()
-        if all(words in other for other in wrong) and not any(words in other for other in fine)
-    ]
-    if not common:
-        return ""
-    return f"It fails in all cases with {', or '.join(common[:MOST_SHARED])}, and is right in all others."
-
-
-def _features(case: Case) -> dict[str, str]:
-    """Return what kernels treat specially in a case: in words, with the condition that ``supports`` tests."""
-    mask = case.mask
-    found = [
-        (case.Hkv < case.H, "fewer key/value heads than query heads", "case.Hkv != case.H"),
-        (case.Lq != case.Lk, "different lengths of queries and keys", "case.Lq != case.Lk"),
-        (case.Lq == 1, "one query", "case.Lq == 1"),
-        (case.Dv != case.D, "values of another width than keys", "case.Dv != case.D"),
-        (case.D % 8, "a number of features that is not a multiple of 8", "case.D % 8"),
-        (case.B > 1, "several batch elements", "case.B > 1"),
-        (not mask.is_none, "a mask", "not case.mask.is_none"),
-        (mask.causal, "a causal mask", "case.mask.causal is not None"),
-        (mask.causal, f"a causal mask aligned {mask.causal}", f"case.mask.causal == {mask.causal!r}"),
-        (mask.window, "a window", "case.mask.window is not None"),
-        (mask.padding, "padding", "case.mask.padding is not None"),
-        (mask.explicit, "an explicit mask", "case.mask.explicit is not None"),
-        (mask.explicit, f"a {mask.explicit} mask", f"case.mask.explicit == {mask.explicit!r}"),
-        (mask.per_head, "a mask of its own for each head", "case.mask.per_head"),
-        (case.layer is not None, "a layer", "case.layer is not None"),
-        (case.pass_ != "forward", "gradients", "case.pass_ != 'forward'"),
-        (case.dropout, "dropout", "case.dropout"),
-        (max(case.Lq, case.Lk) > 128, "long sequences", "max(case.Lq, case.Lk) > 128"),
-        (True, f"the dtype {case.dtype}", f"case.dtype == {case.dtype!r}"),
-        (True, f"the rule {case.rule}", f"case.rule == {case.rule!r}"),
-    ]
-    return {words: condition for there, words, condition in found if there}

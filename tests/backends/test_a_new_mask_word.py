@@ -16,8 +16,8 @@ from attnbench.cases.variant import variant_case
 from attnbench.cases.work import held_bytes
 from attnbench.inputs.symmetries import draw_change
 from attnbench.masks import Rows, keep_rows, kept_keys, kept_pairs, kept_ranges
-from attnbench.search.shrink import needed, steps
 from attnbench.search.space import space_of
+from attnbench.trial.shrink import needed, steps
 from attnbench.types.case import DTYPES, Case
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, parse_mask

@@ -45,9 +45,9 @@ def faults_found(seed: int, seconds: float) -> dict[str, int]:
     from attnbench.plugins.registry import load_wanted
     from attnbench.search.covering import Covering
     from attnbench.search.space import space_of
-    from attnbench.search.trial import judge
     from attnbench.testing.cases import rules_of
     from attnbench.testing.judge import rules_in
+    from attnbench.trial.judge import judge
 
     torch.set_num_threads(1)
     registry = load_wanted([str(HERE / "mutants.py")])

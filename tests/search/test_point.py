@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnbench.search.point import CHOICES, Point, Way, parse_point
+from attnbench.trial.point import CHOICES, Point, Way, parse_point
 from attnbench.types.errors import AttnbenchError
 
 CASE = "attention/scaled_dot/B1-H2-Lq16-Lk16-D8/causal/float32/cpu/both"
@@ -19,7 +19,7 @@ def test_a_text_gives_the_same_point() -> None:
 
 @pytest.mark.parametrize(("name", "word"), [(name, word) for name in CHOICES for word in CHOICES[name]])
 def test_every_word_of_a_way_has_a_meaning_in_words(name: str, word: str) -> None:
-    from attnbench.search.shrink import needed
+    from attnbench.trial.shrink import needed
 
     plain = len(needed(parse_point(CASE)))
     assert len(needed(parse_point(f"{CASE} {name}:{word}"))) == plain + 1

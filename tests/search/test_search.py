@@ -12,10 +12,10 @@ from attnbench.cli import attnbench
 from attnbench.ipc.names import PLAIN
 from attnbench.plugins.registry import load_wanted
 from attnbench.search import replay
-from attnbench.search.point import parse_point
 from attnbench.search.process import Question, first_ready, judges
 from attnbench.search.run import search
-from attnbench.search.trial import in_memory, judge
+from attnbench.trial.judge import in_memory, judge
+from attnbench.trial.point import parse_point
 from attnbench.types.case import DTYPES
 
 KERNEL = """

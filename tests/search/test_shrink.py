@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from attnbench.search.point import Point, parse_point
-from attnbench.search.shrink import needed, shrink, thresholds
+from attnbench.trial.point import Point, parse_point
+from attnbench.trial.shrink import needed, shrink, thresholds
 
 LARGE = parse_point(
     "attention/scaled_dot/B3-H12-Hkv3-Lq513-Lk513-D128-Dv64/causal+window:300+padding:513,0,7/float16/cpu/both"

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import wrong_answers as tries
+import wrong_by_habit as habits
 
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.plugins.sources import named
-from attnbench.testing.diagnose import diagnose, places, unsteady
+from attnbench.testing.diagnose import diagnose, places, smallest, unsteady
 from attnbench.testing.diagnosis_process import Asked, Diagnosed, Look, Unsteady, look
 
 SOURCE = named(tries.__file__)
@@ -58,19 +59,67 @@ def test_a_known_mistake(registry: Registry, backend: str, case: str, mistake: s
     assert advice in diagnosis.do
 
 
+@pytest.mark.parametrize("family", ["normal", "deep_change", "strided", "graded"])
+def test_a_right_answer_gets_no_advice_for_its_inputs(registry: Registry, family: str) -> None:
+    diagnosis = found(registry, "right_one", PLAIN, family)
+    assert (diagnosis.mistake, diagnosis.kind) == ("", "not repeated")
+    assert diagnosis.do.startswith(
+        "In a process of its own it is right on such inputs: look for values that it"
+    )
+
+
+def by_habit(backend: str, case: str, family: str = "normal") -> Diagnosed:
+    registry = load_wanted([habits.__file__])
+    look = Look(START + case, registry.rules["scaled_dot"].source, (family,))
+    return diagnose(look, backend, named(habits.__file__))
+
+
 @pytest.mark.parametrize(
-    ("family", "words"),
+    ("backend", "case", "mistake"),
     [
-        ("normal", "look for values that it keeps from one call to the next"),
-        ("deep_change", "kept answers or packed keys of earlier inputs"),
-        ("strided", "declare needs_contiguous=True"),
-        ("graded", "decline pass 'both' in supports()"),
+        ("not_rescaled", "B1-H2-L65-D16", "accumulator_of_32_not_rescaled"),
+        ("causal_off_by_one", "H2-L17-D8/causal", "causal_one_key_less"),
+        ("causal_window_ignored", "H2-L17-D8/causal+window:4", "mask_ignored"),
     ],
 )
-def test_a_right_answer_is_explained_by_the_family(registry: Registry, family: str, words: str) -> None:
-    diagnosis = found(registry, "right_one", PLAIN, family)
-    assert words in diagnosis.do
-    assert diagnosis.mistake == ""
+def test_a_habit_is_known(backend: str, case: str, mistake: str) -> None:
+    assert by_habit(backend, case).mistake == mistake
+
+
+@pytest.mark.parametrize("family", ["normal", "strided", "loud"])
+def test_a_backend_that_is_wrong_each_second_call_hears_that_alone(family: str) -> None:
+    diagnosis = by_habit("each_second_call", "B1-H2-L17-D16", family)
+    assert diagnosis.kind == "sometimes"
+    assert diagnosis.do.startswith("It is wrong in 4 of 8 equal calls: look for what it keeps")
+
+
+@pytest.mark.parametrize(
+    ("backend", "family", "words"),
+    [
+        ("clamped", "loud", "Scores up to ±1000 give a wrong output"),
+        ("as_contiguous", "strided", "Views with strides of their own give a wrong output"),
+    ],
+)
+def test_inputs_are_named_where_they_alone_show_a_fault(backend: str, family: str, words: str) -> None:
+    diagnosis = by_habit(backend, "B1-H2-L17-D16", family)
+    assert (diagnosis.kind, diagnosis.mistake) == ("family", "")
+    assert diagnosis.do.startswith(words)
+
+
+@pytest.mark.parametrize(("backend", "words"), [("gives_nan", "NaN"), ("gives_zeros", "0")])
+def test_an_output_without_a_number_equals_no_known_mistake(backend: str, words: str) -> None:
+    for case in ("H2-L17-D8", f"H2-Lq9-Lk5-D8/{LOW}"):
+        diagnosis = by_habit(backend, case)
+        assert (diagnosis.kind, diagnosis.mistake) == ("nothing", "")
+        assert diagnosis.do.startswith(f"Every number of its output is {words}")
+
+
+def test_a_fault_at_a_boundary_is_made_small() -> None:
+    registry = load_wanted([habits.__file__])
+    look = Look(f"{START}B2-H2-L129-D16", registry.rules["scaled_dot"].source, ("normal",))
+    found = smallest(look, "block_boundary", named(habits.__file__))
+    assert found.point == f"{START}B1-H1-Lq65-Lk65-D1/none/float32/cpu/forward"
+    assert found.least == {"Lq = Lk": 65}
 
 
 def test_an_unknown_mistake_is_placed(registry: Registry) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from attnbench import Backend
 from attnbench.plugins.registry import load_registry
-from attnbench.testing.diagnosis_process import Diagnosed
+from attnbench.testing.diagnosis_process import Diagnosed, Smallest
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
 from attnbench.testing.judge import rules_in
-from attnbench.testing.problems import MOST_LOOKS, findings_of, looks, shared
+from attnbench.testing.problems import MOST_LOOKS, findings_of, looks
 from attnbench.types.record import Record
 from attnbench.types.status import Check, Status
 
@@ -37,9 +37,12 @@ def test_cases_of_one_mistake_are_one_finding_and_others_refer_to_it() -> None:
     same = [record(mask, check="values", reason=f"RMS error {mask}") for mask in ("none", "causal")]
     declined = [record("window:3", "unsupported"), record("float", "unavailable")]
     assert found(record("padding", "ok"), *declined) == []
-    known, other = found(*same, record("bool", check="values"), *declined, none="Do this.", causal="Do this.")
+    failed = [*same, record("window:3", check="values"), record("bool", check="values")]
+    by_case = {CASE.format(mask): Diagnosed("Do this.", "one") for mask in ("none", "causal")}
+    by_case[CASE.format("window:3")] = Diagnosed("Do that.", "another")
+    known, second, other = findings_of([*failed, *declined], by_case, MINE, RULES)
     assert known.cases == tuple(CASE.format(mask) for mask in ("none", "causal"))
-    assert (known.check, known.do) == ("values", "Do this.")
+    assert (known.check, known.do, second.do) == ("values", "Do this.", "Do that.")
     assert other.do == "Fix the problems above first: this may be one of them."
 
 
@@ -126,12 +129,47 @@ def test_plain_cases_of_wrong_values_get_a_close_look() -> None:
     assert len(looks(many, SOURCES)) == MOST_LOOKS
 
 
-def test_common_features_of_failing_cases() -> None:
-    heads, plain = "attention/dot/H4-Hkv2-L9-D8", "attention/dot/H4-L9-D8"
-    assert "fewer key/value heads than query heads (case.Hkv != case.H)" in shared([heads], [plain])
-    assert shared([heads, plain], ["attention/dot/H4-L9-D8/causal"]) == ""
-    assert shared([heads], []) == ""
-    assert "case.dtype == 'bfloat16'" in shared([plain + "/bfloat16"], [plain])
+def test_cases_of_one_unknown_fault_are_one_finding() -> None:
+    """Also those that got no close look, as long as nothing else is known to be wrong."""
+    failed = [record(mask, check="values") for mask in ("none", "causal", "padding", "bool")]
+    placed = {"none": "All errors are in row 3 of 9.", "causal": "All errors are in row 5 of 9."}
+    (one,) = found(*failed, **placed)
+    assert len(one.cases) == 4
+    assert one.do == "All errors are in row 3 of 9."
+    by_case = {
+        CASE.format("none"): Diagnosed("Loud.", kind="family"),
+        CASE.format("causal"): Diagnosed("In row 1."),
+    }
+    (one,) = findings_of(failed, by_case, MINE, RULES)
+    assert one.do == "In row 1."
+    assert len(one.cases) == 4
+
+
+def test_what_changes_from_call_to_call_is_all_that_is_said() -> None:
+    failed = [record(mask, check="values") for mask in ("none", "causal", "padding")]
+    by_case = {
+        CASE.format("none"): Diagnosed("“no mask”", "mask_ignored"),
+        CASE.format("causal"): Diagnosed("It is wrong in 3 of 8 equal calls.", kind="sometimes"),
+    }
+    (one,) = findings_of([*failed, record("bool", "ok")], by_case, MINE, RULES)
+    assert (one.do, one.mistake, len(one.cases)) == ("It is wrong in 3 of 8 equal calls.", "", 3)
+
+
+def test_a_fault_that_was_made_small_has_its_condition_and_its_smallest_case() -> None:
+    long = "attention/dot/B1-H2-Lq9-Lk{}-D8/{}/float32/cpu/forward"
+
+    def of(Lk: int, mask: str, status: Status = "mismatch") -> Record:
+        case, check = long.format(Lk, mask), "values" if status == "mismatch" else ""
+        return Record(case, "dot", "mine", status, "RMS error", failed_check=check)
+
+    right = [of(12, "none", "ok"), of(65, "causal", "ok"), of(12, "causal", "ok")]
+    small = Smallest("attention/dot/B1-H1-Lq65-Lk65-D1/none/float32/cpu/forward", {"Lq = Lk": 65})
+    by_case = {long.format(70, "none"): Diagnosed()}
+    (one,) = findings_of([of(70, "none"), of(129, "none"), *right], by_case, MINE, RULES, small)
+    assert one.do == (
+        "It fails in all cases with Lk > 64 and without a mask, and is right in all others. Look at the "
+        f"boundary of blocks at 64. The smallest case that fails: {small.point}"
+    )
 
 
 def test_the_text_of_a_report() -> None:

@@ -109,6 +109,41 @@ SCORES: tuple[Mistake, ...] = (
 )  # fmt: skip
 
 
+def _not_rescaled(block: int) -> Callable[[Setup, Tensor], Tensor]:
+    """Return weights of an online softmax with a right sum and an accumulator that keeps earlier powers."""
+
+    def weights(setup: Setup, scores: Tensor) -> Tensor:
+        import torch
+
+        top = torch.full_like(scores[..., :1], -math.inf)
+        powers = []
+        for part in torch.split(scores, block, -1):
+            top = torch.maximum(top, part.amax(-1, keepdim=True))
+            powers.append((part - _finite(top)).exp())
+        column = sink_column(setup, scores)
+        top = _finite(torch.maximum(top, column))
+        total = (scores - top).exp().sum(-1, keepdim=True) + (column - top).exp()
+        return torch.cat(powers, -1) / total.masked_fill(total == 0, 1)
+
+    return weights
+
+
+def _finite(top: Tensor) -> Tensor:
+    return top.masked_fill(top.isneginf(), 0)
+
+
+BLOCKS: tuple[Mistake, ...] = tuple(
+    Mistake(
+        f"accumulator_of_{block}_not_rescaled",
+        f"the accumulator is not rescaled when a larger maximum comes, in blocks of {block} keys",
+        "where the running maximum rises, multiply the accumulator, and the sum, by exp(old - new maximum)",
+        weighed(_not_rescaled(block)),
+    )
+    for block in (16, 32, 64, 128)
+)
+"""Mistakes of an online softmax, which show where keys have more than one block."""
+
+
 def with_dot(change: Callable[[DotForm], DotForm]) -> Form:
     """A form with another dot form; an error for a rule without one."""
 

@@ -10,6 +10,7 @@ from attnbench.testing.mistakes.gradients import GRADIENTS
 from attnbench.testing.mistakes.inputs import BLOCK, FIRST_TRIES, VECTOR
 from attnbench.testing.mistakes.masks import added_mask, whole_blocks
 from attnbench.testing.mistakes.parts import Form, Mistake
+from attnbench.testing.mistakes.scores import BLOCKS
 from attnbench.types.case import PASSES, Case, Dtype
 from attnbench.types.rule import Rule
 from attnbench_selftest.mutants.mutant import BOTH, Applies, Mutant
@@ -22,6 +23,8 @@ from attnbench_selftest.mutants.where import (
     features_left,
     has_float_mask,
     keeps_a_key,
+    keeps_beyond,
+    keeps_more_than,
     kept,
     kept_counts,
     last_row_kept,
@@ -91,6 +94,7 @@ SHOWS: dict[str, Applies] = {
     "softmax_over_queries": _axes_differ,
     "no_maximum": unbounded,
     "never_normalised": scores_matter,
+    "accumulator_of_16_not_rescaled": both(keeps_beyond(BLOCK), keeps_more_than(24)),
     "mask_is_minus_10000": empty_rows,
     "mask_after_softmax": drops,
     "masked_scores_are_0": drops,
@@ -195,5 +199,5 @@ def _mutant(mistake: Mistake) -> Mutant:
 
 
 MUTANTS: tuple[Mutant, ...] = tuple(
-    _mutant(mistake) for mistake in (*VALUES, *GRADIENTS) if mistake not in FIRST_TRIES
+    _mutant(mistake) for mistake in (*VALUES, *GRADIENTS) if mistake not in (*FIRST_TRIES, *BLOCKS[1:])
 )

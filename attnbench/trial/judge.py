@@ -14,11 +14,12 @@ from msgspec import Struct
 from attnbench.cases.ids import case_id
 from attnbench.inputs.draw import Stored
 from attnbench.inputs.kinds import DELIVERIES, FAMILIES, GRADED, NORMAL, SEARCHED, applies
+from attnbench.inputs.symmetries import NO_CHANGE
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import PLAIN, parameter_names
 from attnbench.runner.outputs import NUDGED_ELEMENTS
-from attnbench.search.point import Point, Way
+from attnbench.trial.point import Point, Way
 from attnbench.types.arithmetic import coarser
 from attnbench.types.case import Case, output_shape
 from attnbench.types.errors import BadCase
@@ -43,6 +44,11 @@ MOST_DRAWS = 2
 """Draws of a kind. A run has up to 16 of small outputs, which shows smaller errors, and takes longer."""
 
 
+ALL_DRAWS = 64
+"""More than a run has of any kind."""
+EQUAL_CALLS = 8
+
+
 class TrialOutcome(Struct, frozen=True):
     """What came of a point. ``late``: it gave no answer in time. ``unjudged``: the judge failed, which says
     nothing of the backend.
@@ -58,11 +64,11 @@ class TrialOutcome(Struct, frozen=True):
 class _SharedNumbers(CaseVerifier):
     """A case whose tensors repeat numbers where a way expands them."""
 
-    def __init__(self, opening: rm.OpenCase, rule: Rule, values: str, way: Way) -> None:
+    def __init__(self, opening: rm.OpenCase, rule: Rule, values: str, way: Way, draws: int) -> None:
         super().__init__(opening, rule)
-        own = [(family, number) for family, number in self._check if number < MOST_DRAWS]
+        own = [(family, number) for family, number in self._check if number < draws]
         if values in _SEARCHED and applies(self.case, rule, values):
-            own += [(values, number) for number in range(MOST_DRAWS)]
+            own += [(values, number) for number in range(min(draws, MOST_DRAWS))]
         self._check = tuple(own)
         self.alike = {name: _EXPANDED[word] for name, word in way.memory.items() if word in _EXPANDED}
         self.one_upstream = way.upstream == "expanded"
@@ -80,19 +86,30 @@ class _SharedNumbers(CaseVerifier):
         upstream = super().drawn_upstream(index)
         return np.full_like(upstream, upstream.flat[0]) if self.one_upstream else upstream
 
+    def is_right(self, index: int, parts: Mapping[str, Stored], arithmetic: str) -> bool:
+        """Return whether an answer to a draw, of which the plain one is scored, would pass alone."""
+        errors = self._errors(parts, self.draw(index).expected, NO_CHANGE)
+        verdicts = (
+            self._verdict(self._part(name), [found], [index], [index], arithmetic)
+            for name, found in errors.items()
+        )
+        return not any(problem for _, problem in verdicts)
+
 
 _SEARCHED = tuple(family.name for family in SEARCHED)
 _EXPANDED = {"same_in_batch": 0, "same_in_heads": 1}
 
 
-def judge(point: Point, backend: str, source: Source, rule_source: Source) -> TrialOutcome:
-    """Judge a backend on a point. It may end this process, or never return.
+def judge(
+    point: Point, backend: str, source: Source, rule_source: Source, draws: int = MOST_DRAWS
+) -> TrialOutcome:
+    """Judge a backend on a point. It may end this process, or never return. draws: the most of a kind.
 
     Raises:
         Exception: the judge failed, which says nothing of the backend.
     """
     try:
-        return _Trial(point, backend, source, rule_source).judged()
+        return _Trial(point, backend, source, rule_source, draws).judged()
     except Refused as refusal:
         if MEANING[refusal.status].declined:
             return TrialOutcome("declined", refusal.reason)
@@ -100,16 +117,30 @@ def judge(point: Point, backend: str, source: Source, rule_source: Source) -> Tr
         return TrialOutcome("wrong" if wrong else "error", refusal.reason, refusal.check)
 
 
+def equal_calls(point: Point, backend: str, source: Source, rule_source: Source) -> int | None:
+    """Return how many of :data:`EQUAL_CALLS` calls on the same inputs are wrong; None if none shows alone.
+
+    The inputs are those that a newly prepared backend answers wrongly first; then it is prepared anew.
+
+    Raises:
+        Refused: a call raised. Exception: the judge failed.
+    """
+    index = _Trial(point, backend, source, rule_source, ALL_DRAWS).first_wrong()
+    if index is None:
+        return None
+    return _Trial(point, backend, source, rule_source, ALL_DRAWS).wrong_equal_calls(index)
+
+
 class _Trial:
     """A point with everything that is prepared for it."""
 
-    def __init__(self, point: Point, backend: str, source: Source, rule_source: Source) -> None:
+    def __init__(self, point: Point, backend: str, source: Source, rule_source: Source, draws: int) -> None:
         self.point, self.name = point, backend
         case = point.case
         rule = next(rule for rule in loaded_here(rule_source).of(Rule) if rule.name == case.rule)
         left_out = tuple(family.name for family in FAMILIES if family.name not in (NORMAL, point.values))
         opening = rm.OpenCase(case_id(case), rule_source, 0, 0, ORACLE_FLOPS, left_out)
-        self.opened = _SharedNumbers(opening, rule, point.values, point.way)
+        self.opened = _SharedNumbers(opening, rule, point.values, point.way, draws)
         names = parameter_names(self.opened.parameters.rule, self.opened.parameters.projections)
         self.sources = source, rule_source
         with surroundings(replace(case, threads=1)):
@@ -142,22 +173,50 @@ class _Trial:
 
     def judged(self) -> TrialOutcome:
         """Make a call on each draw, and return the verdict on all."""
-        case, opened = self.point.case, self.opened
+        opened = self.opened
         for index, family in enumerate(opened.families):
             plain = self._plain_answer(index)
             opened.score(PLAIN, index, plain)
             problem = opened.score(self.name, index, self._answer(index, family, plain))
             if problem:
                 return TrialOutcome("wrong", problem, "not_finite")
-        declared = self.mine.backend.computes_in or ""
-        arithmetic = declared if coarser(declared, case.dtype) else ""
-        judged = opened.judge(self.name, (), arithmetic)
+        judged = opened.judge(self.name, (), self._arithmetic)
         if judged.arithmetic:
             self._nudge()
-            judged = opened.judge(self.name, (), arithmetic)
+            judged = opened.judge(self.name, (), self._arithmetic)
         if judged.problem and not judged.arithmetic:
             return TrialOutcome("wrong", judged.problem, judged.check)
         return TrialOutcome("right")
+
+    @property
+    def _arithmetic(self) -> str:
+        declared = self.mine.backend.computes_in or ""
+        return declared if coarser(declared, self.point.case.dtype) else ""
+
+    def first_wrong(self) -> int | None:
+        """Return the first draw that is answered wrongly, after those before it; None if there is none."""
+        for index, family in enumerate(self.opened.families):
+            plain = self._plain_answer(index)
+            self.opened.score(PLAIN, index, plain)
+            answer = self._answer(index, family, plain)
+            if family == self.point.values and not self.opened.is_right(index, answer, self._arithmetic):
+                return index
+        return None
+
+    def wrong_equal_calls(self, index: int) -> int:
+        """Return how many calls on a draw are wrong, of a backend that has not been called before."""
+        plain = self._plain_answer(index)
+        self.opened.score(PLAIN, index, plain)
+        family = self.opened.families[index]
+        with self._surroundings():
+            delivery = family if family in DELIVERIES else ""
+            held = self.mine.with_inputs(self.opened.arrays(index, 0), fresh=True, delivery=delivery)
+            mine = placed(held, self.point.way)
+            wrong = 0
+            for _ in range(EQUAL_CALLS):
+                answer = {**plain, **_copied(stored_answer(mine, _called(mine.call, mine.inputs)))}
+                wrong += not self.opened.is_right(index, answer, self._arithmetic)
+        return wrong
 
     def _plain_answer(self, index: int) -> dict[str, Stored]:
         with surroundings(replace(self.point.case, threads=1)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attnbench.inputs.kinds import NORMAL
-from attnbench.search.point import Point, described
+from attnbench.trial.point import Point, described
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
 
@@ -142,8 +142,14 @@ def needed(point: Point) -> tuple[str, ...]:
 
 
 def thresholds(point: Point, is_wrong: Wrong) -> str:
-    """Say from which size on a shrunk point is wrong, where one less is right and twice as much is wrong."""
-    case, found = point.case, []
+    """Say from which sizes on a shrunk point is wrong."""
+    found = [f"{name} = {size}" for name, size in least_sizes(point, is_wrong).items()]
+    return f"from {' and '.join(found)} on" if found else ""
+
+
+def least_sizes(point: Point, is_wrong: Wrong) -> dict[str, int]:
+    """Return the sizes of a shrunk point, by name, where one less is right and twice as much is wrong."""
+    case, found = point.case, {}
     sizes = {"Lq": case.Lq, "Lk": case.Lk, "D": case.D}
     if case.Lq == case.Lk:
         sizes = {"Lq = Lk": case.Lk, "D": case.D}
@@ -152,8 +158,8 @@ def thresholds(point: Point, is_wrong: Wrong) -> str:
             continue
         less, more = (_resized(point, name, other) for other in (size - 1, 2 * size + 1))
         if less is not None and more is not None and not is_wrong(less) and is_wrong(more):
-            found.append(f"{name} = {size}")
-    return f"from {' and '.join(found)} on" if found else ""
+            found[name] = size
+    return found
 
 
 def _resized(point: Point, name: str, size: int) -> Point | None:
