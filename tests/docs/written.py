@@ -39,6 +39,7 @@ from attnbench.types.status import CHECKS, MEANING
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURE = DOCS / "pictures" / "weights.svg"
+SCORE = DOCS.parent / "results" / "judge-score.json"
 VERSIONS = DOCS.parent / "results" / "versions.json"
 PICTURED = "scaled_dot on the example five-tokens"
 PART = "<!-- {0}: written by python tests/docs/written.py -->\n", "<!-- end of {0} -->\n"
@@ -168,6 +169,39 @@ def versions() -> str:
     )
 
 
+def score() -> str:
+    """A row for each family of mistakes that tests/benchmarks/judge_score.py judged, and what was missed."""
+    if not SCORE.exists():
+        return "No outcome is stored yet.\n"
+    found = json.loads(SCORE.read_text())
+    facts, controls = found["facts"], found["controls"]
+    seeds = ", ".join(map(str, facts["seeds"]))
+    machine = f"{facts['cpu']}, {facts['cores']} cores, torch {facts['torch']}, {facts['date']}"
+    head = (
+        f"Seeds {seeds}: {facts['verdicts']:,} verdicts in {facts['seconds']:,} s on {machine}. Of "
+        f"{controls['of']} right backends {controls['kept']} were kept, in {controls['verdicts']:,} verdicts.\n\n"
+    )
+    numbers = ("mutants", "refused", "refusals", "verdicts")
+    sums = [sum(one[key] for one in found["families"]) for key in numbers]
+    rows = [
+        (one["family"], str(one["mutants"]), str(one["refused"]), f"{one['refusals']}/{one['verdicts']}",
+         f"`{one['shown_by']}` in `{one['case']}`")
+        for one in found["families"]
+    ]  # fmt: skip
+    rows.append(("all", str(sums[0]), str(sums[1]), f"{sums[2]:,}/{sums[3]:,}", ""))
+    table = _table(("family", "mistakes", "refused", "in their cases", "witness"), rows)
+    missed = [
+        (f"`{one['mutant'].removeprefix('wrong_')}`", one["summary"], f"{one['missed']} of {one['of']}",
+         f"`{one['cases'][0]}`" if one["cases"] else "it ended with an exception")
+        for one in found["missed"]
+    ]  # fmt: skip
+    if not missed:
+        return head + table
+    return f"{head}{table}\nNot refused in some of their cases:\n\n" + _table(
+        ("mistake", "what it does", "missed", "for example"), missed
+    )
+
+
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [heads, tuple("---" for _ in heads), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -225,6 +259,7 @@ def documents() -> dict[Path, str]:
         DOCS / "concepts.md": with_part("concepts.md", "statuses", statuses()),
         DOCS / "files.md": with_part("files.md", "checks", checks()),
         DOCS / "index.md": with_part("index.md", "exit_status", exit_status()),
+        DOCS / "judge.md": with_part("judge.md", "score", score()),
         DOCS / "plugins.md": with_part("plugins.md", "hooks", hooks()),
         DOCS / "versions.md": with_part("versions.md", "versions", versions()),
     }
