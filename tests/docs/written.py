@@ -179,7 +179,8 @@ def score() -> str:
     machine = f"{facts['cpu']}, {facts['cores']} cores, torch {facts['torch']}, {facts['date']}"
     head = (
         f"Seeds {seeds}: {facts['verdicts']:,} verdicts in {facts['seconds']:,} s on {machine}. Of "
-        f"{controls['of']} right backends {controls['kept']} were kept, in {controls['verdicts']:,} verdicts.\n\n"
+        f"{controls['of']} right backends {controls['kept']} were kept, in "
+        f"{controls['verdicts']:,} verdicts.\n\n"
     )
     numbers = ("mutants", "refused", "refusals", "verdicts")
     sums = [sum(one[key] for one in found["families"]) for key in numbers]
