@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from attnbench.types.case import Case
 from attnbench.types.mask_words import KEPT_SHARE as KEPT_SHARE
 from attnbench.types.mask_words import REACH as REACH
-from attnbench.types.mask_words import STEP as STEP
 from attnbench.types.mask_words import within
 
 Rows = NDArray[np.intp]

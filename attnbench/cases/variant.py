@@ -22,7 +22,8 @@ SMALL = 256
 EDGES = (15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
 """Lengths beside, at and past the block sizes of kernels."""
 
-MOST_HEADS, MOST_BATCHES = 2, 2
+MOST_HEADS, MOST_BATCHES = 2, 3
+"""Three batch elements, since of two every order is its own inverse."""
 MOST_WORK = 2**26
 """The largest B·H·Lq·Lk·D where lengths can be chosen: quick for an oracle and for a slow backend."""
 
@@ -39,7 +40,7 @@ def variant_case(
 
     Its lengths differ from those of the case. They also differ from each other, in the order of the case,
     unless a layer has one source. At least half of the queries that see a key see two, so that weights
-    matter. It has at most two batch elements and two key/value heads, and a seed of its own.
+    matter. It has at most three batch elements and two key/value heads, and a seed of its own.
 
     backend_dtypes: of the backend. The variant has float32 where the backend does and the case is not in
     float64, which is precise but slow to check; otherwise it has the dtype of the case.

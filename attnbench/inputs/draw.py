@@ -21,6 +21,10 @@ Wide = NDArray[np.float64]
 EPS: dict[Dtype, float] = {dtype: UNIT[dtype] for dtype in DTYPES}
 """The gap between 1 and the next number. Rounding has at most half of it as relative error."""
 
+INPUTS_VERSION = 2
+"""The version of what is drawn for the cases of a run; its file says it. In version 1 only drawn masks were
+others: each batch element had the same share of the keys in every case, and added numbers had few bits."""
+
 _NUMPY: dict[Dtype, type[np.floating[Any]]] = {
     "float64": np.float64,
     "float32": np.float32,

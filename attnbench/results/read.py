@@ -170,6 +170,8 @@ def _measured(run: StoredRun, *, alone: bool) -> Measured:
         meaning = ""
         if line is not None:
             meaning = f"{line.pairs} pairs, {line.flops:g} operations, {line.bytes_moved:g} bytes"
+            if manifest.inputs > 1 and _has_drawn_mask(case):
+                meaning += f", masks of version {manifest.inputs}"
         for record in found:
             plan = None if line is None else line.contenders.get(record.backend)
             times, parents = _processes(record.backend, plan, sets[case], manifest.protocol)
@@ -201,6 +203,15 @@ def _measured(run: StoredRun, *, alone: bool) -> Measured:
         problems=(*flaws_of(run, alone=alone), *not_timed(run)),
         run_id=manifest.run_id,
     )
+
+
+def _has_drawn_mask(case: str) -> bool:
+    """Return whether the version of inputs matters to a case. Other inputs have been the same in all."""
+    try:
+        return parse_case(case).mask.is_drawn
+    except BadCase:
+        # Of an operation that is not loaded here.
+        return False
 
 
 def _references(sets: Sequence[SetTimes]) -> dict[str, tuple[float, ...]]:

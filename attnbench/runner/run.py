@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from attnbench import __version__
 from attnbench.cases.ids import case_id, parse_case
+from attnbench.inputs.draw import INPUTS_VERSION
 from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.code import code_of, stamps
 from attnbench.plugins.libraries import libraries
@@ -212,7 +213,10 @@ def resume_run(
                     pool.go_on_with(f" {registry.backends[name].source.module}", begun.code)
             here = stored_manifest(_manifest(plan, pool, {}))
             left = [case for case, backends in stored.recorded.items() if backends != set(manifest.backends)]
-            if left and (found := unlike(manifest, here)):
+            found = unlike(manifest, here)
+            if manifest.inputs != here.inputs:
+                found.append(f"inputs (version {manifest.inputs}, then {here.inputs})")
+            if left and found:
                 _check_elsewhere(manifest, here, found, force=force)
                 writer.begin_behind(
                     replace(
@@ -325,6 +329,7 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, RunSide]) -> 
         }
         | ({"cuda_details": list(pool.torch.cuda_details)} if pool.torch.cuda_details else {}),
         sides={name: side.facts for name, side in sides.items()},
+        inputs=INPUTS_VERSION,
     )
 
 

@@ -45,7 +45,8 @@ class Mask:
     lengths from the seed of the case; a tuple gives one for each batch element. explicit: ``bool`` is a
     random matrix of kept pairs; ``float`` is random numbers, some -inf, that are added to the scores after
     the scale. Both are drawn from the seed of the case. per_head: whether each query head has an explicit
-    mask of its own. more: words that none of these fields says.
+    mask of its own. rounded_to: the dtype that added numbers are rounded to, "" for that of the case; ids do
+    not have it. more: words that none of these fields says.
 
     words: all of them, in the order of ids. Arrays of a case's pairs are made by :mod:`attnbench.masks`.
 
@@ -58,6 +59,7 @@ class Mask:
     padding: Lengths | None = None
     explicit: Literal["bool", "float"] | None = None
     per_head: bool = False
+    rounded_to: str = field(default="", repr=False)
     more: Group = field(default=(), repr=False)
     words: Group = field(init=False, repr=False, compare=False)
 
@@ -75,7 +77,8 @@ class Mask:
             yield Padding(self.padding)
         if self.explicit is not None:
             check_choice("explicit mask", self.explicit, tuple(EXPLICITS))
-            yield EXPLICITS[self.explicit](self.per_head)
+            word = EXPLICITS[self.explicit](self.per_head)
+            yield word.as_in(self.rounded_to) if self.rounded_to else word
         elif self.per_head:
             raise BadCase(f"only an explicit mask differs by head: {' or '.join(EXPLICITS)}")
 
@@ -153,6 +156,10 @@ class Mask:
     def table_bytes(self, item_bytes: int) -> int:
         """Return the bytes for each pair of what must be held as a table; item_bytes: of an added number."""
         return sum(item_bytes if word.adds else 1 for word in self.words if word.form == "table")
+
+    def as_in(self, dtype: str) -> Mask:
+        """Return the mask with the numbers that it has in a case of this dtype, for one of a wider dtype."""
+        return mask_of(word.as_in(dtype) for word in self.words)
 
     def parts(self) -> tuple[Mask, ...]:
         """Return each word as a mask of its own."""

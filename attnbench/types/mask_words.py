@@ -37,9 +37,8 @@ PER_HEAD = "per_head"
 KEPT_SHARE = 0.8
 """The approximate share of pairs that an explicit mask keeps."""
 
-STEP, REACH = 1 / 16, 4.0
-"""Added numbers are multiples of STEP within ±REACH: exact in every dtype, so that all backends add the
-same."""
+REACH = 4.0
+"""Added numbers lie within ±REACH, rounded to the dtype of the case, so that all backends add the same."""
 
 _LENGTHS, _BOOL, _FLOAT, _EMPTY = 1, 2, 3, 4
 """The streams of random numbers."""
@@ -153,6 +152,11 @@ class MaskWord(ABC):
 
     def unlisted(self) -> MaskWord:
         """Return the word with what it lists for single batch elements drawn instead."""
+        return self
+
+    def as_in(self, dtype: str) -> MaskWord:
+        """Return the word with the numbers that it has in a case of this dtype, whatever that of its own
+        case."""
         return self
 
     def band(self) -> Band:
@@ -317,7 +321,11 @@ class Padding(MaskWord):
     noun = "padding"
     form = "lengths"
     axes = "bj"
-    sorts = ("padding", "padding that leaves an element without keys")
+    sorts = (
+        "padding",
+        "padding that leaves an element without keys",
+        "padding that leaves an element few keys",
+    )
 
     @classmethod
     def of_sort(cls, sort: str, B: int, Lk: int, random: Random) -> Self:
@@ -325,8 +333,11 @@ class Padding(MaskWord):
         lengths = [random.randint(1, Lk) for _ in range(B)]
         if B > 1:
             lengths[0] = Lk
-        if sort != cls.sorts[0]:
+        if sort == cls.sorts[1]:
             lengths[-1] = 0
+        elif sort == cls.sorts[2]:
+            # Whole blocks of keys at the end are then dropped.
+            lengths[-1] = random.randint(1, min(8, Lk))
         random.shuffle(lengths)
         return cls(tuple(lengths))
 
@@ -392,14 +403,14 @@ class Padding(MaskWord):
         return f"padding length {longest} is more than Lk = {case.Lk}" if longest > case.Lk else None
 
     def smaller(self, B: int, Lq: int, Lk: int, rng: np.random.Generator) -> Padding:
-        """Draw lengths: one keeps all keys, others fewer; one keeps none where this word has such."""
-        if self.its == "seeded":
-            return self
+        """Draw lengths: one keeps all keys, others fewer or one; none where this word lists such."""
         lengths = [int(length) for length in rng.integers(1, Lk, size=B, endpoint=True)]
         if B > 1:
             lengths[0] = Lk
-            if 0 in self.its:
+            if self.its != "seeded" and 0 in self.its:
                 lengths[-1] = 0
+            elif rng.random() < 0.5:
+                lengths[-1] = 1
         return Padding(tuple(int(length) for length in rng.permutation(lengths)))
 
     def unlisted(self) -> Padding:
@@ -410,7 +421,11 @@ class Padding(MaskWord):
         """Return the length of each batch element."""
         if self.its != "seeded":
             return self.its
-        drawn = _stream(case, _LENGTHS).integers(1, case.Lk, size=case.B, endpoint=True)
+        import numpy as np
+
+        # By the seed alone, each batch element would have the same share of the keys in every case.
+        sizes = case.seed, case.B, case.Lq, case.Lk
+        drawn = np.random.default_rng((_LENGTHS, *sizes)).integers(1, case.Lk, size=case.B, endpoint=True)
         return tuple(int(length) for length in drawn)
 
     def bounds(self, case: Case, rows: Rows) -> tuple[Rows, Rows]:
@@ -493,7 +508,12 @@ class ExplicitBool(Explicit):
 
 @dataclass(frozen=True)
 class ExplicitFloat(Explicit):
-    """Random numbers, some -inf, that are added to the scores after the scale."""
+    """Random numbers, some -inf, that are added to the scores after the scale.
+
+    rounded_to: the dtype that they are rounded to; "" for that of the case. Ids do not have it.
+    """
+
+    rounded_to: str = ""
 
     word = "float"
     sorts = ("a float mask", "a float mask by head")
@@ -516,9 +536,18 @@ class ExplicitFloat(Explicit):
                 added[b, h, at] = rng.standard_normal(case.Lk)
                 dropped[b, h, at] = rng.random(case.Lk) >= KEPT_SHARE
             dropped[b, h, np.isin(rows, _empty_rows(case, b, h))] = True
-        np.clip(np.rint(added / STEP) * STEP, -REACH, REACH, out=added)
+        np.clip(added, -REACH, REACH, out=added)
+        added = _rounded(added, self.rounded_to or case.dtype)
         added[dropped] = -np.inf
         return added
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of ``Mask``."""
+        return super().fields() | {"rounded_to": self.rounded_to}
+
+    def as_in(self, dtype: str) -> ExplicitFloat:
+        """Return the word with the numbers that it has in a case of this dtype."""
+        return self if self.rounded_to else replace(self, rounded_to=dtype)
 
 
 WORDS: dict[str, type[MaskWord]] = {
@@ -538,11 +567,29 @@ def _number(value: str, example: str, text: str) -> int:
 
 def _empty_rows(case: Case, b: int, h: int) -> Rows:
     """Return rows of an explicit mask that keep nothing: one in 16, at least one, if there are 4 rows or
-    more."""
+    more.
+
+    They are the first ones, the last ones, some in between one after the other, or anywhere.
+    """
     import numpy as np
 
     count = max(1, case.Lq // 16) if case.Lq >= 4 else 0
-    return np.argsort(_stream(case, _EMPTY, b, h).random(case.Lq), kind="stable")[:count]
+    stream = _stream(case, _EMPTY, b, h)
+    anywhere = np.argsort(stream.random(case.Lq), kind="stable")[:count]
+    between = int(stream.integers(case.Lq - count, endpoint=True))
+    first = (0, case.Lq - count, between, None)[int(stream.integers(4))]
+    return anywhere if first is None else np.arange(first, first + count)
+
+
+def _rounded(values: Added, dtype: str) -> Added:
+    """Return the nearest numbers of a dtype."""
+    import numpy as np
+
+    if dtype != "bfloat16":
+        return values.astype(dtype).astype(np.float64)
+    # It has 8 significant bits, and none of these numbers is too small for it.
+    unit = np.ldexp(1.0, np.frexp(values)[1] - 8)
+    return np.asarray(np.rint(values / unit) * unit)
 
 
 def _stream(case: Case, number: int, b: int = 0, h: int = 0) -> np.random.Generator:

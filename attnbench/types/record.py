@@ -324,7 +324,7 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     counts: by the id of a case, its calls in one step of a model, where somebody counted; stages: of these
     counts, where they are not to be summed. shard: None if the run is of all selected cases. continues: the
     id of the run before it in the file, whose cases without all records it measures; unlike: the facts that
-    differ from that run's, in words.
+    differ from that run's, in words. inputs: the version of what is drawn for its cases.
     """
 
     format: int
@@ -345,6 +345,7 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     shard: Shard | None = None
     continues: str = ""
     unlike: list[str] = field(default_factory=list)
+    inputs: int = 1
 
 
 class EndLine(Struct, frozen=True, tag="end", tag_field="kind"):

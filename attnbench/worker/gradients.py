@@ -218,6 +218,9 @@ def plain_errors(setup: Setup, inputs: Triple, upstream: Tensor) -> dict[str, Te
 def recast(setup: Setup, inputs: Triple, dtype: Dtype) -> tuple[Setup, Triple]:
     """Convert a case and its numbers to another dtype; a tensor given twice stays one."""
     case = replace(setup.case, dtype=dtype)
+    if EPS[dtype] < EPS[setup.case.dtype]:
+        # The numbers of its mask are no others than before.
+        case = replace(case, mask=setup.case.mask.as_in(setup.case.dtype))
     to = case_dtype(case)
     made = {id(x): x.detach().to(to) for x in inputs}
     a, b, c = (made[id(x)] for x in inputs)

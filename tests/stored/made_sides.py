@@ -89,6 +89,7 @@ def run_lines(
     protocol: Mapping[str, Any] | None = None,
     contender: Mapping[str, Any] | None = None,
     ended: bool = True,
+    inputs: int = 1,
     started: str = "2026-01-01T00:00:00+00:00",
 ) -> list[Any]:
     """The lines of a whole run: by case and backend the times in ns of each set."""
@@ -106,7 +107,7 @@ def run_lines(
         Manifest(
             FORMAT_VERSION, "run", started, "0.1.0", ["attnbench"], list(cells), backends, [], None,
             Options().protocol() | dict(protocol or {}), [PluginLine("backends", "attnbench", "0.1.0")],
-            ENVIRONMENT | dict(environment or {}),
+            ENVIRONMENT | dict(environment or {}), inputs=inputs,
         )
     ]  # fmt: skip
     for case, by_backend in cells.items():

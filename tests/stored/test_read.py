@@ -34,9 +34,17 @@ def test_a_process_is_the_median_of_a_set(tmp_path: Path) -> None:
     assert mine.fingerprint == "256 pairs, 10000 operations, 10000 bytes"
     assert mine.reference_ns == {"gemm_256": (4e5,) * 9, "copy": (4e3,) * 9, "empty": (60.0,) * 9}
     assert (run.origin, run.version, run.commit, run.problems) == ("attnbench", "1", "abc123", ())
+    assert cell_of(write_run(tmp_path / "b.jsonl", inputs=2)).fingerprint == mine.fingerprint
     for cell in run.cells:
         timing = summarise(read_run(path).sets, cell.backend)
         assert median(cell.processes_ns) / 1e6 == pytest.approx(timing.median_ms)
+
+
+def test_a_drawn_mask_means_another_case_where_it_is_drawn_by_another_version(tmp_path: Path) -> None:
+    drawn = "attention/dot/B1-H1-Lq16-Lk16-D8/bool/float32/cpu/forward"
+    cells = {drawn: {"mine": times(1e5)}}
+    before, now = (write_run(tmp_path / f"{n}.jsonl", cells=cells, inputs=n) for n in (1, 2))
+    assert cell_of(now).fingerprint == f"{cell_of(before).fingerprint}, masks of version 2"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnbench.masks import added_rows, keep_rows, key_lengths
 from attnbench.types.case import Case
-from attnbench.types.mask import Mask
+from attnbench.types.mask import mask_of
 
 Added = NDArray[np.float64]
 """The numbers that a mask adds to the scores, (B, 1 or H, Lq, Lk), -inf where a pair is dropped."""
@@ -30,7 +30,7 @@ def explicit_mask(case: Case) -> Added:
     zeros = np.zeros((case.B, 1, case.Lq, case.Lk))
     if case.mask.explicit is None:
         return zeros
-    mask = Mask(explicit=case.mask.explicit, per_head=case.mask.per_head)
+    mask = mask_of(word for word in case.mask.words if word.part == "explicit")
     alone, rows = replace(case, mask=mask), np.arange(case.Lq)
     numbers = added_rows(alone, rows)
     if numbers is not None:

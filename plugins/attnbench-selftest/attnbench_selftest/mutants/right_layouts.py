@@ -56,7 +56,7 @@ def _in(dtype: Dtype) -> Callable[[Setup], Call]:
 
         wide: torch.dtype = getattr(torch, dtype)
         parameters = {name: p.to(wide) for name, p in setup.rule_parameters.items()}
-        case = replace(setup.case, dtype=dtype)
+        case = replace(setup.case, dtype=dtype, mask=setup.case.mask.as_in(setup.case.dtype))
         call = built(
             RIGHT,
             Setup(
