@@ -19,10 +19,12 @@ Triple = tuple[Stored, Stored, Stored]
 NORMAL = "normal"
 """The kind of ordinary inputs."""
 
-STRIDED, GRADED, DROPPED = "strided", "graded", "dropped"
+STRIDED, SLICED, TRANSPOSED = "strided", "sliced", "transposed"
+GRADED, TWO_GRAPHS, DROPPED = "graded", "two_graphs", "dropped"
 """Kinds of ordinary numbers that are passed in another way; see :mod:`attnbench.worker.prepared`."""
 
-DELIVERIES = (STRIDED, GRADED, DROPPED)
+VIEWS = (STRIDED, SLICED, TRANSPOSED)
+DELIVERIES = (*VIEWS, GRADED, TWO_GRAPHS, DROPPED)
 
 LARGEST_GRADED = 2**26
 """The most elements of scores for inputs that require gradients: a graph keeps several such arrays."""
@@ -52,6 +54,15 @@ class Family:
 def _has_room_for_a_graph(case: Case, rule: Rule) -> bool:
     scores = case.B * case.H * case.Lq * case.Lk * rule.score_elements(case)
     return case.pass_ == "forward" and scores <= LARGEST_GRADED
+
+
+def _has_heads(case: Case, rule: Rule) -> bool:
+    return case.layer is None
+
+
+def _has_features_and_keys(case: Case, rule: Rule) -> bool:
+    """Return whether keys can lie with their features outside, in a forward pass."""
+    return case.layer is None and case.pass_ == "forward" and min(case.D, case.Lk) > 1
 
 
 def _drops_keys(case: Case, rule: Rule) -> bool:
@@ -113,8 +124,20 @@ FAMILIES: tuple[Family, ...] = (
     ),
     # Ordinary numbers as views with strides of their own.
     Family(STRIDED, partial(_draw_after_normal, 1), elements=256, most=2),
+    # q, k and v as slices of one tensor, as one projection makes them.
+    Family(SLICED, partial(_draw_after_normal, 4), elements=1, most=1, applies=_has_heads),
+    # Keys whose features lie further apart than their positions: a cache of (B, H, D, L).
+    Family(TRANSPOSED, partial(_draw_after_normal, 5), elements=1, most=1, applies=_has_features_and_keys),
     # Ordinary numbers that require gradients, in a forward pass.
     Family(GRADED, partial(_draw_after_normal, 2), elements=256, most=2, applies=_has_room_for_a_graph),
+    # The second backward pass of a graph, after that of another call on other numbers.
+    Family(
+        TWO_GRAPHS,
+        partial(_draw_after_normal, 6),
+        elements=1,
+        most=1,
+        applies=lambda case, rule: case.pass_ == "both",
+    ),
     # Ordinary numbers, but NaN in keys and infinity in values that the mask drops for every query.
     Family(DROPPED, partial(_draw_after_normal, 3), elements=1, most=1, applies=_drops_keys),
 )

@@ -87,8 +87,10 @@ class Activations(Struct, frozen=True, tag=True):
 
     fresh: into new tensors, after a junk allocation of junk_bytes that shifts their addresses; otherwise over
     the inputs before. guarded: between bands of NaN, for checked calls. delivery: ``strided`` for views with
-    other strides, ``graded`` for inputs that require gradients, ``dropped`` for NaN and infinity in
-    keys and values that the mask drops, "" for inputs as they are timed. Inputs that
+    other strides, ``sliced`` for slices of one tensor, ``transposed`` for keys whose features lie further
+    apart than positions, ``graded`` for inputs that require gradients, ``two_graphs`` for the second backward
+    pass of a graph beside another, ``dropped`` for NaN and infinity in keys and values that the mask drops,
+    "" for inputs as they are timed. Inputs that
     are guarded or delivered in another way than those before also go into new tensors. A backend without
     gradients of such a case answers ``graded`` with an ``unsupported`` :class:`Failed`.
     """

@@ -8,7 +8,17 @@ from math import prod
 import msgspec
 
 from attnbench.cases.ids import parse_case
-from attnbench.inputs.kinds import DELIVERIES, DROPPED, GRADED, NORMAL, STRIDED
+from attnbench.inputs.kinds import (
+    DELIVERIES,
+    DROPPED,
+    GRADED,
+    NORMAL,
+    SLICED,
+    STRIDED,
+    TRANSPOSED,
+    TWO_GRAPHS,
+    VIEWS,
+)
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import Entry
@@ -26,7 +36,8 @@ MANY, MANY_BYTES = 256, 64 * 1024**2
 """A worker hands over at most so many outputs at once; a longer list would not fit into a message."""
 
 READS_BETWEEN_ROWS = (
-    "NaN between the rows of strided inputs becomes NaN in the output, other numbers there change nothing: "
+    "NaN between or behind the rows of strided inputs becomes NaN in the output, other numbers there change "
+    "nothing: "
     "a product reads past each row; contiguous inputs mend it"
 )
 """oneDNN does so on processors with AMX, in bfloat16 with an odd D."""
@@ -57,8 +68,9 @@ def not_delivered(backend: Backend) -> tuple[str, ...]:
     ignore dropped keys no NaN in them.
     """
     given = {
-        STRIDED: not backend.needs_contiguous,
+        **dict.fromkeys(VIEWS, not backend.needs_contiguous),
         GRADED: "backward" in backend.passes,
+        TWO_GRAPHS: True,
         DROPPED: backend.ignores_dropped,
     }
     return tuple(each for each in DELIVERIES if backend.compiles or not given[each])
@@ -80,10 +92,11 @@ def check_draws(
         try:
             check_draw(pool, context, link, name, index)
         except WorkerFailed as failure:
-            if family == STRIDED and failure.check == "not_finite":
+            if family in (STRIDED, SLICED) and failure.check == "not_finite":
                 _check_between_rows(context, link, name, index, failure)
                 notes = [READS_BETWEEN_ROWS]
-            elif family == GRADED and failure.status == "unsupported":
+            elif (family, failure.status) in ((GRADED, "unsupported"), (TRANSPOSED, "error")):
+                # Many kernels take any strides but that of features, and an exception misleads nobody.
                 left_out.append(family)
             else:
                 raise
@@ -96,7 +109,7 @@ def check_draws(
         _nudge(context, link, name)
         judged, _ = context.verifier.ask(judge, rm.Judged)
     if judged.problem and not judged.arithmetic:
-        problem = judged.problem + (CONTIGUOUS_PASS if judged.failed == (STRIDED,) else "")
+        problem = judged.problem + (CONTIGUOUS_PASS if set(judged.failed) <= set(VIEWS) else "")
         raise WorkerFailed(
             "mismatch", problem, judged.check,
             families=judged.failed, accuracy=judged.accuracy, dropout=judged.dropout,
@@ -107,16 +120,17 @@ def check_draws(
 def _check_between_rows(
     context: CaseContext, link: WorkerLink, name: str, index: int, failure: WorkerFailed
 ) -> None:
-    """Check a strided draw again, with 0 for NaN between its rows.
+    """Check a draw of views again, with other numbers than NaN between and behind its rows.
 
     Raises:
         WorkerFailed: the output is still not finite.
     """
-    give_draw(link, context.draws[index], delivery=STRIDED)
+    family = context.family(index)
+    give_draw(link, context.draws[index], delivery=family)
     scored, _ = score(link, context.verifier, name, index)
     if scored.problem:
         reason = failure.reason + CONTIGUOUS_PASS
-        raise WorkerFailed("mismatch", reason, failure.check, families=(STRIDED,)) from failure
+        raise WorkerFailed("mismatch", reason, failure.check, families=(family,)) from failure
 
 
 def _nudge(context: CaseContext, link: WorkerLink, name: str) -> None:

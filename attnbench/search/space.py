@@ -15,7 +15,16 @@ from typing import Any
 
 from attnbench.cases.ids import build_case, rule_word
 from attnbench.cases.select import Overrides
-from attnbench.inputs.kinds import DELIVERIES, FAMILIES, GRADED, NORMAL, SEARCHED
+from attnbench.inputs.kinds import (
+    DELIVERIES,
+    FAMILIES,
+    GRADED,
+    NORMAL,
+    SEARCHED,
+    SLICED,
+    TRANSPOSED,
+    TWO_GRAPHS,
+)
 from attnbench.plugins.calling import Raised, call
 from attnbench.runner.case import refusal
 from attnbench.runner.outputs import not_delivered
@@ -54,8 +63,10 @@ HEADS = {
     "several heads": ((2, 2), (3, 3), (4, 4), (5, 5)),
     "many heads": ((12, 12), (16, 16)),
     "groups of two heads": ((2, 1), (4, 2), (6, 3)),
-    "larger groups": ((3, 1), (4, 1), (8, 1), (8, 2), (9, 3), (12, 3), (16, 2)),
-}
+    "larger groups": (
+        (3, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (8, 2), (9, 3), (10, 2), (12, 2), (14, 2),
+    ),
+}  # fmt: skip
 BATCH = {"one batch element": (1,), "batch elements": (2, 3), "many batch elements": (5, 8)}
 FEATURES = {
     "few features": (1, 2, 3, 4, 5, 7),
@@ -85,17 +96,18 @@ def can_meet(one: str, a: str, other: str, b: str) -> bool:
     moved = bool(get("q") or get("k") or get("v"))
     shared = any((get(name) or "").startswith("same") for name in ("k", "v"))
     delivered = get("values") in DELIVERIES
-    if forward and (get("upstream") or one_wanted):
+    if forward and (get("upstream") or one_wanted or get("values") == TWO_GRAPHS):
         return False
     if get("pass") in ("backward", "both") and (
-        get("grad") in ("no_grad", "enabled") or get("values") == GRADED
+        get("grad") in ("no_grad", "enabled") or get("values") in (GRADED, TRANSPOSED)
     ):
         return False
     if get("pass") == "backward" and get("grad"):
         return False
     if get("layout") and (moved or get("upstream")):
         return False
-    of_heads = moved or one_wanted or get("upstream") or get("layout") or (get("values") and not delivered)
+    of_values = get("values") and (not delivered or get("values") in (SLICED, TRANSPOSED))
+    of_heads = moved or one_wanted or get("upstream") or get("layout") or of_values
     if of_heads and both.get("operation", PLAIN) != PLAIN:
         return False
     if get("values") and (shared or get("upstream") == "expanded"):

@@ -17,6 +17,18 @@ BY_FAMILY: dict[str, str] = {
         "Views with strides of their own give a wrong output: read inputs by their strides, call "
         ".contiguous() in the call, or declare needs_contiguous=True."
     ),
+    "sliced": (
+        "Inputs that are slices of one tensor give a wrong output: read them by their strides and from their "
+        "own addresses, call .contiguous() in the call, or declare needs_contiguous=True."
+    ),
+    "transposed": (
+        "Keys whose features don't lie together give a wrong output: read the stride of the last axis, raise "
+        "an exception, call .contiguous() in the call, or declare needs_contiguous=True."
+    ),
+    "two_graphs": (
+        "The second backward pass of a graph is wrong, after another call: keep what backward needs in the "
+        "graph (ctx.save_for_backward), not in a global, and change none of it."
+    ),
     "graded": (
         "Inputs that require gradients give a wrong output: don't decide by requires_grad, or decline pass "
         "'both' in supports()."

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from attnbench.cases.ids import case_id
 from attnbench.inputs.draw import Stored
-from attnbench.inputs.kinds import DELIVERIES, FAMILIES, GRADED, NORMAL, SEARCHED, applies
+from attnbench.inputs.kinds import DELIVERIES, FAMILIES, GRADED, NORMAL, SEARCHED, TRANSPOSED, applies
 from attnbench.inputs.symmetries import NO_CHANGE
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.messages import Prepare
@@ -245,7 +245,8 @@ class _Trial:
             if self.sibling is not None:
                 _called(self.sibling.call, self.sibling.inputs)
             before = keep(mine.inputs)
-            answer = _called(mine.call, mine.inputs, may_refuse="features_outside" in way.memory.values())
+            outside = delivery == TRANSPOSED or "features_outside" in way.memory.values()
+            answer = _called(mine.call, mine.inputs, may_refuse=outside)
             check_unchanged(mine.inputs, before)
             check_bands(mine.buffers)
             if delivery != GRADED:

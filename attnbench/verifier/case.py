@@ -338,7 +338,7 @@ class CaseVerifier:
                 break
             for name in scores[draws[0]]:
                 part = self._part(name)
-                if family != NORMAL and not part.stressed:
+                if family not in (NORMAL, *DELIVERIES) and not part.stressed:
                     continue
                 errors = [scores[i][name] for i in draws]
                 accuracy, problem = self._verdict(part, errors, draws, draws, arithmetic)

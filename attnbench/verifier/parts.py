@@ -139,7 +139,7 @@ class Part:
     check: Check = "values"
     """The check that a wrong value fails."""
     stressed: bool = True
-    """True if it is compared on stress inputs; on ordinary ones it always is."""
+    """True if it is compared on stress inputs; on ordinary ones, however they are passed, it always is."""
     sampled: bool = False
     """True if only some places of the axis ``i`` are compared in large cases."""
     rounded: bool = False

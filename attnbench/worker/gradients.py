@@ -115,6 +115,23 @@ class GradientPass:
         out, wanted = self._forward(a, b, c)
         return (out.detach(), *_gradients(out, wanted, self.upstream, self.names[1:]))
 
+    def second(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        """Return the results of the second backward pass of a graph, in ``both``.
+
+        Meanwhile a call on other numbers has made a graph, and used it.
+
+        Raises:
+            NoGradient: as in a call.
+        """
+        assert self.both, "a backward pass uses its graph in every call"
+        # The gradients of q and k are the same where all signs change, so numbers must change too.
+        halves = {id(x): as_leaf(-0.5 * x.detach()) for x in (a, b, c)}
+        out, wanted = self._forward(a, b, c)
+        other, its = self._forward(halves[id(a)], halves[id(b)], halves[id(c)])
+        _gradients(out, wanted, self.upstream, self.names[1:], keep=True)
+        _gradients(other, its, self.upstream, self.names[1:])
+        return (out.detach(), *_gradients(out, wanted, self.upstream, self.names[1:]))
+
     def renew(self, *triples: Triple) -> None:
         """Drop all graphs; for ``backward`` make new ones for these inputs, several where inputs rotate."""
         self.outputs.clear()

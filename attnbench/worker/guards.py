@@ -53,6 +53,35 @@ def between_bands(tensor: Tensor, strides: Sequence[int], *, counted: bool) -> t
     return inside, buffer
 
 
+def side_by_side(
+    tensors: Sequence[Tensor], *, guarded: bool, counted: bool
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Copy (B, H, L, D) tensors side by side, as one projection makes q, k and v; return views, and buffers.
+
+    Those of one L share memory, in which the elements of a position lie together; a view begins where the one
+    before has its first position. guarded: put bands of NaN around it. counted: as in :func:`between_bands`.
+    """
+    import torch
+
+    band = BAND_BYTES // tensors[0].element_size() if guarded else 0
+    rows: dict[int, int] = {}
+    for x in tensors:
+        rows[x.shape[2]] = rows.get(x.shape[2], 0) + x.shape[1] * x.shape[3]
+    memory: dict[int, Tensor] = {}
+    starts = dict.fromkeys(rows, band)
+    views, buffers = [], []
+    with torch.inference_mode(not counted and torch.is_inference_mode_enabled()):
+        for x in tensors:
+            (B, H, L, D), row = x.shape, rows[x.shape[2]]
+            if L not in memory:
+                memory[L] = x.new_full((band + B * L * row + band,), float("nan"))
+            view = memory[L].as_strided((B, H, L, D), (L * row, D, row, 1), starts[L])
+            views.append(view.copy_(x))
+            starts[L] += H * D
+            buffers.append(memory[L])
+    return tuple(views), tuple(buffers) if guarded else ()
+
+
 def keep(inputs: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
     """Return a copy of each input, and the count of writes to it (-1: not counted)."""
     return [(x.detach().clone(), _version(x)) for x in inputs]

@@ -43,6 +43,12 @@ def strides_apart(shape: Sequence[int]) -> tuple[int, ...]:
     return outer * row, width, row, 1
 
 
+def features_outside(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of (B, H, L, D) in the memory of a contiguous (B, H, D, L), in elements."""
+    _, heads, length, width = shape
+    return heads * width * length, width * length, 1, length
+
+
 def with_strides(tensor: Tensor, strides: Sequence[int]) -> Tensor:
     """Return a copy with these strides, and 0 between its elements."""
     memory = tensor.new_zeros(reach_of(tensor.shape, strides))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from attnbench.cases.ids import parse_case
 from attnbench.cases.layouts import lies_as
 from attnbench.cases.work import output_elements
-from attnbench.inputs.kinds import DROPPED, GRADED, STRIDED
+from attnbench.inputs.kinds import DROPPED, GRADED, SLICED, STRIDED, TRANSPOSED, TWO_GRAPHS
 from attnbench.ipc.messages import Prepare, Prepared
 from attnbench.ipc.names import UPSTREAM, rule_key
 from attnbench.ipc.shared_memory import Stored
@@ -34,8 +34,15 @@ from attnbench.types.words import clean
 from attnbench.worker.answers import OutputLog, TimedCall
 from attnbench.worker.failures import NotPrepared, classify, failed, no_answer
 from attnbench.worker.gradients import GradientPass, passed, rebound, with_gradients
-from attnbench.worker.guards import between_bands
-from attnbench.worker.layouts import laid_out, laying_out, seen_in_layout, strides_apart, with_strides
+from attnbench.worker.guards import between_bands, side_by_side
+from attnbench.worker.layouts import (
+    features_outside,
+    laid_out,
+    laying_out,
+    seen_in_layout,
+    strides_apart,
+    with_strides,
+)
 from attnbench.worker.outputs import as_tensor, to_tensors
 from attnbench.worker.state import Past
 
@@ -123,22 +130,43 @@ class PreparedBackend:
         tensors = to_tensors(stored, self.case)
         if delivery == DROPPED:
             _fill_dropped(self.case, *tensors.values())
+        if delivery == SLICED:
+            inputs, buffers = self._side_by_side([tensors[name] for name in names], guarded=guarded)
+        else:
+            inputs, buffers = self._apart(names, tensors, guarded=guarded, delivery=delivery)
+        prepared = replace(self, inputs=inputs, last=None, pool=None, buffers=buffers, delivery=delivery)
+        if delivery == GRADED or self.case.pass_ != "forward":
+            for x in inputs:
+                x.requires_grad_()
+        if self.case.pass_ == "forward":
+            return prepared
+        return prepared._with_pass(tensors[UPSTREAM], second=delivery == TWO_GRAPHS)
+
+    def _side_by_side(
+        self, tensors: list[Tensor], *, guarded: bool
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Return tensors as slices of one, and the memory with bands around them."""
+        views, buffers = side_by_side(tensors, guarded=guarded, counted=not self.backend.compiles)
+        return tuple(seen_in_layout(x, self.layout) for x in views), buffers
+
+    def _apart(
+        self, names: list[str], tensors: Mapping[str, Tensor], *, guarded: bool, delivery: str
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Return tensors of which each has memory of its own, and that memory with bands around it."""
         # Two inputs may be one tensor, and stay so.
         laid = {id(tensors[name]): laid_out(name, tensors[name], self.case, self.layout) for name in names}
+        if delivery == TRANSPOSED:
+            k = tensors["k"]
+            laid[id(k)] = seen_in_layout(with_strides(k, features_outside(k.shape)), self.layout)
         places = [id(tensors[name]) for name in names]
-        buffers: tuple[Any, ...] = ()
+        buffers: tuple[Tensor, ...] = ()
         if guarded:
             banded = {at: self._banded(x, strided=delivery == STRIDED) for at, x in laid.items()}
             laid = {at: inside for at, (inside, _) in banded.items()}
             buffers = tuple(banded[at][1] for at in places)
         elif delivery == STRIDED:
             laid = {at: with_strides(x, strides_apart(x.shape)) for at, x in laid.items()}
-        inputs = tuple(laid[at] for at in places)
-        prepared = replace(self, inputs=inputs, last=None, pool=None, buffers=buffers, delivery=delivery)
-        if delivery == GRADED or self.case.pass_ != "forward":
-            for x in inputs:
-                x.requires_grad_()
-        return prepared if self.case.pass_ == "forward" else prepared._with_pass(tensors[UPSTREAM])
+        return tuple(laid[at] for at in places), buffers
 
     def _banded(self, x: Tensor, *, strided: bool) -> tuple[Tensor, Tensor]:
         # Code that was compiled for tensors of inference mode would be compiled anew for others.
@@ -161,13 +189,16 @@ class PreparedBackend:
         # Compilers may have worked on other threads, so the next call counts as the first.
         return replace(self, setup=setup, call=call, inputs=None, ordinary=bare, past=Past())
 
-    def _with_pass(self, upstream: Any) -> PreparedBackend:
-        """Return the same with the pass of the case as the call that is timed."""
+    def _with_pass(self, upstream: Any, *, second: bool = False) -> PreparedBackend:
+        """Return the same with the pass of the case as the call that is timed.
+
+        second: let the call return what a second backward pass gives.
+        """
         assert self.inputs is not None
         prepared = self.call if self.passed is None else self.passed.call
         made = passed(prepared, self.setup, laid_out(UPSTREAM, upstream, self.case, self.layout))
         made.renew(self.inputs)
-        return replace(self, call=cast("Call", made), passed=made)
+        return replace(self, call=cast("Call", made.second if second else made), passed=made)
 
     def write(self, stored: Mapping[str, Stored], into: tuple[Any, ...] | None = None) -> None:
         """Write values over the inputs, or over ``into``, tensors like them. The pool stays as it is."""

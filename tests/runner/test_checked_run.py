@@ -64,7 +64,10 @@ def checked(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> Stor
     """A run with every check."""
     elsewhere = ("halves_elsewhere", "raises_elsewhere", "refuses_elsewhere", "reads_before")
     between = ("reads_between_rows", "uses_between_rows")
-    views = ("reads_as_contiguous", "contiguous_undeclared", "contiguous_declared", "doubles_graded")
+    views = (
+        "reads_as_contiguous", "reads_features", "raises_on_features", "reads_values_as_keys",
+        "contiguous_undeclared", "contiguous_declared", "doubles_graded",
+    )  # fmt: skip
     asked = {
         PLAIN: ("eager", *elsewhere, "keeps_a_mebibyte", "calls_flash", "sdpa_flash", "sdpa_math"),
         VIEWS: (*views, *WEIGHTS, "weights_right", "weights_raise", *WITH_WEIGHTS),
@@ -156,11 +159,14 @@ def test_views_and_inputs_that_require_gradients_are_checked(checked: StoredRun)
     expected = {
         "contiguous_undeclared": ("error", "", "the call raised ValueError: not contiguous"),
         "contiguous_declared": RIGHT,
+        "raises_on_features": RIGHT,
         "doubles_graded": ("mismatch", "values", "on inputs of the family graded: RMS error"),
     }
     assert_records(records, expected)
     views = records["reads_as_contiguous"]
-    assert (views.status, views.failed_on) == ("mismatch", ["near:strided"])
+    assert (views.status, views.failed_on[:2]) == ("mismatch", ["near:strided", "near:sliced"])
+    assert records["reads_features"].failed_on == ["near:transposed"]
+    assert records["reads_values_as_keys"].failed_on == ["near:sliced"]
     assert records["doubles_graded"].failed_on == ["near:graded"]
 
 

@@ -144,9 +144,19 @@ def test_what_ends_or_blocks_a_process_is_told_and_the_next_case_is_judged(
 WAYS = (
     "grad:no_grad", "grad:enabled", "q:offset", "k:slice", "v:features_outside", "k:same_in_batch",
     "v:same_in_heads", "before:larger", "before:smaller", "before:other_mask", "values:graded",
-    "values:strided", "values:loud",
+    "values:strided", "values:sliced", "values:transposed", "values:loud",
 )  # fmt: skip
-WAYS_BACK = ("grad:q", "grad:k", "grad:v", "upstream:expanded", "upstream:transposed", "k:same_in_heads")
+WAYS_BACK = (
+    "grad:q",
+    "grad:k",
+    "grad:v",
+    "upstream:expanded",
+    "upstream:transposed",
+    "k:same_in_heads",
+    "values:strided",
+    "values:sliced",
+    "values:two_graphs",
+)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +222,47 @@ def test_values_that_tiled_kernels_get_wrong(
     point = parse_point(f"attention/scaled_dot/B2-H2-L64-D16/none/{dtype} values:{values}")
     source = registry.rules["scaled_dot"].source
     assert judge(point, "tiled", registry.backends["tiled"].source, source).status == status
+
+
+KEEPS_FOR_BACKWARD = """
+import attnbench
+import torch
+
+class Attend(torch.autograd.Function):
+    kept = ()
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        weights = (q @ k.mT).softmax(-1)
+        Attend.kept = (q, k, v, weights)
+        return weights @ v
+
+    @staticmethod
+    def backward(ctx, grad):
+        q, k, v, weights = Attend.kept
+        of_weights = grad @ v.mT
+        of_scores = weights * (of_weights - (weights * of_weights).sum(-1, keepdim=True))
+        return of_scores @ k, of_scores.mT @ q, weights.mT @ grad
+
+@attnbench.hookimpl
+def attnbench_backends():
+    yield attnbench.Backend(
+        name="keeps", summary="a test", prepare=lambda setup: Attend.apply, rules=("dot",),
+        passes=("forward", "backward", "both"),
+    )
+"""
+
+
+@pytest.mark.parametrize(("values", "status"), [("strided", "right"), ("two_graphs", "wrong")])
+def test_a_kernel_that_keeps_the_inputs_of_its_last_call_for_any_backward(
+    tmp_path: Path, values: str, status: str
+) -> None:
+    path = tmp_path / "keeps.py"
+    path.write_text(KEEPS_FOR_BACKWARD)
+    registry = load_wanted([str(path)])
+    point = parse_point(f"attention/dot/B2-H2-L9-D8/none/float32/cpu/both values:{values}")
+    outcome = judge(point, "keeps", registry.backends["keeps"].source, registry.rules["dot"].source)
+    assert (outcome.status, outcome.check) == (status, "gradients" if status == "wrong" else "")
 
 
 @pytest.mark.parametrize(

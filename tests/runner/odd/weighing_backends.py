@@ -60,6 +60,29 @@ def as_contiguous(setup: Setup) -> Callable[..., Tensor]:
     return lambda q, k, v: attend(plain(q), plain(k), plain(v))
 
 
+def features_together(setup: Setup, raises: bool) -> Callable[..., Tensor]:
+    """Take the features of a key for neighbours in memory, or raise where they are not."""
+    attend = attention(setup)
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if raises and k.stride(-1) != 1:
+            raise ValueError("give features that lie together")
+        return attend(q, k.as_strided(k.shape, (*k.stride()[:3], 1)), v)
+
+    return call
+
+
+def base_of_keys(setup: Setup) -> Callable[..., Tensor]:
+    """Read values where the memory of keys begins, if both lie in it."""
+    attend = attention(setup)
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        together = k.untyped_storage().data_ptr() == v.untyped_storage().data_ptr()
+        return attend(q, k, v.as_strided(v.shape, v.stride(), k.storage_offset()) if together else v)
+
+    return call
+
+
 def when_not_graded(setup: Setup) -> Callable[..., Tensor]:
     attend = attention(setup)
     return lambda q, k, v: attend(q, k, v * (2 if q.requires_grad else 1))
@@ -202,6 +225,9 @@ def attnbench_backends() -> list[Backend]:
         Backend("reads_dropped", "test data", attention, ignores_dropped=True),
         Backend("value_of_one_key", "test data", value_of_one_key),
         Backend("reads_as_contiguous", "test data", as_contiguous),
+        Backend("reads_features", "test data", partial(features_together, raises=False)),
+        Backend("raises_on_features", "test data", partial(features_together, raises=True)),
+        Backend("reads_values_as_keys", "test data", base_of_keys),
         Backend("contiguous_undeclared", "test data", when_contiguous),
         Backend("contiguous_declared", "test data", when_contiguous, needs_contiguous=True),
         Backend("doubles_graded", "test data", when_not_graded, passes=every),  # type: ignore[arg-type]
