@@ -34,7 +34,9 @@ MASKS_BY_HEAD = ("bool:per_head", "float:per_head")
 LENGTHS = ((33, 33), (17, 65), (65, 20), (1, 70))
 """Past a block, fewer queries than keys, more (causal:lower_right leaves some without keys), one query."""
 FEATURES = ((16, 16), (64, 64), (13, 13), (8, 24))
-HEADS = ((2, 2), (4, 2), (3, 1))
+HEADS = ((2, 2), (6, 2), (5, 1))
+BATCHES = (3, 1)
+"""Three batch elements, since of two every order is its own inverse."""
 LAYERS: tuple[dict[str, Any], ...] = (
     {"wide": True, "bias": True},
     {"E": 40},
@@ -55,7 +57,7 @@ SHAPES: dict[str, Sequence[Any]] = {
         (255, 128), (256, 64), (257, 65),
     ),
     "features": tuple((D, D) for D in (16, 32, 64, 80, 96, 112, 128, 256)),
-    "heads": ((3, 3), (4, 1), (4, 2), (6, 3), (16, 8)),
+    "heads": ((3, 3), (6, 3), (8, 2), (6, 1), (7, 1), (16, 2)),
     "mask": ("none", "causal:lower_right", "causal"),
 }  # fmt: skip
 """The shapes that kernels branch on: blocks of 16 to 512 queries and keys, one more and one less; features
@@ -109,7 +111,7 @@ def candidates(
         "layer": variants(backend),
         "dtype": options.dtypes or backend.dtypes,
         "pass": options.passes or backend.passes,
-        "B": (2, 1),
+        "B": BATCHES,
         "device": (options.device or device_of(backend),),
     }
     random = Random(0)

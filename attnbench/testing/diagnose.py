@@ -22,6 +22,7 @@ from attnbench.testing.mistakes.parts import Mistake
 from attnbench.trial.judge import ALL_DRAWS, EQUAL_CALLS, equal_calls, judge, surroundings
 from attnbench.trial.point import Point
 from attnbench.trial.shrink import least_sizes, shrink
+from attnbench.types.arithmetic import UNIT
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.extensions import Source
@@ -53,6 +54,7 @@ ROUNDING = 16.0
 
 TWICE = "two calls on the same inputs gave different answers"
 AFTER = "after calls on other cases it gave another answer to the same inputs"
+WRONG_AFTER = "after calls on other cases, in one process, its answer was wrong"
 
 _NAMES = tuple(family.name for family in FAMILIES)
 _SIMPLE = "one_key"
@@ -282,9 +284,10 @@ def _distance(left: Parts, right: Parts, scale: Parts) -> float:
 
 
 def unsteady(cases: Sequence[tuple[str, Source]], backend: str, source: Source) -> list[tuple[str, str]]:
-    """Return the answers that changed by more than rounding: the case's id, and what changed.
+    """Return the answers that changed by more than rounding, or are wrong here: the case's id, and what.
 
-    This process prepares all cases, calls each twice, then calls each again in the opposite order.
+    This process prepares all cases, calls each twice, then calls each again in the opposite order. An output
+    is also compared with the exact one, since what is kept of another case gives the same answer each time.
     cases: ids with the source of their rule.
     """
     trials = []
@@ -299,12 +302,26 @@ def unsteady(cases: Sequence[tuple[str, Source]], backend: str, source: Source) 
                     continue
                 raise
             first = trial.call()
-            found += _compared(case, TWICE, first, trial.call())
+            changed = _compared(case, TWICE, first, trial.call())
+            found += changed or _compared_with_exact(trial, first)
         trials.append((case, trial, first))
     for case, trial, first in reversed(trials):
         with surroundings(case):
             found += _compared(case, AFTER, first, trial.call())
     return found
+
+
+def _compared_with_exact(trial: Trial, got: Parts) -> list[tuple[str, str]]:
+    held = trial.held
+    # Exact gradients may be 0, and rounding then has no scale here.
+    if operation_of(held.case).heads is None or "out" not in got:
+        return []
+    right = _answer(PLAIN.prepare, *_in_float64(trial))
+    unit = max(UNIT[held.case.dtype], UNIT.get(held.backend.computes_in or "", 0.0))
+    out, exact = {"out": got["out"]}, {"out": right["out"]}
+    if _distance(out, exact, exact) <= RIGHT * unit:
+        return []
+    return [(case_id(held.case), WRONG_AFTER)]
 
 
 def _compared(case: Case, what: str, before: Parts, after: Parts) -> list[tuple[str, str]]:

@@ -13,8 +13,10 @@ import wrong_by_habit as habits
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.plugins.sources import named
-from attnbench.testing.diagnose import diagnose, places, smallest, unsteady
+from attnbench.testing.diagnose import WRONG_AFTER, diagnose, places, smallest, unsteady
 from attnbench.testing.diagnosis_process import Asked, Diagnosed, Look, Unsteady, look
+from attnbench.testing.judge import steady_cases
+from attnbench.types.record import Record
 
 SOURCE = named(tries.__file__)
 START = "attention/scaled_dot/"
@@ -145,6 +147,37 @@ def test_answers_that_change_and_answers_that_stay(registry: Registry) -> None:
     cases = [(START + PLAIN, rule), (START + PLAIN.replace("D16", "D8"), rule)]
     assert unsteady(cases, "right_one", SOURCE) == []
     assert [parse_case(case).D for case, _ in unsteady(cases, "by_last", SOURCE)] == [16]
+
+
+KEEPS_A_CONSTANT = """
+from attnbench import Backend, hookimpl
+
+kept = {}
+
+def prepare(setup):
+    scale = kept.setdefault(setup.case.D, setup.scoring.dot.scale)
+    return lambda q, k, v: (scale * (q @ k.mT)).softmax(-1) @ v
+
+@hookimpl
+def attnbench_backends():
+    return [Backend("keeps", "a test", prepare=prepare, rules=("scaled_dot",))]
+"""
+
+
+def test_a_constant_that_is_kept_for_another_case_is_wrong_though_it_never_changes(
+    registry: Registry, tmp_path: Path
+) -> None:
+    alone, after = tmp_path / "alone.py", tmp_path / "after.py"
+    for file in (alone, after):
+        file.write_text(KEEPS_A_CONSTANT)
+    plain = "attention/scaled_dot/B1-H2-Lq8-Lk8-D16/none/float32/cpu/forward"
+    given = plain.replace("dot/", "dot@scale=0.9/")
+    records = [Record(case, "scaled_dot", "keeps", "ok") for case in (plain, given)]
+    assert [record.case for record in steady_cases(records)] == [record.case for record in records]
+    assert [record.case for record in steady_cases(records[::-1])] == [record.case for record in records]
+    cases = tuple((record.case, registry.rules["scaled_dot"].source) for record in records)
+    assert unsteady(cases[1:], "keeps", named(str(alone))) == []
+    assert unsteady(cases, "keeps", named(str(after))) == [(given, WRONG_AFTER)]
 
 
 LEAVES = """
