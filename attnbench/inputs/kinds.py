@@ -152,6 +152,16 @@ SEARCHED: tuple[Family, ...] = (
         most=2,
         applies=known_scores.large_logits_apply,
     ),
+    # All keys of a head alike: equal scores.
+    Family("equal", known_scores.draw_equal, elements=1024, most=2, applies=known_scores.equal_applies),
+    # Numbers below the smallest normal one among ordinary ones.
+    Family(
+        "subnormal",
+        known_scores.draw_subnormal,
+        elements=1024,
+        most=2,
+        applies=known_scores.subnormal_applies,
+    ),
     # Values whose sum does not fit float16, though their mean does; in float16 alone.
     Family(
         "large_values",

@@ -25,6 +25,13 @@ float16.
 ``far_below``: all keys of a row have the same score, which is -64 to -16,384, so that the output is the mean
 of the values that it sees. A running maximum that starts at 0 or at -1e4 takes all weights for 0.
 
+``equal``: all keys of a head are the same, so that the scores of a row are equal, whatever the rule adds for
+positions. The values that it sees then count alike, also where they are many.
+
+``subnormal``: a quarter of all numbers, and the last feature of keys and values, are below the smallest
+normal number of the dtype. A kernel may take them for 0: no limit is as small as they are, and the first
+feature of each query and key has none, so that no norm is. The inverses of those of the last feature are inf.
+
 ``large_values``, for float16 alone: values of 4,096 to 8,192, of one sign in each feature. Their weighted
 mean fits float16; sums of 16 of them do not, and weights are often 1 at most before they are divided.
 """
@@ -126,6 +133,49 @@ def draw_far_below(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
     rows = -sign * rng.choice(BELOW[case.dtype], (case.B, case.H, case.Lq)) * of_query[:, None]
     q, k = _one_feature_each(case, found, rows, np.full((case.B, case.Hkv, case.Lk), of_key))
     return store(q, case.dtype), store(k, case.dtype), v
+
+
+def equal_applies(case: Case, rule: Rule) -> bool:
+    """Return whether keys of ``attention`` can be alike, and some query sees two."""
+    return case.layer is None and not rule.pairs_keys and sees_two(case)
+
+
+def draw_equal(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
+    """Draw inputs number ``index``: q and v as in an ordinary draw; the first key stands for all."""
+    q, k, v = draw_activations(case, rule, entropy, index)
+    return q, np.ascontiguousarray(np.broadcast_to(k[:, :, :1], k.shape)), v
+
+
+LEAST_SUBNORMAL: dict[Dtype, int] = {"float64": -1074, "float32": -149, "bfloat16": -133, "float16": -24}
+"""The exponents of the smallest numbers."""
+SUBNORMAL_BITS: dict[Dtype, int] = {"float64": 52, "float32": 23, "bfloat16": 7, "float16": 10}
+SUBNORMAL_SHARE = 0.25
+
+
+def subnormal_applies(case: Case, rule: Rule) -> bool:
+    """Return whether this is ``attention`` with an ordinary feature beside those with tiny numbers."""
+    return case.layer is None and min(case.D, case.Dv) > 1 and sees_two(case)
+
+
+def draw_subnormal(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
+    """Draw inputs number ``index``: an ordinary draw in which some numbers are tiny."""
+    rng = stream(case, "subnormal", entropy, index)
+    made = []
+    for number, array in enumerate(draw_activations(case, rule, entropy, index)):
+        wide = widen(array, case.dtype)
+        tiny = rng.random(wide.shape) < SUBNORMAL_SHARE
+        tiny[..., 0] = False
+        if number > 0:
+            tiny[..., -1] = True
+        bits = SUBNORMAL_BITS[case.dtype]
+        units = rng.integers(1, 1 << bits, wide.shape)
+        units[..., -1] = rng.integers(1, 1 << bits // 2, wide.shape[:-1])
+        numbers = np.ldexp(units.astype(np.float64), LEAST_SUBNORMAL[case.dtype]) * rng.choice(
+            [-1.0, 1.0], wide.shape
+        )
+        made.append(store(np.where(tiny, numbers, wide), case.dtype))
+    q, k, v = made
+    return q, k, v
 
 
 def large_values_apply(case: Case, rule: Rule) -> bool:

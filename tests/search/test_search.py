@@ -164,7 +164,11 @@ WAYS_BACK = (
     [
         *(f"attention/scaled_dot/B2-H4-Hkv2-Lq5-Lk7-D8/causal/float32 {way}" for way in WAYS),
         "attention/scaled_dot/B2-H2-L40-D8/causal/float16 values:large_values",
-        *(f"attention/scaled_dot/B2-H2-L40-D8/causal/{dtype} values:far_below" for dtype in DTYPES),
+        *(
+            f"attention/scaled_dot/B2-H2-L40-D8/causal/{dtype} values:{values}"
+            for dtype in DTYPES
+            for values in ("far_below", "equal", "subnormal")
+        ),
         *(f"attention/scaled_dot/B2-H4-Hkv2-L6-D8/causal/float32/cpu/both {way}" for way in WAYS_BACK),
     ],
 )
@@ -222,6 +226,42 @@ def test_values_that_tiled_kernels_get_wrong(
     point = parse_point(f"attention/scaled_dot/B2-H2-L64-D16/none/{dtype} values:{values}")
     source = registry.rules["scaled_dot"].source
     assert judge(point, "tiled", registry.backends["tiled"].source, source).status == status
+
+
+PLAINLY = """
+import attnbench
+
+def prepare(setup):
+    def attend(q, k, v):
+        scores = q @ k.mT * setup.case.D**-0.5
+        CHANGE
+        return scores.softmax(-1) @ v
+
+    return attend
+
+@attnbench.hookimpl
+def attnbench_backends():
+    yield attnbench.Backend(name="plainly", summary="a test", prepare=prepare, rules=("scaled_dot",))
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "values"),
+    [
+        # One of two keys that tie is lost.
+        ("scores[..., 1:].masked_fill_(scores[..., 1:] == scores[..., :-1], float('-inf'))", "equal"),
+        # The inverse of a tiny number is inf.
+        ("unit = v.abs().amax(2, keepdim=True); v = v * (1 / unit) * unit", "subnormal"),
+    ],
+)
+def test_values_that_a_plain_kernel_gets_wrong(tmp_path: Path, change: str, values: str) -> None:
+    path = tmp_path / "plainly.py"
+    path.write_text(PLAINLY.replace("CHANGE", change))
+    registry = load_wanted([str(path)])
+    source = registry.rules["scaled_dot"].source
+    for asked, status in (("one_key", "right"), (values, "wrong")):
+        point = parse_point(f"attention/scaled_dot/B2-H2-L40-D16/none/float32 values:{asked}")
+        assert judge(point, "plainly", registry.backends["plainly"].source, source).status == status
 
 
 KEEPS_FOR_BACKWARD = """
