@@ -24,7 +24,7 @@ from attnbench.runner.check import (
     Failures,
     check_all,
     check_reference,
-    check_variant,
+    check_variants,
     kernel_of,
 )
 from attnbench.runner.context import CaseContext, open_context
@@ -250,7 +250,7 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
             if "near" not in pool.options.without:
                 run.notify("variant case")
                 with pool.lent_verifier() as other:
-                    variant, failures = check_variant(
+                    variant, failures = check_variants(
                         pool, other, run.case, rule, operation.source, entries, limit_bytes
                     )
                 run.begin_again_if_unjudged(failures.values())

@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.cases.variant import variant_case
+from attnbench.cases.variant import variant_cases
+from attnbench.inputs.kinds import FAMILIES
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, WEIGHTS
@@ -52,6 +53,10 @@ from attnbench.types.status import Check
 from attnbench.types.words import clean
 
 _ANEW_BELOW_NS = 100_000_000
+
+VARIANTS = 3
+"""Variants of a case that backends are checked on, of other classes of lengths."""
+MANY_KEYS = 15
 
 _COUNT = re.compile(r" x\d+$")
 
@@ -310,7 +315,7 @@ def _check_rest(
     return found, peak_bytes
 
 
-def check_variant(
+def check_variants(
     pool: WorkerPool,
     verifier: VerifierLink,
     case: Case,
@@ -319,36 +324,76 @@ def check_variant(
     entries: Entries,
     memory_limit_bytes: int,
 ) -> tuple[dict[str, rm.Judged], Failures]:
-    """Check backends on a variant case: a small case of other lengths; return what passed, and what failed.
+    """Check backends on variants of a case: small cases of other lengths; return what passed, and what
+    failed.
 
-    It detects backends that are right at known shapes only, and shows in a high precision what a low one
-    would hide. Backends that compile are not checked, since they would take as long again. Nor is any where
-    there is no such case, where the verifier cannot solve it, or where a backend does not support it.
+    They detect backends that are right at known shapes only, and show in a high precision what a low one
+    would hide. Each has ordinary inputs, and shares the stress inputs with the others. Backends that compile
+    are not checked, since they would take as long again. Nor is any where there is no such case, where the
+    verifier cannot solve it, or where a backend does not support it.
     """
     failures: Failures = {}
     judged: dict[str, rm.Judged] = {}
     checked = [entry for entry in entries if not entry.record.compiles]
     for precise in (True, False):
         group = [entry for entry in checked if ("float32" in entry.record.dtypes) is precise]
-        rng = np.random.default_rng(secrets.randbits(63))
-        variant = variant_case(case, rule.record, group[0].record.dtypes, rng) if group else None
-        if variant is None:
+        if not group:
             continue
-        opening = rm.OpenCase(
-            case_id(variant), rule.source, secrets.randbits(63), 0, ORACLE_FLOPS,
-            pool.options.without, operation_source,
-        )  # fmt: skip
-        try:
-            with open_context(verifier, opening, variant.threads, memory_limit_bytes) as context:
-                weighed = [entry.name for entry in group if _gives_weights(pool, variant, entry.record)]
-                check_reference(pool, context, weights=bool(weighed))
-                passed, failed = _check_group(pool, context, group, weighed)
-                judged |= passed
+        rng = np.random.default_rng(secrets.randbits(63))
+        # Statistics of dropout take many calls.
+        count = 1 if case.dropout else VARIANTS
+        variants = variant_cases(case, rule.record, group[0].record.dtypes, rng, count)
+        asked = _stress_of(variants, rng)
+        with _kept_workers() as workers:
+            for number, variant in enumerate(variants):
+                left_out = [family.name for family in FAMILIES[1:] if family.name not in asked[number]]
+                opening = rm.OpenCase(
+                    case_id(variant), rule.source, secrets.randbits(63), 0, ORACLE_FLOPS,
+                    (*pool.options.without, *left_out), operation_source,
+                )  # fmt: skip
+                left = [entry for entry in group if entry.name not in failures]
+                try:
+                    with open_context(verifier, opening, variant.threads, memory_limit_bytes) as context:
+                        weighed = left if number == 0 else []
+                        names = [one.name for one in weighed if _gives_weights(pool, variant, one.record)]
+                        check_reference(pool, context, weights=bool(names))
+                        passed, failed = _check_group(pool, context, left, names, workers)
+                except VerifierFailed:
+                    if not verifier.alive:
+                        raise
+                    continue
+                for name, found in passed.items():
+                    judged[name] = max(judged.get(name, found), found, key=_coarseness)
                 failures |= failed
-        except VerifierFailed:
-            if not verifier.alive:
-                raise
     return judged, failures
+
+
+def _stress_of(variants: Sequence[Case], rng: np.random.Generator) -> list[set[str]]:
+    """Share the kinds of stress inputs among variants; return those of each.
+
+    Where there are fewer keys than ``MANY_KEYS`` some kinds make no sense, so that others get them.
+    """
+    asked: list[set[str]] = [set() for _ in variants]
+    many = [at for at, variant in enumerate(variants) if variant.Lk >= MANY_KEYS] or range(len(variants))
+    for place in rng.permutation(range(1, len(FAMILIES))):
+        if variants:
+            asked[min(many, key=lambda at: len(asked[at]))].add(FAMILIES[place].name)
+    return asked
+
+
+def _coarseness(judged: rm.Judged) -> float:
+    return UNIT.get(judged.arithmetic, 0.0)
+
+
+@contextmanager
+def _kept_workers() -> Iterator[dict[str, WorkerLink]]:
+    """Give a place for workers by backend, which end with the block."""
+    workers: dict[str, WorkerLink] = {}
+    try:
+        yield workers
+    finally:
+        for worker in workers.values():
+            worker.kill()
 
 
 def _gives_weights(pool: WorkerPool, case: Case, backend: Backend) -> bool:
@@ -358,21 +403,35 @@ def _gives_weights(pool: WorkerPool, case: Case, backend: Backend) -> bool:
 
 
 def _check_group(
-    pool: WorkerPool, context: CaseContext, entries: Entries, weighed: Sequence[str]
+    pool: WorkerPool,
+    context: CaseContext,
+    entries: Entries,
+    weighed: Sequence[str],
+    workers: dict[str, WorkerLink],
 ) -> tuple[dict[str, rm.Judged], Failures]:
-    where = f"on the variant case {context.case}: "
+    """Check backends on the open variant case.
+
+    workers: those that have prepared a backend for another variant; that of one that passes is kept there.
+    """
+    case, where = parse_case(context.case), f"on the variant case {context.case}: "
 
     def check(entry: Entry[Backend]) -> rm.Judged:
-        worker, _ = prepare_worker(pool, context, entry)
+        worker, _ = prepare_worker(pool, context, entry, worker=workers.pop(entry.name, None))
         try:
             with judging(context.verifier):
                 judged, _ = check_draws(pool, context, worker, entry, range(len(context.draws)))
                 if entry.name in weighed:
                     _check_weights(pool, context, worker, entry.name)
-            problem = where + judged.problem if judged.problem else ""
-            return msgspec.structs.replace(judged, problem=problem)
-        finally:
+        except BaseException:
             worker.kill()
+            raise
+        if case.device == "cpu":
+            workers[entry.name] = worker
+        else:
+            # Each process would hold memory of the device.
+            worker.kill()
+        problem = where + judged.problem if judged.problem else ""
+        return msgspec.structs.replace(judged, problem=problem)
 
     found: Failures = {}
     passed, failures = _each(pool, entries, check)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from attnbench.cases.classes import KEYS, QUERIES, draw_queries
 from attnbench.cases.ids import build_case, rule_word
 from attnbench.cases.select import Overrides
 from attnbench.inputs.kinds import (
@@ -48,16 +49,6 @@ SEEDS = 10**9
 PLAIN_SHARE = 0.3
 """How often a property that can be plain is, whatever else it can be."""
 
-KEYS = {
-    "one key": (1,),
-    "few keys": (2, 3, 5, 7),
-    "keys of whole blocks": (16, 32, 64, 128),
-    "one key past a block": (17, 33, 65, 129),
-    "one key before a block": (15, 31, 63, 127),
-    "hundreds of keys": (192, 255, 256, 257, 300, 511, 512, 513),
-    "a thousand keys or more": (1000, 1023, 1024, 1025, 2051),
-}
-QUERIES = ("as many queries as keys", "one query", "fewer queries", "more queries")
 HEADS = {
     "one head": ((1, 1),),
     "several heads": ((2, 2), (3, 3), (4, 4), (5, 5)),
@@ -161,7 +152,7 @@ class Space:
         Lk = random.choice(KEYS[row["keys"]])
         D = random.choice(FEATURES[row["features"]])
         rule = self.rules[row["rule"]]
-        Lq = _queries(row["queries"], Lk, random)
+        Lq = draw_queries(row["queries"], Lk, random)
         if Lq is not None and B * H * Lq * Lk * D > MOST_WORK // 8:
             # The least of each class, and as many features as allow it.
             (H, Hkv), B = HEADS[row["heads"]][0], BATCH[row["batch"]][0]
@@ -267,20 +258,6 @@ def _kinds(backend: Backend) -> Iterator[str]:
     for family in (*FAMILIES, *SEARCHED):
         if family.name not in left_out:
             yield family.name
-
-
-def _queries(word: str, Lk: int, random: Random) -> int | None:
-    sizes = sorted(size for sizes in KEYS.values() for size in sizes)
-    match word:
-        case "as many queries as keys":
-            return Lk
-        case "one query":
-            return 1
-        case "fewer queries":
-            fewer = [size for size in sizes if 1 < size < Lk]
-        case _:
-            fewer = [size for size in sizes if Lk < size <= 8 * Lk]
-    return random.choice(fewer) if fewer else None
 
 
 def _width(word: str, D: int, random: Random) -> int | None:

@@ -12,7 +12,7 @@ import pytest
 from solved import BACKENDS, QUICK, RULES, refusal, solved
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.cases.variant import variant_case
+from attnbench.cases.variant import variant_cases
 from attnbench.cases.work import held_bytes
 from attnbench.inputs.symmetries import draw_change
 from attnbench.masks import Rows, keep_rows, kept_keys, kept_pairs, kept_ranges
@@ -119,8 +119,7 @@ def test_every_backend_computes_it_or_declines(name: str, more: str) -> None:
 
 def test_the_judge_and_the_sizes_of_a_case_ask_it() -> None:
     case, rule, rng = parse_case(CASE), RULES["scaled_dot"], np.random.default_rng(0)
-    variant = variant_case(case, rule, DTYPES, rng)
-    assert variant is not None
+    (variant,) = variant_cases(case, rule, DTYPES, rng, 1)
     assert [type(word) for word in variant.mask.words] == [type(word) for word in case.mask.words]
     assert draw_change(case, rule, rng).orders["i"].tolist() == list(range(7)), "queries have places"
     assert held_bytes(case, rule) == held_bytes(replace(case, mask=Mask()), rule), "no table is drawn"

@@ -9,8 +9,9 @@ from case_rules import refuses_unpaired, rule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attnbench.cases.classes import KEYS
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.cases.variant import MOST_WORK, variant_case
+from attnbench.cases.variant import MOST_WORK, SMALL, variant_cases
 from attnbench.masks import keep_rows
 from attnbench.plugins.registry import load_registry
 from attnbench.types.case import DTYPES, Case
@@ -21,42 +22,44 @@ BUILT_IN = [case for name in REGISTRY.suites for case in REGISTRY.suite(name).ca
 
 
 def variant(text: str, seed: int = 0, dtypes: tuple[str, ...] = DTYPES) -> Case:
-    return variant_case(parse_case(text), SCALED, dtypes, np.random.default_rng(seed))
+    (found,) = variant_cases(parse_case(text), SCALED, dtypes, np.random.default_rng(seed), 1)
+    return found
 
 
 @given(case=st.sampled_from(BUILT_IN), seed=st.integers(0, 2**32))
 @settings(max_examples=100, deadline=None)
-def test_every_case_of_the_built_in_suites_has_one(case: Case, seed: int) -> None:
+def test_every_case_of_the_built_in_suites_has_some(case: Case, seed: int) -> None:
     its_rule = REGISTRY.rule(case.rule)
-    found = variant_case(case, its_rule, DTYPES, np.random.default_rng(seed))
-    assert found is not None
-    assert its_rule.supports(found) is None
-    same = ("operation", "rule", "D", "Dv", "group", "device", "threads", "pass_", "is_self_attention")
-    for name in ("constants", *same):
-        assert getattr(found, name) == getattr(case, name), name
-    assert (found.Lq, found.Lk) != (case.Lq, case.Lk)
-    assert (found.Lq == found.Lk) == case.is_self_attention
-    assert (found.Lq == 1) == (case.Lq == 1)
-    if case.Lq != case.Lk:
-        assert (found.Lq < found.Lk) == (case.Lq < case.Lk)
-    assert (found.B, found.Hkv) == (min(case.B, 3), min(case.Hkv, 2))
-    assert found.B * found.H * found.Lq * found.Lk * found.D <= 2 * MOST_WORK
-    assert found.dtype == ("float64" if case.dtype == "float64" else "float32")
-    assert found.cache == "hot"
-    mine, theirs = found.mask, case.mask
-    assert (mine.causal, mine.explicit) == (theirs.causal, theirs.explicit)
-    assert [word.part for word in mine.words] == [word.part for word in theirs.words]
-    keep = keep_rows(found, np.arange(found.Lq))
-    seen = np.full(1, found.Lk) if keep is None else keep.sum(-1).ravel()
-    assert 2 * (seen > 1).sum() >= (seen > 0).sum() > 0
-    assert parse_case(case_id(found)) == found
+    variants = variant_cases(case, its_rule, DTYPES, np.random.default_rng(seed), 3)
+    assert variants
+    for found in variants:
+        assert its_rule.supports(found) is None
+        same = ("operation", "rule", "D", "Dv", "group", "device", "threads", "pass_", "is_self_attention")
+        for name in ("constants", *same):
+            assert getattr(found, name) == getattr(case, name), name
+        assert (found.Lq, found.Lk) != (case.Lq, case.Lk)
+        assert found.Lq == found.Lk or not case.is_self_attention
+        assert (found.Lq == 1) == (case.Lq == 1)
+        if case.Lq != case.Lk:
+            assert (found.Lq < found.Lk) == (case.Lq < case.Lk)
+        assert (found.B, found.Hkv) == (min(case.B, 3), min(case.Hkv, 2))
+        assert found.B * found.H * found.Lq * found.Lk * found.D <= MOST_WORK
+        assert found.dtype == ("float64" if case.dtype == "float64" else "float32")
+        assert found.cache == "hot"
+        assert [word.part for word in found.mask.words] == [word.part for word in case.mask.words]
+        keep = keep_rows(found, np.arange(found.Lq))
+        seen = np.full(1, found.Lk) if keep is None else keep.sum(-1).ravel()
+        assert 2 * (seen > 1).sum() >= (seen > 0).sum() > 0
+        assert parse_case(case_id(found)) == found
+    classes = [next(word for word in SMALL if found.Lk in KEYS[word]) for found in variants]
+    assert len(set(classes)) == len(classes)
 
 
 def test_lengths_vary_and_stand_at_the_edges_of_blocks() -> None:
-    pairs = {(n.Lq, n.Lk) for n in (variant("attention/scaled_dot/H2-L4096-D8", seed) for seed in range(60))}
-    assert len(pairs) > 40
+    pairs = {(n.Lq, n.Lk) for n in (variant("attention/scaled_dot/H2-L4096-D8", seed) for seed in range(90))}
+    assert len(pairs) > 50
     assert {15, 16, 17, 63, 64, 65, 127, 128, 129} <= {length for pair in pairs for length in pair}
-    assert max(length for pair in pairs for length in pair) <= 130
+    assert {(Lq > Lk) - (Lq < Lk) for Lq, Lk in pairs} == {-1, 0, 1}
 
 
 def test_lengths_of_padding_are_some_all_some_few_and_none_where_the_case_has_such() -> None:
@@ -91,8 +94,8 @@ def test_a_backend_without_float32_keeps_the_dtype_of_the_case() -> None:
 def test_a_rule_that_pairs_lengths_gets_the_same_lengths() -> None:
     pairing = rule("pairing", supports=refuses_unpaired)
     case = replace(parse_case("attention/scaled_dot/H2-L64-D8"), rule="pairing")
-    found = variant_case(case, pairing, DTYPES, np.random.default_rng(0))
-    assert found.Lq == found.Lk != 64
+    for found in variant_cases(case, pairing, DTYPES, np.random.default_rng(0), 3):
+        assert found.Lq == found.Lk != 64
 
 
 def test_a_layer_as_wide_as_its_heads_stays_so() -> None:
@@ -104,5 +107,7 @@ def test_a_layer_as_wide_as_its_heads_stays_so() -> None:
 
 def test_there_is_none_where_none_could_tell_anything() -> None:
     case = parse_case("attention/scaled_dot/H2-Lq1-Lk64-D4/causal")
-    assert variant_case(case, SCALED, DTYPES, np.random.default_rng(0)) is None, "its one query sees one key"
+    assert variant_cases(case, SCALED, DTYPES, np.random.default_rng(0), 3) == [], (
+        "its one query sees one key"
+    )
     assert variant("attention/scaled_dot/H2-Lq1-Lk1-D4").Lk > 1
