@@ -10,7 +10,7 @@ from typing import Any, get_args
 from attnbench import hookspecs
 from attnbench.types.arithmetic import ARITHMETICS
 from attnbench.types.backend import Backend, Layout
-from attnbench.types.case import DEVICES, DTYPES, PASSES, Case
+from attnbench.types.case import AUTOCAST, DEVICES, DTYPES, PASSES, Case
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
 from attnbench.types.fleet import Executor
 from attnbench.types.operation import Operation
@@ -101,8 +101,8 @@ _FUNCTIONS = (
 )  # fmt: skip
 
 _FLAGS = (
-    "check_only", "compiles", "concatenates", "dropout", "forkable", "has_dot_form", "ignores_dropped",
-    "masks_by_head", "needs_contiguous", "needs_dot_form", "pairs_keys",
+    "check_only", "compiles", "concatenates", "concurrent", "dropout", "forkable", "has_dot_form",
+    "ignores_dropped", "masks_by_head", "needs_contiguous", "needs_dot_form", "pairs_keys",
 )  # fmt: skip
 
 _TESTS: dict[str, Test] = {
@@ -113,6 +113,7 @@ _TESTS: dict[str, Test] = {
     "operations": _some_words,
     "laws": partial(_some_of, get_args(Law)),
     "dtypes": partial(_some_of, DTYPES),
+    "autocast": partial(_some_of, AUTOCAST),
     "devices": partial(_some_of, DEVICES),
     "passes": partial(_some_of, PASSES),
     "layout": partial(_word, get_args(Layout)),

@@ -16,6 +16,12 @@ KEEPS = (
 )
 
 
+SHARED = (
+    "It was right when this case was asked again: threads meet by chance. Look for memory that calls share, "
+    "such as a buffer that preparation allocates, or don't declare concurrent."
+)
+
+
 def with_searches(report: Report, searches: Sequence[Searched], words: Mapping[str, Sequence[str]]) -> Report:
     """Return a report with what searches found. words: by backend, the options that name its plugin."""
     by_name = {one.backend: one for one in searches}
@@ -50,7 +56,7 @@ def _finding(failure: Fault, searched: Searched, words: Sequence[str]) -> Findin
 def _condition(failure: Fault) -> str:
     """Say what a case needs for the fault to show."""
     if not failure.alone:
-        return KEEPS
+        return SHARED if failure.found.way.at_once else KEEPS
     needed, since = failure.shrunk.needed, failure.since
     where = f", {since}" if since else ""
     if not needed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from random import Random
 from typing import Any
 
@@ -30,9 +30,9 @@ from attnbench.plugins.calling import Raised, call
 from attnbench.runner.case import refusal
 from attnbench.runner.outputs import not_delivered
 from attnbench.testing.cases import NO_OPTIONS, device_of
-from attnbench.trial.point import Point, Way
+from attnbench.trial.point import Point, Way, called_case
 from attnbench.types.backend import Backend
-from attnbench.types.case import ORDERS, Case
+from attnbench.types.case import AUTOCAST, ORDERS, Case
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, mask_of
 from attnbench.types.mask_words import WORDS
@@ -106,6 +106,12 @@ def can_meet(one: str, a: str, other: str, b: str) -> bool:
         return False
     if delivered and (moved or get("grad") or get("upstream")):
         return False
+    if get("autocast"):
+        # No id says that the numbers of a float mask are those of another dtype.
+        added = (get("explicit") or "").startswith("a float mask")
+        half = both.get("dtype", AUTOCAST[0]) in AUTOCAST
+        if added or not half or get("before") or get("values") == GRADED:
+            return False
     return not (get("queries") == "fewer queries" and get("keys") == "one key")
 
 
@@ -141,8 +147,10 @@ class Space:
         """Draw values for a row; None where the backend takes no such case, or it is too large here."""
         for _ in range(ATTEMPTS):
             case = self._case(row, random)
-            if case is not None and self._takes(case):
-                way = Way(**{name: row[name] for name in ("grad", "q", "k", "v", "upstream", "before")})
+            if case is None or (row["autocast"] and case.dtype not in self.backend.autocast):
+                continue
+            if self._takes(called_case(case, row["autocast"])):
+                way = Way(**{field.name: row[field.name] for field in fields(Way)})
                 return Point(case, row["values"] or NORMAL, way)
         return None
 
@@ -232,7 +240,7 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
         "features": tuple(FEATURES),
         "values width": VALUES_WIDTH,
         **_sorts_of_masks(backend),
-        "dtype": options.dtypes or backend.dtypes,
+        "dtype": options.dtypes or tuple(dict.fromkeys((*backend.dtypes, *backend.autocast))),
         "pass": passes,
         "threads": threads,
         "layout": layouts,
@@ -243,6 +251,8 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
         "v": shared if free else ("",),
         "upstream": ("", "expanded", "transposed") if graded and free else ("",),
         "before": ("", "larger", "smaller", "other_mask"),
+        "autocast": ("", "on") if backend.autocast else ("",),
+        "at_once": ("", "two_threads") if backend.concurrent else ("",),
     }  # fmt: skip
     chosen = {
         **(dict.fromkeys((word.part for word in WORDS.values()), ("",)) if options.masks else {}),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.inputs.kinds import FAMILIES, NORMAL, SEARCHED
-from attnbench.types.case import Case
+from attnbench.types.case import AUTOCAST, Case
 from attnbench.types.errors import BadInput
 from attnbench.types.words import unknown_name
 
@@ -18,6 +18,8 @@ CHOICES = {
     "v": MEMORY,
     "upstream": ("expanded", "transposed"),
     "before": ("larger", "smaller", "other_mask"),
+    "autocast": ("on",),
+    "at_once": ("two_threads",),
 }
 """The words of each field of a :class:`Way`."""
 
@@ -37,6 +39,8 @@ MEANING: dict[str, str] = {
     "before:larger": "a call on a larger case before each",
     "before:smaller": "a call on a smaller case before each",
     "before:other_mask": "a call with another mask before each",
+    "autocast:on": "float32 inputs under torch.autocast, in the dtype of the case",
+    "at_once:two_threads": "calls of two threads at once",
 }
 """Words of a way, as people read them; those of memory are about one input."""
 
@@ -56,12 +60,19 @@ class Way:
     """How the gradient of the output lies."""
     before: str = ""
     """A computation of the same backend before each call."""
+    autocast: str = ""
+    """``on``: it gets float32 tensors of the numbers of the case, under autocast in the dtype of the case."""
+    at_once: str = ""
+    """The thread that calls the prepared function meanwhile."""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The names of the differences."""
+        return tuple(field.name for field in fields(self) if getattr(self, field.name))
 
     def words(self) -> tuple[str, ...]:
         """Return the differences as words, as ``k:slice``."""
-        return tuple(
-            f"{field.name}:{getattr(self, field.name)}" for field in fields(self) if getattr(self, field.name)
-        )
+        return tuple(f"{name}:{getattr(self, name)}" for name in self.named)
 
     @property
     def memory(self) -> dict[str, str]:
@@ -85,6 +96,11 @@ class Point:
     def __str__(self) -> str:
         values = () if self.values == NORMAL else (f"{_VALUES}:{self.values}",)
         return " ".join([case_id(self.case), *values, *self.way.words()])
+
+
+def called_case(case: Case, autocast: str) -> Case:
+    """Return the case that a backend is prepared for; under autocast its tensors are in float32."""
+    return replace(case, dtype="float32") if autocast else case
 
 
 def described(word: str) -> str:
@@ -112,4 +128,7 @@ def parse_point(text: str) -> Point:
             values = value
         else:
             found[name] = value
-    return Point(parse_case(case), values, Way(**found))
+    point = Point(parse_case(case), values, Way(**found))
+    if point.way.autocast and (point.case.dtype not in AUTOCAST or point.case.mask.adds):
+        raise BadInput(f"{text!r}: autocast needs one of {', '.join(AUTOCAST)}, and no float mask")
+    return point

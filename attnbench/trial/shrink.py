@@ -54,9 +54,8 @@ def shrink(point: Point, is_wrong: Wrong, most: int = MOST_TRIALS) -> Shrunk:
 def steps(point: Point) -> Iterator[Point]:
     """Yield points that are one step plainer or smaller."""
     case, way = point.case, point.way
-    for name in ("before", "upstream", "q", "k", "v", "grad"):
-        if getattr(way, name):
-            yield replace(point, way=replace(way, **{name: ""}))
+    for name in reversed(way.named):
+        yield replace(point, way=replace(way, **{name: ""}))
     if point.values != NORMAL:
         yield replace(point, values=NORMAL)
     for changes in _plainer(case):
@@ -66,7 +65,10 @@ def steps(point: Point) -> Iterator[Point]:
             continue
         # A case without gradients has none to ask for, nor one of the output.
         forward = smaller.pass_ == "forward" != case.pass_
-        yield Point(smaller, point.values, replace(way, grad="", upstream="") if forward else way)
+        plainer = replace(way, grad="", upstream="") if forward else way
+        if smaller.dtype != case.dtype:
+            plainer = replace(plainer, autocast="")
+        yield Point(smaller, point.values, plainer)
 
 
 def _plainer(case: Case) -> Iterator[dict[str, Any]]:

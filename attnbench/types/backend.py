@@ -94,6 +94,11 @@ class Backend:
     or infinity. Memory that nobody cleared behind padding does. A float mask with -inf alone does not keep
     this promise: NaN - inf is NaN, and 0 · inf too. Only a backend that declares it is asked.
 
+    autocast: the dtypes of ``torch.autocast`` in which it may be called, with float32 inputs. What it gives
+    may then have this dtype, and is held to its limits. concurrent: whether two threads may call the prepared
+    function at the same time. Only a backend that declares these is asked for them, by the search of
+    ``attnbench check --plugin``.
+
     computes_in: the arithmetic of its products, where that is coarser than the dtype of a case:
     :data:`attnbench.types.arithmetic.ARITHMETICS`. Its outputs and gradients are then held to the limits of
     this arithmetic, and its records are ``inaccurate`` unless the user accepts it (``--accuracy``).
@@ -126,4 +131,6 @@ class Backend:
     needs_contiguous: bool = False
     computes_in: Arithmetic | None = None
     ignores_dropped: bool = False
+    autocast: tuple[Dtype, ...] = ()
+    concurrent: bool = False
     weights: Callable[[Setup], Weigh] | None = None

@@ -17,6 +17,8 @@ Pass = Literal["forward", "backward", "both"]
 CacheMode = Literal["hot", "rotating"]
 
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+AUTOCAST: tuple[Dtype, ...] = ("bfloat16", "float16")
+"""The dtypes that torch.autocast computes in."""
 PASSES: tuple[Pass, ...] = get_args(Pass)
 NICKNAMES: dict[str, Dtype] = {
     "f64": "float64", "fp64": "float64", "f32": "float32", "fp32": "float32", "bf16": "bfloat16",

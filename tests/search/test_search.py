@@ -228,6 +228,70 @@ def test_values_that_tiled_kernels_get_wrong(
     assert judge(point, "tiled", registry.backends["tiled"].source, source).status == status
 
 
+CALLED = """
+import attnbench
+import torch
+
+def made(scratch, factor):
+    def prepare(setup):
+        case = setup.case
+        kept = torch.empty(case.B, case.H, case.Lq, case.Lk)
+
+        def attend(q, k, v):
+            k, v = (x.repeat_interleave(case.group, 1) for x in (k, v))
+            if torch.is_autocast_enabled("cpu"):
+                q = q * factor
+            scores = torch.matmul(q, k.mT, out=kept) if scratch else q @ k.mT
+            return (scores * case.D**-0.5).softmax(-1) @ v
+
+        return attend
+
+    return prepare
+
+@attnbench.hookimpl
+def attnbench_backends():
+    for name, scratch, factor in (("right", False, 1), ("scratch", True, 1), ("doubles", False, 2)):
+        yield attnbench.Backend(
+            name=name, summary="a test", prepare=made(scratch, factor), rules=("scaled_dot",),
+            dtypes=("float32",), passes=("forward", "backward", "both"), concurrent=True,
+            autocast=("bfloat16", "float16"),
+        )
+"""
+ASKED = "attention/scaled_dot/B1-H4-Hkv2-L64-D64/none"
+
+
+def called(folder: Path, name: str, point: str) -> str:
+    path = folder / "called.py"
+    path.write_text(CALLED)
+    registry = load_wanted([str(path)])
+    source = registry.rules["scaled_dot"].source
+    return judge(parse_point(point), name, registry.backends[name].source, source).status
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "bfloat16 autocast:on", "float16 autocast:on", "bfloat16 autocast:on values:loud",
+        "bfloat16/cpu/both autocast:on", "bfloat16 autocast:on k:slice at_once:two_threads",
+        "float32 at_once:two_threads", "float32/cpu/both at_once:two_threads",
+    ],
+)  # fmt: skip
+def test_a_right_kernel_is_right_under_autocast_and_beside_another_thread(tmp_path: Path, way: str) -> None:
+    assert called(tmp_path, "right", f"{ASKED}/{way}") == "right"
+
+
+def test_a_kernel_that_is_wrong_under_autocast_alone(tmp_path: Path) -> None:
+    assert called(tmp_path, "doubles", f"{ASKED}/float32") == "right"
+    assert called(tmp_path, "doubles", f"{ASKED}/bfloat16 autocast:on") == "wrong"
+
+
+def test_a_kernel_whose_calls_share_memory_is_wrong_beside_another_thread(tmp_path: Path) -> None:
+    assert called(tmp_path, "scratch", f"{ASKED}/float32") == "right"
+    # Threads meet by chance: one of some tries shows it.
+    found = (called(tmp_path, "scratch", f"{ASKED}/float32 at_once:two_threads") for _ in range(20))
+    assert any(status == "wrong" for status in found)
+
+
 PLAINLY = """
 import attnbench
 

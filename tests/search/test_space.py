@@ -88,6 +88,18 @@ def test_a_backend_that_needs_contiguous_inputs_gets_them() -> None:
     assert {found.properties[name] for name in ("q", "k", "v", "upstream")} == {("",)}
 
 
+def test_autocast_and_two_threads_are_asked_of_those_that_declare_them() -> None:
+    rules = {"scaled_dot": rules_in(load_wanted())["scaled_dot"]}
+    plain = space_of(MINE, rules)
+    assert plain.properties["autocast"] == plain.properties["at_once"] == ("",)
+    declared = replace(MINE, dtypes=("float32",), autocast=("bfloat16",), concurrent=True)
+    covering = Covering(space_of(declared, rules), Random(5))
+    points = [drawn.point for drawn in (covering.draw() for _ in range(150)) if drawn is not None]
+    assert {point.case.dtype for point in points if point.way.autocast} == {"bfloat16"}
+    assert {point.case.dtype for point in points if not point.way.autocast} == {"float32"}
+    assert {point.way.at_once for point in points} == {"", "two_threads"}
+
+
 def test_options_narrow_the_space() -> None:
     from attnbench.types.mask import Mask
 
