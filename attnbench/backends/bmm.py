@@ -10,7 +10,7 @@ from attnbench.kit.layer import for_operation
 from attnbench.kit.masks import plus_bias, softmax_mask
 from attnbench.kit.scores import derived, map_keys, map_queries, soft_cap
 from attnbench.types.backend import Backend, Setup
-from attnbench.types.case import PASSES
+from attnbench.types.case import AUTOCAST, PASSES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,6 +88,8 @@ BMM = Backend(
     prepare=prepare,
     operations=("attention", "multihead"),
     passes=PASSES,
+    autocast=AUTOCAST,
+    concurrent=True,
     needs_dot_form=True,
     quadratic_copies=1,
     masks_by_head=True,

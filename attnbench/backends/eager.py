@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from attnbench.kit.attention import attention, weights
 from attnbench.kit.layer import for_operation
 from attnbench.types.backend import Backend, Setup
-from attnbench.types.case import PASSES
+from attnbench.types.case import AUTOCAST, PASSES
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Call
@@ -24,6 +24,8 @@ EAGER = Backend(
     prepare=prepare,
     operations=("attention", "multihead"),
     passes=PASSES,
+    autocast=AUTOCAST,
+    concurrent=True,
     masks_by_head=True,
     dropout=True,
     weights=weights,

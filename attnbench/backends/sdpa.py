@@ -13,7 +13,7 @@ from attnbench.kit.layer import for_operation
 from attnbench.kit.masks import additive_mask, is_plain_causal, plus_bias
 from attnbench.kit.scores import derived, form_of, map_keys, map_queries
 from attnbench.types.backend import Backend, Setup
-from attnbench.types.case import PASSES
+from attnbench.types.case import AUTOCAST, PASSES
 
 if TYPE_CHECKING:
     import torch
@@ -207,6 +207,8 @@ SDPA_FLASH = _pinned(
     "flash",
     "its flash kernel",
     supports=_supports_flash,
+    autocast=AUTOCAST,
+    concurrent=True,
     quadratic_copies=0,
     marks=(
         "_scaled_dot_product_flash_attention_for_cpu",
@@ -219,6 +221,8 @@ SDPA_MATH = _pinned(
     "math",
     "its unfused math",
     supports=refuse_cap,
+    autocast=AUTOCAST,
+    concurrent=True,
     marks=("_scaled_dot_product_attention_math",),
 )
 
