@@ -226,11 +226,11 @@ class _Trial:
         family = self.opened.families[index]
         with self._surroundings():
             delivery = family if family in DELIVERIES else ""
-            held = self.mine.with_inputs(self.opened.arrays(index, 0), fresh=True, delivery=delivery)
+            held = self.mine.with_inputs(self._arrays(index), fresh=True, delivery=delivery)
             mine = placed(held, self.point.way)
             wrong = 0
             for _ in range(EQUAL_CALLS):
-                answer = {**plain, **_copied(stored_answer(mine, _called(mine.call, mine.inputs)))}
+                answer = {**plain, **self._as_stored(stored_answer(mine, _called(mine.call, mine.inputs)))}
                 wrong += not self.opened.is_right(index, answer, self._arithmetic)
         return wrong
 
