@@ -52,6 +52,7 @@ BY_FAMILY: dict[str, str] = {
 }
 """By the family of inputs that alone shows a failure, where no known mistake gives the same output."""
 
+EQUALS = "Your output equals the known mistake “{summary}”: {advice}."
 NOT_REPEATED = (
     "In a process of its own it is right on such inputs: look for values that it keeps from one call to the "
     "next, and for memory that it reads before writing it."

@@ -1,4 +1,4 @@
-"""The condition of a fault: what all failing cases have, and no right case has."""
+"""The condition of a fault: what all failing cases have, and no other case has."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Property:
 
 def condition(
     failing: Iterable[str],
-    right: Iterable[str],
+    others: Iterable[str],
     *,
     small: str = "",
     least: Mapping[str, int] | None = None,
-    others: bool = False,
+    right: bool = True,
 ) -> str:
     """Say in one sentence which cases fail; "" where no condition fits all of them.
 
-    failing, right: ids of all cases of a check. small: the smallest case that fails, if one was sought: what
-    it has not is not needed. least: sizes from which on it fails. others: whether still others fail, from
-    another cause.
+    failing, others: ids of all cases of a check. small: the smallest case that fails, if one was sought: what
+    it has not is not needed. least: sizes from which on it fails. right: whether all others are right; else
+    some fail otherwise.
     """
-    wrong, fine = [[parse_case(case) for case in ids] for ids in (failing, right)]
+    wrong, fine = [[parse_case(case) for case in ids] for ids in (failing, others)]
     if not wrong or not fine:
         return ""
     known = [one for one in _sizes(least or {}) if all(map(one.holds, wrong))]
@@ -56,14 +56,14 @@ def condition(
         return ""
     together = [" and ".join(dict.fromkeys(_told(one) for one in each)) for each in found]
     words = f"{'with ' if not together[0].startswith('without') else ''}{', or '.join(together)}"
-    rest = "in no right case" if others else "is right in all others"
+    rest = "is right in all others" if right else "so in no other"
     boundary = max((one.boundary for each in found for one in each), default=0)
     block = f" Look at the boundary of blocks at {boundary}." if boundary else ""
     return f"It fails in all cases {words}, and {rest}.{block}"
 
 
 def _least_sets(known: Sequence[Property], fine: Sequence[Case], most: int) -> list[tuple[Property, ...]]:
-    """Return the smallest sets of properties that no right case has together; single ones may be several."""
+    """Return the smallest sets of properties that no other case has together; single ones may be several."""
     among = {one: {at for at, case in enumerate(fine) if one.holds(case)} for one in known}
     for count in range(1, most + 1):
         found = [

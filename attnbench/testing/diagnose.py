@@ -15,7 +15,7 @@ from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, draw_family, fa
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, OUT, UPSTREAM, parameter_names
 from attnbench.kit.reference import PLAIN
-from attnbench.testing.advice import ALL_NAN, ALL_ZERO, BY_FAMILY, KEPT, NOT_REPEATED, SOMETIMES
+from attnbench.testing.advice import ALL_NAN, ALL_ZERO, BY_FAMILY, EQUALS, KEPT, NOT_REPEATED, SOMETIMES
 from attnbench.testing.diagnosis_process import Diagnosed, Look, Smallest
 from attnbench.testing.mistakes import mistakes_for
 from attnbench.testing.mistakes.parts import Mistake
@@ -46,6 +46,8 @@ Parts = dict[str, NDArray[Any]]
 
 NEAR = 0.1
 """A mistake is recognised where the answer is ten times nearer to its answer than to the exact one."""
+AS_NEAR = 2.0
+"""Answers of two mistakes that are as near as that to this one may each be its cause."""
 RIGHT = 32.0
 """In units of rounding: an answer nearer to the exact one counts as right here. This is not the verdict."""
 MOST_NAMED = 3
@@ -142,8 +144,11 @@ def smallest(look: Look, backend: str, source: Source) -> Smallest:
         except Exception:
             return False
 
-    small = shrink(_shown(look), is_wrong, MOST_ASKED)
-    return Smallest(str(small.point), least_sizes(small.point, is_wrong))
+    small = shrink(_shown(look), is_wrong, MOST_ASKED).point
+    without_seed = replace(small, case=replace(small.case, seed=0))
+    if small.case.seed and is_wrong(without_seed):
+        small = without_seed
+    return Smallest(str(small), least_sizes(small, is_wrong))
 
 
 def _shown(look: Look) -> Point:
@@ -168,10 +173,10 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
                 continue
             if nothing := _nothing(got):
                 return nothing
-            known = _known_mistake(got, right, trial)
-        if known is not None:
-            do = f"Your output equals the known mistake “{known.summary}”: {known.advice}."
-            return Diagnosed(do, known.name)
+            known = _known_mistakes(got, right, trial)
+        if known:
+            equals = {one.name: EQUALS.format(summary=one.summary, advice=one.advice) for one in known}
+            return Diagnosed(equals[known[0].name], known[0].name, equals=equals)
         if where := _wrong_parts(got, right, case):
             return Diagnosed(where)
     return Diagnosed()
@@ -187,11 +192,12 @@ def _nothing(got: Parts) -> Diagnosed | None:
     return None if out.any() else Diagnosed(ALL_ZERO, kind="nothing")
 
 
-def _known_mistake(got: Parts, right: Parts, trial: Trial) -> Mistake | None:
-    """Return the mistake whose answer is nearest, where one is near enough."""
+def _known_mistakes(got: Parts, right: Parts, trial: Trial) -> list[Mistake]:
+    """Return the mistakes whose answers are near enough and as near as any, the nearest first."""
     setup, inputs, upstream = trial.held.setup, trial.inputs, trial.upstream
     wide = _in_float64(trial)
     best, least = None, NEAR * min(_distance(got, right, right), 1.0)
+    near: list[tuple[float, Mistake]] = []
     for mistake in mistakes_for(setup.case):
         given = (setup, inputs, upstream) if mistake.by_rounding else wide
         try:
@@ -200,10 +206,14 @@ def _known_mistake(got: Parts, right: Parts, trial: Trial) -> Mistake | None:
             # It can't be made in this case.
             continue
         distance = _distance(got, theirs, right)
+        near.append((distance, mistake))
         # If several mistakes give the same answer, the first counts: it is the more particular one.
         if distance < 0.99 * least:
             best, least = mistake, distance
-    return best
+    if best is None:
+        return []
+    as_near = max(AS_NEAR * least, RIGHT * EPS[setup.case.dtype])
+    return [best, *(one for distance, one in near if distance <= as_near and one is not best)]
 
 
 def _in_float64(trial: Trial) -> tuple[Setup, Triple, Tensor | None]:

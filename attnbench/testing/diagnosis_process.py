@@ -51,12 +51,14 @@ class Diagnosed(Struct, frozen=True, tag=True):
     """The diagnosis of a case.
 
     do: what to do, "" for unknown. mistake: the known one that it equals. kind: the same of all cases that
-    show one fault, as far as is known.
+    show one fault, as far as is known. equals: every known mistake that gives this answer, with what to do:
+    several do where a case does not tell them apart.
     """
 
     do: str = ""
     mistake: str = ""
     kind: Kind = ""
+    equals: dict[str, str] = {}
 
 
 class Smallest(Struct, frozen=True, tag=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from attnbench.cases.ids import parse_case
@@ -101,15 +102,17 @@ def findings_of(
     diagnoses: by the case of the record, where an answer got a close look. smallest: the case that was made
     small of one of them.
     """
-    right = [record.case for record in records if record.passed]
     failures = _failures(records)
+    judged = [record for record in records if record.passed or record in failures]
     known = _known(diagnoses)
+    faults = {_fault(one): one for one in known.values()}
+    # If one fault is known, what got no close look is most likely the same.
+    only = next(iter(faults.values())) if len(faults) == 1 else None
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in failures:
         diagnosis = known.get(record.case)
-        if diagnosis is None and record.failed_check in BY_VALUE and len(set(known.values())) == 1:
-            # Nothing else is known to be wrong, so what got no close look is most likely the same.
-            diagnosis = next(iter(known.values()))
+        if diagnosis is None and record.failed_check in BY_VALUE:
+            diagnosis = only
         kind = _kind(record) if diagnosis is None else (diagnosis.mistake, diagnosis.kind, diagnosis.do)
         groups.setdefault(kind, []).append(record)
     found = []
@@ -117,22 +120,27 @@ def findings_of(
     for group in sorted(groups.values(), key=lambda each: not any(one.case in known for one in each)):
         looked_at = sorted(group, key=lambda record: record.case not in known)
         diagnosis = known.get(looked_at[0].case)
+        others = [record for record in judged if record not in group and not MEANING[record.status].unknown]
         told = ""
         if diagnosis is None or diagnosis.mistake:
-            told = condition([record.case for record in group], right, others=len(group) < len(failures))
+            told = _condition(group, others, None)
         elif diagnosis.kind in SHRUNK:
-            told = _told(group, right, len(failures), smallest)
+            told = _condition(group, others, smallest)
+            if smallest is not None:
+                told = _joined(told, f"The smallest case that fails (for --replay): {smallest.point}")
         found.append(_finding(looked_at, diagnosis, told, backend, rules, any_known=bool(known)))
     return found
 
 
-def _told(group: Sequence[Record], right: Sequence[str], failures: int, small: Smallest | None) -> str:
-    """Say which cases fail, and which is the smallest."""
-    cases, others = [record.case for record in group], len(group) < failures
-    if small is None:
-        return condition(cases, right, others=others)
-    words = condition(cases, right, small=small.point.split()[0], least=small.least, others=others)
-    return _joined(words, f"The smallest case that fails: {small.point}")
+def _condition(group: Sequence[Record], others: Sequence[Record], smallest: Smallest | None) -> str:
+    """Say which cases fail, by the variant case where that shows a failure."""
+    return condition(
+        [_shown(record) for record in group],
+        [record.case for record in others],
+        small=smallest.point.split()[0] if smallest else "",
+        least=smallest.least if smallest else {},
+        right=all(record.passed for record in others),
+    )
 
 
 def _known(diagnoses: Mapping[str, Diagnosed]) -> dict[str, Diagnosed]:
@@ -144,6 +152,12 @@ def _known(diagnoses: Mapping[str, Diagnosed]) -> dict[str, Diagnosed]:
     changing = next((one for one in told.values() if one.kind == "sometimes"), None)
     if changing is not None:
         return dict.fromkeys(told, changing)
+    for case, one in told.items():
+        if one.equals:
+            # The mistake that the most cases show is the one that each of them shows.
+            shows = Counter(name for each in told.values() for name in each.equals)
+            name = max(one.equals, key=shows.__getitem__)
+            told[case] = Diagnosed(one.equals[name], name, equals=one.equals)
     first: dict[tuple[str, str], Diagnosed] = {}
     # What ordinary inputs show is told first: another kind alone may show it in other cases.
     for one in sorted(told.values(), key=lambda one: one.kind != ""):

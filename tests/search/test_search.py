@@ -12,9 +12,9 @@ from attnbench.cli import attnbench
 from attnbench.ipc.names import PLAIN
 from attnbench.plugins.registry import load_wanted
 from attnbench.search import replay
-from attnbench.search.process import Question, first_ready, judges
-from attnbench.search.run import search
-from attnbench.trial.judge import in_memory, judge
+from attnbench.search.process import Judgement, JudgingProcess, Question, first_ready, judges
+from attnbench.search.run import replayed, search
+from attnbench.trial.judge import TrialOutcome, in_memory, judge
 from attnbench.trial.point import parse_point
 from attnbench.types.case import DTYPES
 
@@ -139,6 +139,25 @@ def test_what_ends_or_blocks_a_process_is_told_and_the_next_case_is_judged(
     status = "late" if "no answer" in words else "error"
     assert [outcome.status for outcome in outcomes] == ["right", status, "right"]
     assert words in outcomes[1].problem
+
+
+@pytest.mark.parametrize(("times", "status"), [(1, "right"), (2, "unjudged")])
+def test_a_judge_that_fails_is_asked_again_by_a_new_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, status: str
+) -> None:
+    judged = []
+
+    def answer(judge: JudgingProcess) -> Judgement:
+        found = answered(judge)
+        judged.append(judge.judged)
+        return Judgement(TrialOutcome("unjudged", "a slip")) if len(judged) <= times else found
+
+    answered = JudgingProcess.answer
+    monkeypatch.setattr(JudgingProcess, "answer", answer)
+    registry = load_wanted([str(written(tmp_path))])
+    outcome = replayed(parse_point("attention/scaled_dot/H1-L8-D8"), "mine", registry)
+    assert outcome.status == status
+    assert judged == [1, 1], "each is the first of its process"
 
 
 WAYS = (

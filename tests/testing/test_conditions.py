@@ -40,5 +40,5 @@ def test_what_a_small_case_lacks_is_not_needed() -> None:
     assert condition([f"{PLAIN}/causal"], [PLAIN], small=PLAIN) == ""
 
 
-def test_other_faults_are_not_right() -> None:
-    assert condition([HEADS], [PLAIN], others=True).endswith("and in no right case.")
+def test_cases_that_fail_otherwise_are_not_called_right() -> None:
+    assert condition([HEADS], [PLAIN], right=False).endswith("(case.Hkv != case.H), and so in no other.")

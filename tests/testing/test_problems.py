@@ -42,8 +42,9 @@ def test_cases_of_one_mistake_are_one_finding_and_others_refer_to_it() -> None:
     by_case[CASE.format("window:3")] = Diagnosed("Do that.", "another")
     known, second, other = findings_of([*failed, *declined], by_case, MINE, RULES)
     assert known.cases == tuple(CASE.format(mask) for mask in ("none", "causal"))
-    assert (known.check, known.do, second.do) == ("values", "Do this.", "Do that.")
-    assert other.do == "Fix the problems above first: this may be one of them."
+    assert (known.check, known.do) == ("values", "Do this.")
+    assert second.do.startswith("Do that.")
+    assert other.do.endswith("Fix the problems above first: this may be one of them.")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +130,18 @@ def test_plain_cases_of_wrong_values_get_a_close_look() -> None:
     assert len(looks(many, SOURCES)) == MOST_LOOKS
 
 
+def test_a_mistake_that_more_cases_show_explains_those_that_do_not_tell_two_apart() -> None:
+    """In a short case the answers of two mistakes are equal."""
+    failed = [record(mask, check="values") for mask in ("none", "causal", "padding")]
+    of_16, of_32 = {"of_16": "Blocks of 16."}, {"of_32": "Blocks of 32."}
+    by_case = {
+        CASE.format("none"): Diagnosed("Blocks of 32.", "of_32", equals=of_32),
+        CASE.format("causal"): Diagnosed("Blocks of 16.", "of_16", equals=of_16 | of_32),
+    }
+    (one,) = findings_of(failed, by_case, MINE, RULES)
+    assert (one.mistake, one.do, len(one.cases)) == ("of_32", "Blocks of 32.", 3)
+
+
 def test_cases_of_one_unknown_fault_are_one_finding() -> None:
     """Also those that got no close look, as long as nothing else is known to be wrong."""
     failed = [record(mask, check="values") for mask in ("none", "causal", "padding", "bool")]
@@ -168,7 +181,7 @@ def test_a_fault_that_was_made_small_has_its_condition_and_its_smallest_case() -
     (one,) = findings_of([of(70, "none"), of(129, "none"), *right], by_case, MINE, RULES, small)
     assert one.do == (
         "It fails in all cases with Lk > 64 and without a mask, and is right in all others. Look at the "
-        f"boundary of blocks at 64. The smallest case that fails: {small.point}"
+        f"boundary of blocks at 64. The smallest case that fails (for --replay): {small.point}"
     )
 
 

@@ -17,9 +17,8 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 def parts(setup: Any, q: Tensor, k: Tensor) -> Tensor:
     """The masked scores; k has all heads."""
     scores = q @ k.mT * setup.scoring.dot.scale
-    return (
-        scores if setup.case.mask.is_none else scores.masked_fill(~keep_mask(setup.case, "cpu"), -torch.inf)
-    )
+    keep = keep_mask(setup.case, "cpu")
+    return scores if keep is None else scores.masked_fill(~keep, -torch.inf)
 
 
 def spread(setup: Any, x: Tensor) -> Tensor:
@@ -99,13 +98,11 @@ def causal_off_by_one(setup: Any, scores: Tensor, v: Tensor) -> Tensor:
 def causal_window_ignored(setup: Any) -> Attend:
     mask = setup.case.mask
     plain = mask.causal is not None and mask.window is not None
-    keep = torch.ones(setup.case.Lq, setup.case.Lk, dtype=torch.bool)
-    if not (plain or mask.is_none):
-        keep = keep_mask(setup.case, "cpu")
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        scores = q @ spread(setup, k).mT * setup.scoring.dot.scale
-        return weights(scores.masked_fill(~keep, -torch.inf)) @ spread(setup, v)
+        products = q @ spread(setup, k).mT * setup.scoring.dot.scale
+        scores = products if plain else parts(setup, q, spread(setup, k))
+        return weights(scores) @ spread(setup, v)
 
     return attend
 
