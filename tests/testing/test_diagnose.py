@@ -98,6 +98,7 @@ def test_a_backend_that_is_wrong_each_second_call_hears_that_alone(family: str) 
 @pytest.mark.parametrize(
     ("backend", "family", "words"),
     [
+        ("nan_of_large_scores", "loud", "Scores up to ±1000 give a wrong output"),
         ("clamped", "loud", "Scores up to ±1000 give a wrong output"),
         ("as_contiguous", "strided", "Views with strides of their own give a wrong output"),
     ],
