@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TIMEOUT_S = 90.0
-STATUSES = (0, 1, 2, 3, 130)
+STATUSES = (0, 1, 2, 3, 4, 130)
 
 
 @dataclass(frozen=True)
