@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import versions
-from versions import ROOT, Environment, Outcome, Step
+from versions import ROOT, Environment, Outcome, Place, Step
 
 WORKFLOW = (ROOT / ".github" / "workflows" / "versions.yml").read_text()
 PACKAGES = [ROOT, *sorted(path.parent for path in (ROOT / "plugins").glob("*/pyproject.toml"))]
@@ -54,7 +56,9 @@ def test_an_environment_without_its_python_is_left_out_in_words(
     )
     monkeypatch.setattr(versions, "interpreter", lambda version: "python" if version == "3.2" else None)
     steps = (Step("install", True, "passed"), Step("run", False, "exit status 3"))
-    monkeypatch.setattr(versions, "tried", lambda place: Outcome("new", "3.2.0", {}, steps, "2026-11-27"))
+    monkeypatch.setattr(
+        versions, "tried", lambda place, keep: Outcome("new", "3.2.0", {}, steps, "2026-11-27")
+    )
     assert versions.main([str(tmp_path)]) == 1
     first, *_, last = capsys.readouterr().out.splitlines()
     assert first == "Python 3.1 is not on PATH, so old is left out."
@@ -68,3 +72,39 @@ def test_outcomes_are_stored_in_the_order_of_the_table_beside_the_others(tmp_pat
     found = versions.json.loads(path.read_text())
     assert [one["name"] for one in found] == ["oldest", "newest"]
     assert found[0]["versions"] == {"torch": "2.6.0"}
+
+
+def test_again_goes_through_what_failed_and_stores_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[tuple[str, bool]] = []
+
+    def step(name: str, passes: Callable[[Place], bool]) -> Callable[[Place], Step]:
+        def run(place: Place) -> Step:
+            ran.append((name, place.again))
+            return Step(name, passes(place), "")
+
+        return run
+
+    def install(place: Place) -> Step:
+        (place.folder / "venv" / "bin").mkdir(parents=True)
+        (place.folder / "venv" / "bin" / "python").symlink_to(sys.executable)
+        return Step("install", True, "passed")
+
+    steps = {"run": step("run", lambda _: True), "tests": step("tests", lambda place: place.again)}
+    monkeypatch.setattr(versions, "environments", lambda: [Environment("new", "3.2")])
+    monkeypatch.setattr(versions, "interpreter", lambda version: "python")
+    monkeypatch.setattr(versions, "install", install)
+    monkeypatch.setattr(versions, "STEPS", steps)
+    monkeypatch.setattr(Place, "call", lambda *words: 0)
+    assert versions.main([str(tmp_path), "--keep"]) == 1
+    assert versions.main([str(tmp_path), "--again"]) == 0
+    assert ran == [("run", False), ("tests", False), ("tests", True)]
+    with pytest.raises(SystemExit):
+        versions.main([str(tmp_path), "--again", "--store"])
+    assert "a stored outcome is of all steps" in capsys.readouterr().err
+
+
+def test_again_needs_an_environment_that_was_kept(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="try it with --keep first"):
+        versions.tried_again(Place(Environment("new", "3.2"), "python", tmp_path / "new", again=True))

@@ -1,12 +1,17 @@
 """Try attnbench in environments with old and new versions of what it needs. Usage: .ci/versions
 
-    .ci/versions FOLDER [NAME...] [--store]
+    .ci/versions FOLDER [NAME...] [--store] [--keep]
+    .ci/versions FOLDER [NAME...] --again
 
 ``versions.toml`` says which environments there are; NAME picks some. In each this runs the default run, then
 ``capture`` of a program with a run of what it captured, ``choose``, ``compare`` with a second run, the tests,
 and those of packages under plugins/. Tests marked ``pinned`` or ``slow`` are left out. FOLDER gets a folder
 for each environment, with the output of each step. --store puts the outcomes into results/versions.json, from
 which ``python tests/docs/written.py`` makes a table. The exit status is 1 if a step failed.
+
+--keep leaves the environments in FOLDER, gigabytes each. --again goes through the steps that failed in those
+that were kept, and of tests through those that failed. Such outcomes are never stored, since a stored one is
+of all steps.
 
 An environment whose Python is not on PATH is left out with a sentence, and the last line names it. This needs
 Python 3.11 or newer and nothing else.
@@ -87,11 +92,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an environment is tried. python: the one it is made with. folder: for its files."""
+    """Where an environment is tried.
+
+    python: the one it is made with. folder: for its files. again: of tests, only those that failed before.
+    """
 
     environment: Environment
     python: str
     folder: Path
+    again: bool = False
 
     def call(self, log: str, *words: str, inside: Path | None = None) -> int:
         """Run a program of the environment, and return its exit status.
@@ -259,7 +268,11 @@ def _tested(place: Place, name: str, folders: list[str]) -> Step:
     worst = 0
     for number, folder in enumerate(folders):
         report = place.folder / f"{name}-{number}.xml"
-        chosen = ("-m", "not slow and not pinned", f"--junitxml={report}")
+        chosen = ["-m", "not slow and not pinned", f"--junitxml={report}"]
+        # The tests that failed are remembered for each environment.
+        chosen += ["-o", f"cache_dir={place.folder / f'cache-{name}-{number}'}"]
+        if place.again:
+            chosen.append("--last-failed")
         worst = max(worst, place.call(name, "python", "-m", "pytest", folder, *chosen, inside=ROOT))
         if report.exists():
             for suite in ElementTree.parse(report).iter("testsuite"):
@@ -271,21 +284,50 @@ def _tested(place: Place, name: str, folders: list[str]) -> Step:
     return Step(name, worst == 0, f"{run:,} passed" if worst == 0 else f"exit status {worst}")
 
 
-STEPS: tuple[Callable[[Place], Step], ...] = (
-    default_run, capture, choose, compare, own_tests, plugin_tests,
-)  # fmt: skip
+STEPS: dict[str, Callable[[Place], Step]] = {
+    "run": default_run, "capture": capture, "choose": choose, "compare": compare, "tests": own_tests,
+    "plugins": plugin_tests,
+}  # fmt: skip
 
 
-def tried(place: Place) -> Outcome:
+def tried(place: Place, keep: bool = False) -> Outcome:
     """Make an environment and go through the steps; one that fails does not stop the rest."""
     shutil.rmtree(place.folder, ignore_errors=True)
     place.folder.mkdir(parents=True)
     steps = [_told(install(place))]
     if steps[0].passed:
-        steps += [_told(step(place)) for step in STEPS if place.environment.plugins or step != plugin_tests]
+        steps += _gone_through(
+            place, [name for name in STEPS if name != "plugins" or place.environment.plugins]
+        )
+    outcome = _outcome(place, steps)
+    if not keep:
+        # Each has gigabytes, and a machine may not have room for all.
+        shutil.rmtree(place.folder / "venv")
+    return outcome
+
+
+def tried_again(place: Place) -> Outcome:
+    """Go through the steps that failed in an environment that was kept; exit where none was."""
+    if not (place.folder / "venv").exists() or not _failed_file(place).exists():
+        sys.exit(f"{place.folder} has no environment to try again: try it with --keep first")
+    # Only their own step shall meet them.
+    place.call("install", "python", "-m", "pip", "uninstall", "--yes", *place.environment.plugins)
+    return _outcome(place, _gone_through(place, json.loads(_failed_file(place).read_text())))
+
+
+def _gone_through(place: Place, names: list[str]) -> list[Step]:
+    """Go through steps, and leave the names of those that failed."""
+    steps = [_told(STEPS[name](place)) for name in names]
+    _failed_file(place).write_text(json.dumps([step.name for step in steps if not step.passed]))
+    return steps
+
+
+def _failed_file(place: Place) -> Path:
+    return place.folder / "failed.json"
+
+
+def _outcome(place: Place, steps: list[Step]) -> Outcome:
     found = _installed(place)
-    # Each has gigabytes, and a machine may not have room for all.
-    shutil.rmtree(place.folder / "venv")
     python = found.pop("python", place.environment.python)
     return Outcome(place.environment.name, python, found, tuple(steps), f"{datetime.now(UTC):%Y-%m-%d}")
 
@@ -319,7 +361,11 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(table))
     parser.add_argument("--store", action="store_true", help=f"put the outcomes into {STORED.name}")
+    parser.add_argument("--keep", action="store_true", help="leave the environments in FOLDER")
+    parser.add_argument("--again", action="store_true", help="in those, only what failed")
     given = parser.parse_args(words)
+    if given.again and given.store:
+        parser.error("--again cannot be stored: a stored outcome is of all steps")
     unknown = [name for name in given.names if name not in table]
     if unknown:
         parser.error(f"no environment {unknown[0]!r}; there are {', '.join(table)}")
@@ -332,7 +378,8 @@ def main(words: list[str] | None = None) -> int:
             left_out.append(name)
             continue
         print(f"== {name}", flush=True)
-        outcomes.append(tried(Place(environment, python, given.folder.resolve() / name)))
+        place = Place(environment, python, given.folder.resolve() / name, given.again)
+        outcomes.append(tried_again(place) if given.again else tried(place, given.keep))
     if given.store:
         store(outcomes)
     failed = [outcome.name for outcome in outcomes if not all(step.passed for step in outcome.steps)]
