@@ -312,7 +312,21 @@ def _fork(request: m.Fork) -> tuple[int, int]:
         os.sched_setaffinity(0, request.cpus)
         if request.pin_allocator:
             pin_allocator()
+        make_thread_pool()
     return pid, prints
+
+
+def make_thread_pool() -> None:
+    """Make torch's thread pool of this fork, while the fork has one thread.
+
+    A fork has its origin's pool, whose threads it lacks. torch makes another where a thread next sets the
+    number of threads, as those of autograd do when they start. If two do so at once, one finds no pool and
+    the process ends: "Invalid thread pool!". torch's own hook comes too late where its origin has asked for
+    the number of threads.
+    """
+    import torch
+
+    torch.set_num_threads(torch.get_num_threads())
 
 
 def _reap(pid: int) -> int:

@@ -34,6 +34,10 @@ def test_torch_and_the_blas_of_numpy_have_the_threads_of_the_case(
     try:
         prepared_worker = server.fork(timed=False, cpus=tuple(os.sched_getaffinity(0)))
         worker = Asked(prepared_worker, CASE, [prepared_worker])
+        prepared_worker.ask(messages.Wait(), messages.Done, ENOUGH_S)
+        # torch's thread pool stands before two threads could ask for it at once, as those of autograd do in a
+        # first backward pass: one of them would find none, and the process would end.
+        assert len(list(Path(f"/proc/{prepared_worker.pid}/task").iterdir())) == threads
         worker.prepare("counts_threads")
         worker.give()
         said, between, of_torch, of_blas = worker.output().ravel()[:4]
