@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from attnbench.types.operation import Operation, TensorSpec
     from attnbench.types.record import Record
     from attnbench.types.rule import Constant, DotForm, Parameter, Rule, Scoring
+    from attnbench.types.storage import Size, Storage
 
 __version__ = "0.1.0"
 
@@ -63,6 +64,8 @@ __all__ = [
     "Run",
     "Scoring",
     "Setup",
+    "Size",
+    "Storage",
     "Suite",
     "Task",
     "TensorSpec",
@@ -91,6 +94,7 @@ _HOMES = {
     "types.operation": ("Operation", "TensorSpec"),
     "types.record": ("Record",),
     "types.rule": ("Constant", "DotForm", "Parameter", "Rule", "Scoring"),
+    "types.storage": ("Size", "Storage"),
 }  # fmt: skip
 """The public names of each module."""
 

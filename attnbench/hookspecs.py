@@ -23,6 +23,7 @@ from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite,
 from attnbench.types.fleet import Executor
 from attnbench.types.operation import Operation
 from attnbench.types.rule import Rule
+from attnbench.types.storage import Storage
 
 PROJECT = "attnbench"
 
@@ -45,6 +46,11 @@ def attnbench_backends() -> Iterable[Backend]:  # type: ignore[empty-body]
 @hookspec
 def attnbench_operations() -> Iterable[Operation]:  # type: ignore[empty-body]
     """Operations: what is computed around a rule, with its inputs and outputs."""
+
+
+@hookspec
+def attnbench_storages() -> Iterable[Storage]:  # type: ignore[empty-body]
+    """Storages: where the numbers of sequences of unlike lengths lie."""
 
 
 @hookspec

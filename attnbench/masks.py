@@ -104,7 +104,7 @@ def _kept(case: Case) -> tuple[int, int, Keep]:
             _mark(kept[b, 0], low[b], high[b])
         return int(np.maximum(high - low, 0).sum()), int((high > low).sum()), kept
     pairs = queries = 0
-    at_once = max(1, _ROWS_AT_ONCE // (case.B * heads * case.Lk))
+    at_once = max(1, _ROWS_AT_ONCE // max(1, case.B * heads * case.Lk))
     for start in range(0, case.Lq, at_once):
         rows = np.arange(start, min(start + at_once, case.Lq))
         keep = keep_rows(case, rows)

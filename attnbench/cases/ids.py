@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from attnbench.types.batch import batch_text, begins_batch, parse_batch
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, NICKNAMES, ORDERS, PASSES, Case, Layer
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import mask_names, mask_text, parse_mask
 from attnbench.types.operation import operation_named
+from attnbench.types.storage import known_storages, storage_named
 from attnbench.types.words import unknown_name
 
 FORM = "operation/rule/B1-H8-Lq128-Lk128-D64/mask/dtype/device/pass"
@@ -38,6 +40,9 @@ def case_id(case: Case) -> str:
         case.device,
         case.pass_,
     ]
+    if case.storage != "dense":
+        segments.append(storage_word(case.storage, dict(case.sizes)))
+    segments += case.returns
     if case.dropout:
         segments.append(f"dropout{float(case.dropout)!r}")
     if case.layout != "own":
@@ -58,6 +63,15 @@ def rule_word(rule: str, constants: Mapping[str, float]) -> str:
     return rule + ("@" + ",".join(words) if words else "")
 
 
+def storage_word(storage: str, sizes: Mapping[str, int]) -> str:
+    """Return a storage with its sizes as ids have it, ``paged:32``, or ``paged:page=32,slots=64``."""
+    if not sizes:
+        return storage
+    if len(storage_named(storage).sizes) == 1:
+        return f"{storage}:{next(iter(sizes.values()))}"
+    return f"{storage}:" + ",".join(f"{name}={sizes[name]}" for name in sorted(sizes))
+
+
 _DEFAULTS = ("none", "float32", "cpu", "forward")
 
 
@@ -75,10 +89,10 @@ def short_id(case: Case) -> str:
 
 
 def _size_words(case: Case) -> list[str]:
-    words = [f"B{case.B}", f"H{case.H}"]
+    words = [case.batch or f"B{case.B}", f"H{case.H}"]
     if case.Hkv != case.H:
         words.append(f"Hkv{case.Hkv}")
-    words += [f"Lq{case.Lq}", f"Lk{case.Lk}", f"D{case.D}"]
+    words += ([] if case.batch else [f"Lq{case.Lq}", f"Lk{case.Lk}"]) + [f"D{case.D}"]
     if case.Dv != case.D:
         words.append(f"Dv{case.Dv}")
     if case.layer is not None:
@@ -100,7 +114,8 @@ def parse_case(text: str) -> Case:
         if len(rest) < 2 or not rest[0]:
             raise BadCase(f"an id has the form {FORM}")
         rule, sizes, *trailing = rest
-        return build_case(operation=operation, rule=rule, **_parse_sizes(sizes), **_parse_trailing(trailing))
+        fields = _parse_sizes(sizes) | _parse_trailing(trailing, operation)
+        return build_case(operation=operation, rule=rule, **fields)
     except BadCase as failure:
         raise BadCase(f"case {text!r}: {failure}") from failure
 
@@ -110,11 +125,12 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
 
     rule: with its constants, as in an id. Sizes are named as there (``L`` for both lengths, E, bias, cross,
     out). Others are a :class:`Mask` as ``mask``, and dtype, device, pass_, dropout, layout, cache,
-    threads, seed.
+    threads, seed; batch, storage with its sizes as in an id, and returns.
 
     Raises:
         BadCase: a size is missing or contradicts another, or the case can't exist.
     """
+    fields |= _of_storage(fields)
     length = fields.pop("L", None)
     if length is not None:
         for name in ("Lq", "Lk"):
@@ -144,6 +160,45 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     )
 
 
+def _of_storage(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return batch, its lengths, storage and sizes as a case has them, of fields that give any."""
+    found: dict[str, Any] = {}
+    if "storage" in fields:
+        found["storage"], sizes = parse_storage(fields["storage"])
+        found["sizes"] = tuple(fields.get("sizes", sizes))
+    if fields.get("batch"):
+        for name in ("B", "L", "Lq", "Lk"):
+            if name in fields:
+                raise BadCase(f"the batch {fields['batch']} sets B, Lq and Lk: leave out {name}")
+        lengths = parse_batch(fields["batch"])
+        found["batch"] = batch_text(lengths)
+        found["B"], found["Lq"] = len(lengths), max(queries for queries, _ in lengths)
+        found["Lk"] = max(keys for _, keys in lengths)
+    return found
+
+
+def parse_storage(word: str) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """Return the name of a storage and its sizes but the default ones, the inverse of :func:`storage_word`.
+
+    Raises:
+        BadCase: there is no such storage, or it has no such size.
+    """
+    name, colon, text = word.partition(":")
+    sizes = {size.name: size.default for size in storage_named(name).sizes}
+    found: dict[str, int] = {}
+    for part in text.split(",") if colon else ():
+        key, equals, number = part.partition("=")
+        if not equals and len(sizes) == 1:
+            key, number = next(iter(sizes)), part
+        if key not in sizes or not _WHOLE.fullmatch(number):
+            example = ",".join(f"{size}={value}" for size, value in sizes.items()) or "none"
+            raise BadCase(f"storage {word!r}: {part!r} is no size of it; it has {example}")
+        if key in found:
+            raise BadCase(f"storage {word!r}: {part!r} gives {key} a second time")
+        found[key] = int(number)
+    return name, tuple(sorted((key, value) for key, value in found.items() if value != sizes[key]))
+
+
 def parse_rule(word: str) -> tuple[str, tuple[tuple[str, float], ...]]:
     """Return the name of a rule and its constants, the inverse of :func:`rule_word`; raises BadCase."""
     rule, at, text = word.partition("@")
@@ -168,6 +223,11 @@ _SIZE_MEANING = {
 def _parse_sizes(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for word in _BETWEEN_SIZES.split(text):
+        if begins_batch(word):
+            if "batch" in found:
+                raise BadCase(f"sizes {text!r}: {word!r} is a second batch")
+            found["batch"] = word
+            continue
         flag = "out" if word == "noout" else word
         if word in LAYER_FLAGS:
             name, value = flag, word != "noout"
@@ -189,17 +249,20 @@ def _parse_size(word: str, text: str) -> tuple[str, int]:
     return name, int(value)
 
 
-def _parse_trailing(segments: list[str]) -> dict[str, Any]:
+def _parse_trailing(segments: list[str], operation: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for segment in segments:
-        name, value = _parse_segment(segment)
+        name, value = _parse_segment(segment, operation)
+        if name == "returns":
+            found[name] = tuple(sorted((*found.get(name, ()), *value)))
+            continue
         if name in found:
             raise BadCase(f"{segment!r} gives {name.rstrip('_')} a second time")
         found[name] = value
     return found
 
 
-def _parse_segment(segment: str) -> tuple[str, Any]:
+def _parse_segment(segment: str, operation: str) -> tuple[str, Any]:
     segment = NICKNAMES.get(segment, segment)
     for name, choices in _CHOICES.items():
         if segment in choices:
@@ -215,8 +278,13 @@ def _parse_segment(segment: str) -> tuple[str, Any]:
         return "layout", segment
     if segment.replace("+", ":").split(":")[0] in mask_names():
         return "mask", parse_mask(segment)
+    if segment.split(":")[0] in known_storages():
+        return "storage", segment
+    if segment in operation_named(operation).returns:
+        return "returns", (segment,)
     if segment == "gpu":
         raise BadCase("no device 'gpu'; did you mean 'cuda'?")
     others = ("dropout0.1", "threads2", "seed7")
-    known = [*mask_names(), *(word for choices in _CHOICES.values() for word in choices), *ORDERS, *others]
+    known = [*mask_names(), *known_storages(), *operation_named(operation).returns]
+    known += [*(word for choices in _CHOICES.values() for word in choices), *ORDERS, *others]
     raise BadCase(unknown_name("mask, dtype, device or pass", segment, known))

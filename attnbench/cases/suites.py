@@ -24,8 +24,9 @@
     stage = "decode"                    # optional, beside a count: totals are of each stage by itself
 
 Fields: operation, rule, B, H, Hkv, L (or Lq, Lk), D, Dv, mask, dtype, device, pass, dropout, layout, cache,
-threads, seed, and of multihead E, bias, cross, out; each means what it means in an id. rule is needed, and H,
-L and D; the rest have the defaults of ids. A case with E is multihead unless it says otherwise.
+threads, seed, batch (in place of B and L), storage, returns, and of multihead E, bias, cross, out; each means
+what it means in an id. rule is needed, and H, L or batch, and D; the rest have the defaults of ids. A case
+with E is multihead unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ TORCHS = "sdpa_flash"
 """The backend that stands for torch's function: the baseline of suites of models and programs."""
 
 _TOP = {"name": str, "summary": str, "check_only": bool, "baseline": str, "defaults": dict, "cases": list}
-_WORDS = ("operation", "rule", "mask", "dtype", "device", "pass", "cache", "layout")
+_WORDS = (
+    "operation", "rule", "mask", "dtype", "device", "pass", "cache", "layout", "batch", "storage", "returns",
+)  # fmt: skip
 _NUMBERS = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E", "threads", "seed")
 _FLAGS = ("bias", "cross", "out")
 _FIELDS = (*_WORDS, *_NUMBERS, *_FLAGS, "dropout")
@@ -160,7 +163,8 @@ def _entry_cases(entry: object, defaults: dict[str, Any]) -> list[Case]:
 
 def _without_overridden(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """Return the defaults without lengths that the entry gives by another name."""
-    lengths = {"L": ("Lq", "Lk"), "Lq": ("L",), "Lk": ("L",)}
+    lengths = {"L": ("Lq", "Lk", "batch"), "Lq": ("L", "batch"), "Lk": ("L", "batch"), "B": ("batch",)}
+    lengths["batch"] = ("B", "L", "Lq", "Lk")
     gone = {other for key in own for other in lengths.get(key, ())}
     return {key: value for key, value in defaults.items() if key not in gone}
 
@@ -171,6 +175,8 @@ def _field_case(fields: dict[str, Any]) -> Case:
         words["mask"] = parse_mask(words["mask"])
     if "pass" in words:
         words["pass_"] = words.pop("pass")
+    if "returns" in words:
+        words["returns"] = tuple(sorted(words["returns"].split("+")))
     words.setdefault("operation", "multihead" if "E" in words else "attention")
     return build_case(**words)
 

@@ -15,8 +15,10 @@ import numpy as np
 
 from attnbench.cases.classes import AS_MANY, FEWER, KEYS, MORE, ONE, draw_queries
 from attnbench.masks import keep_rows
+from attnbench.types.batch import batch_text, parse_batch
 from attnbench.types.case import Case, Dtype, Layer
 from attnbench.types.errors import BadCase
+from attnbench.types.problem import problems_of
 from attnbench.types.rule import Rule
 
 SMALL = tuple(word for word in KEYS if word not in ("one key", "a thousand keys or more"))
@@ -32,6 +34,9 @@ SEEDS = 10**9
 
 ATTEMPTS = 64
 
+MOST_VARIED = 4
+"""The most sequences of a variant batch."""
+
 
 def variant_cases(
     case: Case, rule: Rule, backend_dtypes: Collection[Dtype], rng: np.random.Generator, count: int
@@ -43,6 +48,7 @@ def variant_cases(
     also differ from each other, in the order of the case, unless a layer has one source, or the case has as
     many queries as keys: then some variants do. At least half of the queries that see a key see two, so that
     weights matter. A variant has at most three batch elements and two key/value heads, and a seed of its own.
+    Of a batch the lengths of a few sequences vary, in the same storage.
 
     backend_dtypes: of the backend. The variants have float32 where the backend does and the case is not in
     float64, which is precise but slow to check; otherwise they have the dtype of the case.
@@ -78,7 +84,11 @@ def _variant(
     dtype: Dtype = "float32" if case.dtype != "float64" and "float32" in backend_dtypes else case.dtype
     Hkv, B = min(case.Hkv, MOST_HEADS), min(case.B, MOST_BATCHES)
     H = case.group * Hkv
-    drawn = _lengths(case, *lengths, random)
+    if case.batch:
+        return _batch_variant(
+            replace(case, H=H, Hkv=Hkv, dtype=dtype, cache="hot"), rule, lengths[0], random, rng
+        )
+    drawn = _lengths(case.Lq, case.Lk, *lengths, random)
     if drawn is None or B * H * drawn[0] * drawn[1] * case.D > MOST_WORK:
         return None
     Lq, Lk = drawn
@@ -103,18 +113,55 @@ def _variant(
     return variant if fits else None
 
 
-def _lengths(case: Case, word: str, same: bool, random: Random) -> tuple[int, int] | None:
-    """Draw the lengths of queries and keys, of a class of keys, ordered by size as those of the case."""
+def _batch_variant(
+    case: Case, rule: Rule, word: str, random: Random, rng: np.random.Generator
+) -> Case | None:
+    """Draw a variant of a case with a batch, which has the other fields of the variant already."""
+    own = list(dict.fromkeys(parse_batch(case.batch)))
+    chosen = random.sample(own, min(MOST_VARIED, len(own)))
+    words = [word, *(random.choice(SMALL) for _ in chosen[1:])]
+    drawn = [_varied(*each, one, random) for each, one in zip(chosen, words, strict=True)]
+    lengths = tuple(each for each in drawn if each is not None)
+    if len(lengths) < len(chosen) or case.H * case.D * sum(q * k for q, k in lengths) > MOST_WORK:
+        return None
+    B, Lq, Lk = len(lengths), *(max(each) for each in zip(*lengths, strict=True))
+    try:
+        variant = replace(
+            case,
+            batch=batch_text(lengths),
+            B=B,
+            Lq=Lq,
+            Lk=Lk,
+            mask=case.mask.smaller(B, Lq, Lk, rng),
+            seed=int(rng.integers(SEEDS)),
+        )
+    except BadCase:
+        # No sequence has queries and keys, or the storage does not take such lengths.
+        return None
+    fits = rule.supports(variant) is None and variant.batch != case.batch
+    return variant if fits and any(weights_matter(problem) for problem in problems_of(variant)) else None
+
+
+def _varied(queries: int, keys: int, word: str, random: Random) -> tuple[int, int] | None:
+    """Draw lengths of a sequence that are ordered by size as its own; a length of 0 stays."""
+    if queries and keys:
+        return _lengths(queries, keys, word, True, random)
+    other = random.choice(KEYS[word])
+    return (other if queries else 0), (other if keys else 0)
+
+
+def _lengths(queries: int, keys: int, word: str, same: bool, random: Random) -> tuple[int, int] | None:
+    """Draw the lengths of queries and keys, of a class of keys, ordered by size as those given."""
     Lk = random.choice(KEYS[word])
-    if case.Lq == case.Lk and same:
-        queries = AS_MANY
-    elif case.Lq == 1:
-        queries = ONE  # One query is decoding, for which many kernels have a path of their own.
-    elif case.Lq == case.Lk:
-        queries = random.choice((AS_MANY, FEWER, MORE))
+    if queries == keys and same:
+        drawn = AS_MANY
+    elif queries == 1:
+        drawn = ONE  # One query is decoding, for which many kernels have a path of their own.
+    elif queries == keys:
+        drawn = random.choice((AS_MANY, FEWER, MORE))
     else:
-        queries = FEWER if case.Lq < case.Lk else MORE
-    Lq = draw_queries(queries, Lk, random)
+        drawn = FEWER if queries < keys else MORE
+    Lq = draw_queries(drawn, Lk, random)
     return None if Lq is None else (Lq, Lk)
 
 

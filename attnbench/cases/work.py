@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from attnbench.masks import mask_heads
+from attnbench.masks import kept_pairs, kept_rows, mask_heads
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case, Pass, projection_shapes, rule_parameter_shapes
 from attnbench.types.operation import Shape, operation_of
+from attnbench.types.problem import call_inputs, call_outputs, problems_of
 from attnbench.types.rule import Rule
+from attnbench.types.storage import storage_of
 
 POOL_CACHES = 4
 """The size of a pool of inputs in last-level caches, large enough for any replacement policy."""
@@ -32,7 +34,7 @@ def activation_elements(case: Case, rule: Rule) -> int:
 
 def output_elements(case: Case) -> int:
     """Count the elements of all outputs of a call."""
-    return _elements(spec.shape for spec in operation_of(case).outputs(case))
+    return _elements(spec.shape for spec in call_outputs(case))
 
 
 def pool_copies(tensor_bytes: Iterable[int], cache_bytes: int) -> int:
@@ -68,8 +70,7 @@ def held_bytes(case: Case, rule: Rule) -> int:
 
 def quadratic_bytes(case: Case, rule: Rule, backend: Backend) -> int:
     """Return the bytes of the (query, key) arrays that a backend holds at once."""
-    pairs = case.B * case.H * case.Lq * case.Lk
-    return _quadratic_copies(case, backend) * pairs * rule.score_elements(case) * case.item_bytes
+    return _quadratic_copies(case, backend) * all_pairs(case) * rule.score_elements(case) * case.item_bytes
 
 
 def _quadratic_copies(case: Case, backend: Backend) -> int:
@@ -94,7 +95,8 @@ def too_large(case: Case, rule: Rule, backend: Backend, free_bytes: int, pools_b
     if 2 * quadratic < needed:
         return reason
     width = rule.score_elements(case)
-    shape = (case.B, case.H, case.Lq, case.Lk) + ((width,) if width > 1 else ())
+    lengths = ("sum of Lq·Lk",) if case.batch else (case.Lq, case.Lk)
+    shape = (*(() if case.batch else (case.B,)), case.H, *lengths) + ((width,) if width > 1 else ())
     copies = _quadratic_copies(case, backend)
     arrays = "1 array" if copies == 1 else f"{copies} arrays"
     return f"{reason}: it holds {arrays} of {shape} in {case.dtype}, {human_bytes(quadratic)}"
@@ -111,8 +113,13 @@ def human_bytes(count: float) -> str:
 
 def _inputs(case: Case, rule: Rule) -> list[tuple[Shape, int]]:
     """Return the shape and the bytes of an element of each input, each tensor once."""
-    specs = {spec.tensor: spec for spec in operation_of(case).inputs(case, rule)}
+    specs = {spec.tensor: spec for spec in call_inputs(case, rule)}
     return [(spec.shape, spec.item_bytes(case)) for spec in specs.values()]
+
+
+def all_pairs(case: Case) -> int:
+    """Count the (query, key) pairs of all problems over all heads, whatever the mask keeps."""
+    return sum(problem.B * case.H * problem.Lq * problem.Lk for problem in problems_of(case))
 
 
 def _padded(size: int) -> int:
@@ -120,7 +127,8 @@ def _padded(size: int) -> int:
 
 
 def _mask_bytes(case: Case) -> int:
-    return case.mask.table_bytes(case.item_bytes) * case.B * mask_heads(case) * case.Lq * case.Lk
+    by_head = all_pairs(case) // case.H
+    return case.mask.table_bytes(case.item_bytes) * by_head * mask_heads(case)
 
 
 def _elements(shapes: Iterable[Shape]) -> int:
@@ -153,9 +161,40 @@ def bytes_moved(case: Case, rule: Rule, kept: tuple[int, int] | None = None) -> 
     Backward reads inputs, parameters and the gradient of the output, and writes the gradients of inputs and
     parameters.
     """
-    every = activation_elements(case, rule) + parameter_elements(case, rule)
-    read = every - (0 if kept is None else operation_of(case).unread(case, rule, *kept))
-    written = output_elements(case)
+    every = _input_bytes(case, rule) + parameter_elements(case, rule) * case.item_bytes
+    unread = 0 if kept is None else operation_of(case).unread(case, rule, *kept)
+    read = every - unread * case.item_bytes
+    written = sum(math.prod(spec.shape) * spec.item_bytes(case) for spec in call_outputs(case))
     forward, backward = read + written, read + written + every
     by_pass = {"forward": forward, "backward": backward, "both": forward + backward}
-    return by_pass[case.pass_] * case.item_bytes
+    return by_pass[case.pass_]
+
+
+def flops_of_problems(case: Case, rule: Rule) -> float:
+    """Count the operations of one call over all problems of a case, with the pairs that their masks keep."""
+    return sum(flops(problem, rule, kept_pairs(problem)) for problem in problems_of(case))
+
+
+def bytes_of_problems(case: Case, rule: Rule) -> int:
+    """Count the least bytes that one call moves over all problems of a case, as :func:`bytes_moved` counts.
+
+    Parameters count once. Where a storage counts what a call touches, that stands for the inputs. Tensors
+    that say where numbers lie are read too.
+    """
+    problems, storage = problems_of(case), storage_of(case)
+    moved = sum(bytes_moved(problem, rule, kept_rows(problem)) for problem in problems)
+    again = {"forward": 1, "backward": 2, "both": 3}[case.pass_]
+    moved -= (len(problems) - 1) * again * parameter_elements(case, rule) * case.item_bytes
+    if storage.touched is not None:
+        moved += storage.touched(case, rule) - sum(_read(problem, rule) for problem in problems)
+    return moved + sum(math.prod(spec.shape) * spec.item_bytes(case) for spec in storage.planned(case))
+
+
+def _read(problem: Case, rule: Rule) -> int:
+    """Count the bytes of inputs of a problem that kept pairs read."""
+    unread = operation_of(problem).unread(problem, rule, *kept_rows(problem))
+    return _input_bytes(problem, rule) - unread * problem.item_bytes
+
+
+def _input_bytes(case: Case, rule: Rule) -> int:
+    return sum(math.prod(shape) * item_bytes for shape, item_bytes in _inputs(case, rule))

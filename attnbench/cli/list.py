@@ -69,6 +69,8 @@ def _of_backend(backend: Backend) -> dict[str, Any]:
         "dtypes": list(backend.dtypes),
         "devices": list(backend.devices),
         "passes": list(backend.passes),
+        "storages": list(backend.storages),
+        "returns": list(backend.returns),
         "requires": list(backend.requires),
         "compiles": backend.compiles,
         "masks_by_head": backend.masks_by_head,
@@ -111,6 +113,14 @@ _add(
     ("name", "formula", "constants", "plugin"),
 )  # fmt: skip
 _add("operations", "Operations: computations that use a rule.")
+_add(
+    "storages", "Storages: where the numbers of a batch lie.",
+    lambda storage: {
+        "summary": storage.summary,
+        "sizes": [f"{size.name} ({size.default}): {size.meaning}" for size in storage.sizes],
+    },
+    ("name", "summary", "sizes"),
+)  # fmt: skip
 _add(
     "suites", "Suites: number of cases, summary.",
     lambda suite: {"cases": len(suite.cases), "summary": suite.summary, "check_only": suite.check_only},

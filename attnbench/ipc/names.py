@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attnbench.ipc.shared_memory import Stored
+from attnbench.types.problem import UPSTREAM as UPSTREAM
 
 ACTIVATIONS = ("a", "b", "c")
 """The three activations, in the order a backend is called with them."""
-
-UPSTREAM = "upstream"
-"""The gradient of the output, which comes with the activations where a case asks for gradients."""
 
 PLAIN = ""
 """The plain reference, among those whose outputs are compared."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from attnbench.types.case import Case
-from attnbench.types.operation import Heads, Operation, TensorSpec
+from attnbench.types.operation import Heads, Kind, Operation, TensorSpec
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -27,7 +27,16 @@ def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
 
 
 def _outputs(case: Case) -> tuple[TensorSpec, ...]:
-    return (TensorSpec("out", (case.B, case.H, case.Lq, case.Dv), axes="bhie"),)
+    """Return the output, and the log-sum-exp of each row's scores where it is asked for.
+
+    It is in float32 also where the case is in half precision. A sink is not in it. Rows without keys have
+    -inf.
+    """
+    out = TensorSpec("out", (case.B, case.H, case.Lq, case.Dv), axes="bhie")
+    if "lse" not in case.returns:
+        return (out,)
+    kind: Kind = "float" if case.dtype == "float64" else "float32"
+    return (out, TensorSpec("lse", (case.B, case.H, case.Lq), kind, axes="bhi"))
 
 
 def _draw(case: Case, rule: Rule, stream: Callable[[str], Generator]) -> dict[str, Any]:
@@ -94,4 +103,5 @@ ATTENTION = Operation(
     check=_check,
     reference=plain,
     unread=_unread,
+    returns=("lse",),
 )

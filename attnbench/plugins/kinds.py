@@ -15,6 +15,7 @@ from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite,
 from attnbench.types.fleet import Executor
 from attnbench.types.operation import Operation
 from attnbench.types.rule import Constant, Law, Rule
+from attnbench.types.storage import Size, Storage
 from attnbench.types.words import FORMATS, LONGEST_NAME, NAME, NAMES_ARE
 
 LONGEST_HEAD = 24
@@ -89,6 +90,18 @@ def _constants(value: Any) -> str | None:
     return None
 
 
+def _sizes(value: Any) -> str | None:
+    fine = isinstance(value, tuple) and all(isinstance(one, Size) for one in value)
+    if not fine or len({one.name for one in value}) < len(value):
+        return "a tuple of Size is needed, each with a name of its own"
+    for one in value:
+        if not NAME.fullmatch(one.name):
+            return f"the size {one.name!r}: {NAMES_ARE}"
+        if not one.least <= one.default <= one.most:
+            return f"the size {one.name!r} needs least <= default <= most"
+    return None
+
+
 def _cases(value: object) -> str | None:
     fine = isinstance(value, tuple) and all(isinstance(case, Case) for case in value)
     return None if fine else "a tuple of Case is needed"
@@ -96,8 +109,9 @@ def _cases(value: object) -> str | None:
 
 _FUNCTIONS = (
     "available", "bind", "check", "connect", "decide", "draw", "flops", "inputs", "no_gradients", "outputs",
-    "parameters", "prepare", "read", "reference", "render", "score_elements", "score_flops", "sink", "solve",
-    "supports", "unread", "value", "weights",
+    "parameters", "plan", "planned", "prepare", "put", "read", "reference", "refuses", "render",
+    "score_elements", "score_flops", "sink", "solve", "supports", "take", "tensors", "touched", "unread",
+    "value", "weights",
 )  # fmt: skip
 
 _FLAGS = (
@@ -109,8 +123,9 @@ _TESTS: dict[str, Test] = {
     **dict.fromkeys(("formula", "source", "summary"), _text),
     **dict.fromkeys(_FUNCTIONS, _function),
     **dict.fromkeys(_FLAGS, _flag),
-    **dict.fromkeys(("requires", "marks", "rules"), _words),
+    **dict.fromkeys(("requires", "marks", "returns", "rules"), _words),
     "operations": _some_words,
+    "storages": _some_words,
     "laws": partial(_some_of, get_args(Law)),
     "dtypes": partial(_some_of, DTYPES),
     "autocast": partial(_some_of, AUTOCAST),
@@ -123,6 +138,7 @@ _TESTS: dict[str, Test] = {
     "head": _head,
     "cases": _cases,
     "constants": _constants,
+    "sizes": _sizes,
 }
 """The tests of fields by name; a field means the same in every kind of record."""
 
@@ -152,6 +168,7 @@ KINDS = (
     Kind("rules", "a rule", "rules", Rule),
     Kind("backends", "a backend", "backends", Backend),
     Kind("operations", "an operation", "operations", Operation),
+    Kind("storages", "a storage", "storages", Storage),
     Kind("suites", "a suite", "suites", Suite),
     Kind("verdict_rules", "a verdict rule", "verdicts", VerdictRule),
     Kind("metrics", "a metric", "metrics", Metric, unlike=("head",)),

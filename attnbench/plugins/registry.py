@@ -11,15 +11,19 @@ from attnbench.plugins.kinds import KINDS, Kind
 from attnbench.plugins.load import Loaded, load
 from attnbench.plugins.sources import installed, named, wanted
 from attnbench.types.backend import Backend
+from attnbench.types.case import Case
 from attnbench.types.compared import sided
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Source, Suite, VerdictRule
 from attnbench.types.fleet import Executor
 from attnbench.types.operation import Operation, make_known
 from attnbench.types.rule import Rule
+from attnbench.types.storage import Storage, make_storages_known
 from attnbench.types.words import FORMATS, unknown_name
 
-T = TypeVar("T", Rule, Backend, Operation, Suite, VerdictRule, Metric, Reporter, EnvironmentFact, Executor)
+T = TypeVar(
+    "T", Rule, Backend, Operation, Storage, Suite, VerdictRule, Metric, Reporter, EnvironmentFact, Executor
+)
 
 
 SLOW_S = 1.0
@@ -56,6 +60,7 @@ class Registry:
     plugins: tuple[Source, ...]
     faults: tuple[str, ...]
     operations: dict[str, Entry[Operation]] = field(default_factory=dict)
+    storages: dict[str, Entry[Storage]] = field(default_factory=dict)
     metrics: dict[str, Entry[Metric]] = field(default_factory=dict)
     reporters: dict[str, Entry[Reporter]] = field(default_factory=dict)
     environment_facts: dict[str, Entry[EnvironmentFact]] = field(default_factory=dict)
@@ -136,6 +141,7 @@ def load_registry(sources: Iterable[Source] | None = None, *, raising: bool = Fa
     faults = [fault for plugin in loaded for fault in plugin.faults]
     gathered = {kind.field: _gather(kind, loaded, faults) for kind in KINDS}
     make_known(entry.record for entry in gathered["operations"].values())
+    make_storages_known(entry.record for entry in gathered["storages"].values())
     notes = [
         f"{plugin.source}: takes {plugin.cpu_s:.1f} s to load in every command: import heavy libraries where "
         "they are used, in a backend inside prepare"
@@ -169,6 +175,12 @@ def _clashes(kind: Kind, record: Any, others: Iterable[Entry[Any]]) -> Iterator[
             value = getattr(record, attribute)
             if value == getattr(other.record, attribute):
                 yield f"with the {attribute} {value!r}", other.source
+
+
+def storage_source(registry: Registry, case: Case) -> Source | None:
+    """Return the plugin that brings the storage of a case; None for one that every process knows."""
+    entry = registry.storages.get(case.storage)
+    return entry.source if entry is not None and case.batch else None
 
 
 def named_by(words: Iterable[str], entries: Mapping[str, Entry[T]]) -> tuple[str, ...]:

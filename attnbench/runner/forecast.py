@@ -15,7 +15,7 @@ from pathlib import Path
 from attnbench.cases.ids import case_id
 from attnbench.cases.memory import free_memory
 from attnbench.cases.select import Selection
-from attnbench.cases.work import activation_elements, flops, too_large
+from attnbench.cases.work import activation_elements, all_pairs, flops, too_large
 from attnbench.inputs.kinds import NORMAL, family_draws
 from attnbench.plugins.registry import Registry
 from attnbench.runner.case import refusal
@@ -240,7 +240,7 @@ def call_s(case: Case, rule: Rule) -> float:
     speed = FLOPS_PER_S[case.device] * (case.threads if case.device == "cpu" else 1)
     if rule.score_elements(case) > 1:
         speed /= WIDE_SCORE_SLOWER
-    return max(LEAST_CALL_S, flops(case, rule, case.B * case.H * case.Lq * case.Lk) / speed)
+    return max(LEAST_CALL_S, flops(case, rule, all_pairs(case)) / speed)
 
 
 def _case_forecast(
@@ -254,7 +254,7 @@ def _case_forecast(
     compiling = sum(backend.compiles for backend in backends)
     compiling_s = COMPILE_S * -(-compiling // cores)
     draws = family_draws(case, NORMAL) + (0 if case.pass_ == "backward" else FAMILY_DRAWS)
-    solved_flops = min(flops(case, rule, case.B * case.H * case.Lq * case.Lk), ORACLE_FLOPS)
+    solved_flops = min(flops(case, rule, all_pairs(case)), ORACLE_FLOPS)
     solve_s = COMPARE_S + elements * DRAWN_S + solved_flops / ORACLE_FLOPS_PER_S
     given_s = elements * GIVEN_S
     check_s = PREPARE_S + draws * (COMPARE_S + given_s + each_s)

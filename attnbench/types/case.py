@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
+from attnbench.types.batch import batch_text, parse_batch
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import EVERYTHING, Mask
 from attnbench.types.mask_words import check_choice, check_whole
 from attnbench.types.operation import Shape, operation_of
 from attnbench.types.rule import Rule
+from attnbench.types.storage import storage_named, wrong_size
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 Pass = Literal["forward", "backward", "both"]
@@ -68,6 +70,14 @@ class Case:
     dropout: the probability p of dropout on the weights, 0 for none. After the softmax each weight is set to
     0 with probability p, independently and differently in every call; the others are divided by 1 - p.
 
+    batch: sequences of unlike lengths, as :mod:`attnbench.types.batch` writes them; "" for B equal ones. With
+    a batch B is the number of its sequences, and Lq and Lk are the longest lengths: what is computed follows
+    from :func:`attnbench.types.problem.problems_of`. storage: the name of the
+    :class:`attnbench.types.storage.Storage` that says where their numbers lie; sizes: those of its sizes that
+    differ from the defaults, (name, value) in the order of their names.
+
+    returns: further outputs of the operation, as ``("lse",)``.
+
     Raises:
         BadCase: the case can't exist; the text restates the input.
     """
@@ -92,6 +102,13 @@ class Case:
     dropout: float = 0.0
     layout: str = "own"
     constants: tuple[tuple[str, float], ...] = ()
+    batch: str = ""
+    storage: str = "dense"
+    sizes: tuple[tuple[str, int], ...] = ()
+    returns: tuple[str, ...] = ()
+
+    fewest: ClassVar[int] = 1
+    """The least Lq and Lk."""
 
     def __post_init__(self) -> None:
         operation = operation_of(self)
@@ -102,7 +119,8 @@ class Case:
         check_choice("pass", self.pass_, PASSES)
         check_choice("cache mode", self.cache, CACHE_MODES)
         for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "threads"):
-            _check_range(name, getattr(self, name), 1, LARGEST, "sizes are")
+            least = self.fewest if name in ("Lq", "Lk") else 1
+            _check_range(name, getattr(self, name), least, LARGEST, "sizes are")
         if self.layer is not None:
             _check_range("E", self.layer.E, 1, LARGEST, "sizes are")
         _check_range("seed", self.seed, 0, LARGEST_SEED, "a seed is")
@@ -123,6 +141,8 @@ class Case:
                 f"H = {self.H} is not a multiple of Hkv = {self.Hkv}: "
                 "each key/value head serves the same number of query heads"
             )
+        _check_returns(self)
+        _check_storage(self)
         refused = operation.refuses(self)
         if refused is not None:
             raise BadCase(refused)
@@ -171,6 +191,54 @@ def _check_layout(layout: str) -> None:
         raise BadCase(f"layout = {layout!r}: {words}")
     if len(set(orders)) == 1 and layout != orders[0]:
         raise BadCase(f"layout = {layout!r}: give {orders[0]}, which stands for q, k and v")
+
+
+def _check_returns(case: Case) -> None:
+    if list(case.returns) != sorted(set(case.returns)):
+        raise BadCase(f"returns = {case.returns!r}: give each once, in the order of their names")
+    if case.returns and case.pass_ == "backward":
+        raise BadCase(f"{case.returns[0]} is an output, and the pass 'backward' returns none: take 'both'")
+    if case.returns and case.dropout:
+        raise BadCase(f"{case.returns[0]} can't be checked with dropout: leave one of them out")
+
+
+def _check_storage(case: Case) -> None:
+    """Raise :class:`BadCase` unless batch, storage and sizes go together."""
+    storage = storage_named(case.storage)
+    names = [name for name, _ in case.sizes]
+    if names != sorted(set(names)):
+        raise BadCase(f"the sizes {', '.join(names)}: give each once, in the order of their names")
+    if (refused := wrong_size(storage, case.sizes)) is not None:
+        raise BadCase(refused)
+    defaults = {size.name: size.default for size in storage.sizes}
+    if any(value == defaults[name] for name, value in case.sizes):
+        raise BadCase(f"sizes = {case.sizes!r}: leave out those with their defaults")
+    if not case.batch:
+        if case.storage != "dense":
+            raise BadCase(f"the storage {case.storage} needs a batch, as 2q16_3q1s64")
+        return
+    if case.storage == "dense":
+        raise BadCase(f"batch = {case.batch!r}: name the storage of its sequences; dense holds equal ones")
+    lengths = parse_batch(case.batch)
+    if case.batch != batch_text(lengths):
+        raise BadCase(f"batch = {case.batch!r}: write {batch_text(lengths)!r}")
+    longest = len(lengths), max(q for q, _ in lengths), max(k for _, k in lengths)
+    if (case.B, case.Lq, case.Lk) != longest:
+        raise BadCase(f"batch = {case.batch!r} has B, Lq, Lk = {longest}, not {(case.B, case.Lq, case.Lk)}")
+    for refused in (_of_batches(case), storage.refuses(case)):
+        if refused is not None:
+            raise BadCase(refused)
+
+
+def _of_batches(case: Case) -> str | None:
+    """Return what a batch can't have, or None."""
+    if case.dropout:
+        return "a batch has no dropout: only equal sequences can be checked with it"
+    if case.layout != "own":
+        return f"a batch has a storage, and no layout {case.layout}"
+    if not case.mask.ignores("b") and case.mask.lengths(case) is not None:
+        return "a batch says how long its sequences are: leave out padding"
+    return None
 
 
 def _check_range(name: str, value: int, least: int, most: int, words: str) -> None:

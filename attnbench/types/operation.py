@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Named = Mapping[str, Any]
 
 Shape = tuple[int, ...]
-Kind = Literal["float", "int32", "int64", "bool"]
+Kind = Literal["float", "float32", "int32", "int64", "bool"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class TensorSpec:
     of the case; the others are the same in every case. memory: inputs with the same word here are one
     tensor; "" for a tensor of its own. scale: of a parameter, whose entries are drawn as standard normal
     numbers times this. axes: a letter for each axis, to name an element by: b batch elements, h query heads,
-    g key/value heads, i queries, j keys, d features of q and k, e those of v and the output.
+    g key/value heads, i queries, j keys, d features of q and k, e those of v and the output. ahead: of an
+    input, that it is known before a call, so that a backend may prepare from it (lengths, tables).
     """
 
     name: str
@@ -41,15 +42,21 @@ class TensorSpec:
     memory: str = ""
     scale: float = 1.0
     axes: str = ""
+    ahead: bool = False
 
     @property
     def tensor(self) -> str:
         """The word of its memory: inputs with the same word are one tensor."""
         return self.memory or self.name
 
+    @property
+    def is_floating(self) -> bool:
+        """True if it holds floating numbers, which may have gradients."""
+        return self.kind in ("float", "float32")
+
     def item_bytes(self, case: Case) -> int:
         """Bytes of one element."""
-        return {"float": case.item_bytes, "int32": 4, "int64": 8, "bool": 1}[self.kind]
+        return {"float": case.item_bytes, "float32": 4, "int32": 4, "int64": 8, "bool": 1}[self.kind]
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,7 @@ class Operation:
         error sets the limit. None: :data:`attnbench.verifier.errors.ASSUMED_RMS` stands for that error.
     unread: ``unread(case, rule, queries, keys)`` counts the elements of inputs that no kept pair reads, where
         so many queries and keys are kept over all batch elements.
+    returns: the names of further outputs, which ``outputs`` lists where ``case.returns`` asks for them.
 
     Without ``heads`` only forward passes without dropout are computed, on ordinary inputs. Inputs of timed
     calls are refreshed by new draws, each solved anew.
@@ -120,6 +128,7 @@ class Operation:
     check: Callable[[Case], str | None] = lambda case: None
     reference: Callable[[Setup], Callable[..., Any]] | None = None
     unread: Callable[[Case, Rule, int, int], int] = lambda case, rule, queries, keys: 0
+    returns: tuple[str, ...] = ()
 
     def refuses(self, case: Case) -> str | None:
         """Return the reason why a case can't have this operation, or None."""
@@ -127,6 +136,12 @@ class Operation:
             return f"{self.name} has no gradients: only the forward pass is checked"
         if self.heads is None and case.dropout:
             return f"{self.name} can't drop weights: only attention can be checked with dropout"
+        for name in case.returns:
+            if name not in self.returns:
+                gives = f"it can return {' and '.join(self.returns)}" if self.returns else "it has none"
+                return f"{self.name} has no further output {name!r}; {gives}"
+        if case.batch and (self.heads is None or case.layer is not None):
+            return f"{self.name} has no batches of unlike lengths: only attention has"
         if case.layout != "own" and case.operation != "attention":
             return f"{self.name} has no q, k and v: only attention has a layout"
         return self.check(case)

@@ -1,0 +1,89 @@
+"""Problems: the dense cases that a case consists of, and the tensors that hold them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import ClassVar
+
+from attnbench.types.batch import parse_batch
+from attnbench.types.case import LARGEST_SEED, Case
+from attnbench.types.operation import TensorSpec, operation_of
+from attnbench.types.rule import Rule
+from attnbench.types.storage import Storage, storage_of
+
+UPSTREAM = "upstream"
+"""The gradient of the output, which comes with the inputs where a case asks for gradients."""
+
+
+@dataclass(frozen=True)
+class ProblemCase(Case):
+    """One sequence of a batch as a dense case, with lengths that may be 0."""
+
+    number: int = 0
+    """Of the sequence, from 0."""
+    fewest: ClassVar[int] = 0
+
+
+@lru_cache(maxsize=64)
+def problems_of(case: Case) -> tuple[Case, ...]:
+    """Return the problems of a case: itself, or one for each sequence of its batch."""
+    if not case.batch:
+        return (case,)
+    own = {field.name: getattr(case, field.name) for field in fields(Case)}
+    own |= {"B": 1, "batch": "", "storage": "dense", "sizes": ()}
+    return tuple(
+        ProblemCase(**own | {"Lq": queries, "Lk": keys, "seed": mixed(case.seed, number), "number": number})
+        for number, (queries, keys) in enumerate(parse_batch(case.batch))
+    )
+
+
+def mixed(seed: int, number: int) -> int:
+    """Return the seed of a problem: sequences of equal lengths have unlike numbers. Number 0 keeps it."""
+    if number == 0:
+        return seed
+    digest = hashlib.sha256(f"{seed} {number}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") & LARGEST_SEED
+
+
+def is_empty(problem: Case) -> bool:
+    """Return whether a problem has no query or no key."""
+    return problem.Lq == 0 or problem.Lk == 0
+
+
+Held = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
+"""A tensor of the operation in each problem, and the stored tensors that hold it."""
+
+
+def held_inputs(case: Case, rule: Rule, storage: Storage) -> tuple[Held, ...]:
+    """Return for each input of the operation how it is held."""
+    by_problem = [operation_of(case).inputs(problem, rule) for problem in problems_of(case)]
+    return _held(case, storage, by_problem)
+
+
+def held_outputs(case: Case, storage: Storage) -> tuple[Held, ...]:
+    """Return for each output of the operation how it is held."""
+    return _held(case, storage, [operation_of(case).outputs(problem) for problem in problems_of(case)])
+
+
+def held_upstream(case: Case, storage: Storage) -> Held:
+    """Return how the gradient of the output, the first of several, is held."""
+    outputs = [operation_of(case).outputs(problem)[0] for problem in problems_of(case)]
+    return _held(case, storage, [(replace(spec, name=UPSTREAM),) for spec in outputs])[0]
+
+
+def _held(case: Case, storage: Storage, by_problem: list[tuple[TensorSpec, ...]]) -> tuple[Held, ...]:
+    return tuple((specs, storage.tensors(case, specs)) for specs in zip(*by_problem, strict=True))
+
+
+def call_inputs(case: Case, rule: Rule, storage: Storage | None = None) -> tuple[TensorSpec, ...]:
+    """Return the tensors that a call takes, in the order of its arguments. storage: None for the case's."""
+    storage = storage or storage_of(case)
+    stored = (spec for _, held in held_inputs(case, rule, storage) for spec in held)
+    return (*stored, *(replace(spec, ahead=True) for spec in storage.planned(case)))
+
+
+def call_outputs(case: Case, storage: Storage | None = None) -> tuple[TensorSpec, ...]:
+    """Return the tensors that a call returns, in their order. storage: None for the case's."""
+    return tuple(spec for _, held in held_outputs(case, storage or storage_of(case)) for spec in held)

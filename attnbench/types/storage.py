@@ -1,0 +1,134 @@
+"""Storages: where the numbers of a case lie. A storage moves bits, and never rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from attnbench.types.errors import BadCase
+from attnbench.types.operation import TensorSpec
+from attnbench.types.words import unknown_name
+
+if TYPE_CHECKING:
+    from attnbench.types.case import Case
+    from attnbench.types.rule import Rule
+
+    Specs = tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
+class Size:
+    """A whole number that a storage needs, which a case may choose: ``page`` in ``paged:32``."""
+
+    name: str
+    """In ids and suites, ``name=value``; of the only size of a storage the value alone."""
+    meaning: str
+    """One line."""
+    default: int
+    """Where a case chooses none."""
+    least: int = 1
+    most: int = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where the numbers of the problems of a case lie.
+
+    A tensor of the operation comes as its :class:`TensorSpec` in each problem, with the letters of its axes
+    and its shape there. The functions must do for any tensor of these letters: inputs, outputs, the gradient
+    that comes from above (named ``upstream``) and gradients, also of other dtypes.
+    """
+
+    name: str
+    """A segment of ids."""
+    summary: str
+    """How numbers lie, one line."""
+    tensors: Callable[[Case, Specs], Specs]
+    """``tensors(case, specs)`` returns the stored tensors that hold one of the operation."""
+    put: Callable[[Case, Specs, Sequence[Any]], Sequence[Any]]
+    """``put(case, specs, arrays)`` returns the arrays of these tensors, from one NumPy array a problem."""
+    take: Callable[[Case, Specs, Sequence[Any]], Sequence[Any]]
+    """``take(case, specs, stored)`` returns one array a problem; it undoes ``put``."""
+    planned: Callable[[Case], Specs] = lambda case: ()
+    """Tensors that say where numbers lie, as lengths and tables. They follow the inputs in a call."""
+    plan: Callable[[Case], Mapping[str, Any]] = lambda case: {}
+    """Their arrays by name."""
+    touched: Callable[[Case, Rule], int] | None = None
+    """Counts the bytes of inputs that a call must read; None for those of kept queries and keys."""
+    sizes: tuple[Size, ...] = ()
+    refuses: Callable[[Case], str | None] = lambda case: None
+    """Returns the reason why a case can't have this storage, or None."""
+
+
+DENSE = Storage(
+    name="dense",
+    summary="one problem, each tensor as the operation has it",
+    tensors=lambda case, specs: specs,
+    put=lambda case, specs, arrays: arrays,
+    take=lambda case, specs, stored: stored,
+)
+
+
+def _numbered(case: Case, specs: Specs) -> Specs:
+    return tuple(
+        replace(spec, name=f"{number}.{spec.name}", memory=spec.memory and f"{number}.{spec.memory}")
+        for number, spec in enumerate(specs)
+    )
+
+
+APART = Storage(
+    name="apart",
+    summary="a tensor of its own for each sequence: 0.q, 1.q, …, 0.k, 1.k, …",
+    tensors=_numbered,
+    put=lambda case, specs, arrays: arrays,
+    take=lambda case, specs, stored: stored,
+)
+
+# Ids name storages; each process learns the names that its plugins bring.
+_known: dict[str, Storage] = {DENSE.name: DENSE, APART.name: APART}
+
+
+def make_storages_known(storages: Iterable[Storage]) -> None:
+    """Let cases in this process use these storages."""
+    _known.update((storage.name, storage) for storage in storages)
+
+
+def known_storages() -> Mapping[str, Storage]:
+    """Return the storages that cases in this process can use, by name."""
+    return _known
+
+
+def storage_named(name: str) -> Storage:
+    """Return the storage of that name.
+
+    Raises:
+        BadCase: no plugin loaded in this process brings it.
+    """
+    if name not in _known:
+        raise BadCase(unknown_name("storage", name, tuple(_known)))
+    return _known[name]
+
+
+def storage_of(case: Case) -> Storage:
+    """Return the storage of a case."""
+    return storage_named(case.storage)
+
+
+def sizes_of(case: Case) -> dict[str, int]:
+    """Return the sizes of a case's storage by name: as the case chooses them, else their defaults."""
+    return {size.name: size.default for size in storage_of(case).sizes} | dict(case.sizes)
+
+
+def wrong_size(storage: Storage, sizes: Iterable[tuple[str, int]]) -> str | None:
+    """Return why chosen sizes make no sense for a storage, or None."""
+    known = {size.name: size for size in storage.sizes}
+    for name, value in sizes:
+        if name not in known:
+            has = f"it has {' and '.join(known)}" if known else "it has none"
+            return f"the storage {storage.name} has no size {name!r}; {has}"
+        if isinstance(value, bool) or not isinstance(value, int):
+            return f"{name} = {value!r}: give a whole number"
+        if not known[name].least <= value <= known[name].most:
+            return f"{name} = {value}: give {known[name].least} to {known[name].most}"
+    return None
