@@ -27,12 +27,16 @@ def anonymous_file() -> int:
 
 
 def write(fd: int, at: int, array: Stored) -> int:
-    """Write an array into a descriptor from the offset ``at`` on; return the aligned end."""
+    """Write an array into a descriptor from the offset ``at`` on; return the aligned end.
+
+    An empty array has a place of its own too, since arrays of one place are one array.
+    """
+    least = at + 1
     remaining = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     while remaining:
         count = os.pwrite(fd, remaining, at)
         remaining, at = remaining[count:], at + count
-    return -(-at // _ALIGN_BYTES) * _ALIGN_BYTES
+    return -(-max(at, least) // _ALIGN_BYTES) * _ALIGN_BYTES
 
 
 def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec, ...]]:
@@ -83,6 +87,8 @@ def mapped(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
             if spec.dtype not in _STORAGE:
                 raise ValueError(f"no storage for {spec.dtype!r}")
             count = int(np.prod(spec.shape, dtype=np.int64))
-            view: Stored = np.frombuffer(memory, _STORAGE[spec.dtype], count, spec.offset)
+            kind = _STORAGE[spec.dtype]
+            # The place of an empty array may lie behind the end of the memory.
+            view: Stored = np.frombuffer(memory, kind, count, spec.offset) if count else np.empty(0, kind)
             by_offset[spec.offset] = view.reshape(spec.shape)
     return {spec.name: by_offset[spec.offset] for spec in specs}

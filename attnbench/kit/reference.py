@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.layer import for_operation
+from attnbench.kit.problems import problem_setups
 from attnbench.kit.scores import scores_of
 from attnbench.masks import added_rows, keep_rows
 from attnbench.types.backend import Backend, Setup
@@ -31,7 +33,62 @@ def prepare(setup: Setup, held: bool = False) -> Call:
     held: treat the softmax's denominators as constants, through which no gradient flows. The output is the
     same; gradients are those before the part of the denominators is subtracted.
     """
-    return for_operation(partial(_attend, setup, held=held), setup)
+    attend = for_operation(partial(_attend, setup, held=held), setup)
+    if "lse" not in setup.case.returns:
+        return attend
+    wide = _in_float32(setup)
+
+    def with_log_sums(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return attend(q, k, v), _log_sums(wide, q.detach(), k.detach())
+
+    return cast("Call", with_log_sums)
+
+
+def prepare_apart(setup: Setup) -> Call:
+    """Return the function of the plain reference for a batch, whose inputs come apart.
+
+    It takes one q for each sequence, then one k, then one v, and returns all outputs in the same order.
+    """
+    alone, case = problem_setups(setup), setup.case
+    # In the order of the problems, which ask for no further outputs by themselves.
+    calls = [prepare(replace(one, case=replace(one.case, returns=case.returns))) for one in alone]
+
+    def call(*inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        by_problem = (inputs[number :: len(calls)] for number in range(len(calls)))
+        answers = [one(*own) for one, own in zip(calls, by_problem, strict=True)]
+        if not case.returns:
+            # One tensor alone is no tuple, as of any call.
+            return tuple(answers) if len(answers) > 1 else answers[0]
+        return tuple(part for parts in zip(*answers, strict=True) for part in parts)
+
+    return cast("Call", call)
+
+
+def _in_float32(setup: Setup) -> Setup:
+    """Return the setup of a case in half precision as one in float32, with the same numbers."""
+    case = setup.case
+    if case.dtype in ("float32", "float64"):
+        return setup
+    own = {name: x.detach().float() for name, x in setup.rule_parameters.items()}
+    wide = replace(case, dtype="float32")
+    return Setup(wide, setup.rule, setup.rule.bind(wide, own), own, setup.projections)
+
+
+def _log_sums(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
+    """Return the logarithm of each row's sum of exp(score), (B, H, Lq), without a sink.
+
+    An empty row has -inf. It has no gradient.
+    """
+    import torch
+
+    case = setup.case
+    q, k = q.to(case_dtype(case)), k.to(case_dtype(case)).repeat_interleave(case.group, dim=1)
+    found = []
+    for rows in _chunks(setup):
+        keys = k[:, :, rows] if setup.rule.pairs_keys else k
+        scores = _masked(setup, _scores(setup, q[:, :, rows], keys).to(_softmax_dtype(setup)), rows)
+        found.append(scores.logsumexp(-1))
+    return torch.cat(found, dim=2)
 
 
 def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor:
@@ -43,15 +100,20 @@ def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor
         # Tensors that binding computes from parameters must belong to the graph of this call.
         setup = replace(setup, scoring=setup.rule.bind(case, setup.rule_parameters))
     k, v = (x.repeat_interleave(case.group, dim=1) for x in (k, v))
-    by_row = case.B * case.H * case.Lk * setup.rule.score_elements(case)
-    at_once = max(1, SCORES_AT_ONCE // by_row)
+    chunks = _chunks(setup)
     attend: Callable[..., Tensor] = _attend_rows
-    if case.pass_ != "forward" and at_once < case.Lq:
+    if case.pass_ != "forward" and len(chunks) > 1:
         # Keep no scores for the backward pass; it computes them again.
         attend = partial(checkpoint, _attend_rows, use_reentrant=False, preserve_rng_state=False)
-    starts = range(0, case.Lq, at_once)
-    chunks = [attend(setup, slice(i, min(i + at_once, case.Lq)), q, k, v, held) for i in starts]
-    return torch.cat(chunks, dim=2)
+    return torch.cat([attend(setup, rows, q, k, v, held) for rows in chunks], dim=2)
+
+
+def _chunks(setup: Setup) -> list[slice]:
+    """Return ranges of query rows whose scores are made at once; one range where there is no row."""
+    case = setup.case
+    by_row = case.B * case.H * case.Lk * setup.rule.score_elements(case)
+    at_once = max(1, SCORES_AT_ONCE // max(1, by_row))
+    return [slice(i, min(i + at_once, case.Lq)) for i in range(0, max(1, case.Lq), at_once)]
 
 
 def weights(setup: Setup) -> Weigh:
@@ -80,6 +142,21 @@ def _weights(setup: Setup, scores: Tensor, rows: slice, held: bool) -> Tensor:
     """Apply bias, mask and softmax to scores (B, H, R, Lk) in the dtype of the softmax."""
     import torch
 
+    scoring = setup.scoring
+    if setup.case.Lk == 0:
+        return scores
+    scores = _masked(setup, scores, rows)
+    if scoring.sink is not None:
+        sink = scoring.sink.to(scores)[:, None, None].expand(*scores.shape[:-1], 1)
+        return _softmax(torch.cat([scores, sink], dim=-1), held)[..., :-1]
+    empty = scores.isneginf().all(dim=-1, keepdim=True)
+    return _softmax(scores, held).masked_fill(empty, 0)
+
+
+def _masked(setup: Setup, scores: Tensor, rows: slice) -> Tensor:
+    """Apply bias and mask to scores."""
+    import torch
+
     case, scoring = setup.case, setup.scoring
     if scoring.bias is not None:
         scores = scores + scoring.bias(rows, slice(0, case.Lk))
@@ -89,11 +166,7 @@ def _weights(setup: Setup, scores: Tensor, rows: slice, held: bool) -> Tensor:
         scores = scores + torch.from_numpy(added).to(scores)
     if keep is not None:
         scores = scores.masked_fill(~torch.from_numpy(keep).to(scores.device), -torch.inf)
-    if scoring.sink is not None:
-        sink = scoring.sink.to(scores)[:, None, None].expand(*scores.shape[:-1], 1)
-        return _softmax(torch.cat([scores, sink], dim=-1), held)[..., :-1]
-    empty = scores.isneginf().all(dim=-1, keepdim=True)
-    return _softmax(scores, held).masked_fill(empty, 0)
+    return scores
 
 
 def _softmax(scores: Tensor, held: bool) -> Tensor:
@@ -117,5 +190,9 @@ PLAIN = Backend(
     prepare=prepare,
     operations=("attention", "multihead"),
     passes=PASSES,
+    returns=("lse",),
     weights=weights,
 )
+
+PLAIN_APART = replace(PLAIN, prepare=prepare_apart, storages=("apart",), returns=("lse",), weights=None)
+"""The same for a batch."""

@@ -68,7 +68,7 @@ def scores_of(
     q: (B, H, R, D) of these rows. k: (B, Hkv, Lk, D), or (B, Hkv, R, D) where the rule pairs keys.
     """
     positions = (rows + case.query_offset).astype(q.dtype)
-    at_once = max(1, ELEMENTS_AT_ONCE // (case.Lk * rule.score_elements(case)))
+    at_once = max(1, ELEMENTS_AT_ONCE // max(1, case.Lk * rule.score_elements(case)))
     own = [of_head(case, rule, parameters, h) for h in range(case.H)]
     for start in range(0, len(rows), at_once):
         at = slice(start, min(start + at_once, len(rows)))
@@ -94,7 +94,7 @@ def scores_of(
 def softmax(scores: Array, sink: float | None = None) -> Array:
     """Return weights along the last axis; a row of only -inf gives 0. A sink takes a share and adds no
     value."""
-    largest = scores.max(axis=-1, keepdims=True)
+    largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     if sink is not None:
         largest = np.maximum(largest, sink)
     largest = np.where(np.isneginf(largest), 0, largest)
@@ -160,6 +160,28 @@ def solve(
     for b, h, at, weights in weights_of(heads):
         out[b, h, at] = weights @ heads.v[b, h // case.group]
     return finish(heads, out)
+
+
+def log_sums(
+    case: Case,
+    rule: Rule,
+    parameters: Parameters,
+    activations: tuple[Array, Array, Array],
+    rows: NDArray[np.intp] | None = None,
+) -> Array:
+    """Compute the natural logarithm of the sum of exp(score) over the keys of each query row, (B, H, R).
+
+    A sink is not in it. A row that keeps no key gives -inf. Arguments are those of :func:`solve`.
+    """
+    heads = heads_for(case, rule, parameters, activations, rows, _wide(case))
+    found = np.full((case.B, case.H, len(heads.rows)), -np.inf, heads.q.dtype)
+    own = heads.parameters.rule
+    for b, h, at, scores in scores_of(case, rule, own, heads.q, heads.k, heads.rows):
+        largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+        largest = np.where(np.isneginf(largest), 0, largest)
+        with np.errstate(divide="ignore"):
+            found[b, h, at] = np.log(np.exp(scores - largest).sum(axis=-1)) + largest[..., 0]
+    return found
 
 
 def solve_outputs(

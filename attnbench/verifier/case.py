@@ -27,6 +27,7 @@ from attnbench.oracle.solve import solve_weights
 from attnbench.types.arithmetic import assumed
 from attnbench.types.case import Case
 from attnbench.types.operation import operation_of
+from attnbench.types.problem import ProblemCase
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
@@ -42,7 +43,7 @@ from attnbench.verifier.errors import (
     rounded,
     verdict,
 )
-from attnbench.verifier.judging import AttentionJudging, Judging, Rows
+from attnbench.verifier.judging import AttentionJudging, Judging, Rows, in_turn
 from attnbench.verifier.parts import Drawn, Part
 from attnbench.verifier.weights import WeightErrors, weight_errors, weights_problem
 
@@ -57,20 +58,30 @@ _UNDECLARED = "it is assumed in forward passes of attention without parameters a
 _NO_ROUNDING = "these errors stay as they are on nearly equal inputs, as those of wrong maths do"
 
 
-class CaseVerifier:
-    """A case with its parameters, and its draws, exact answers and errors so far."""
+_INSTEAD = 100_000
+"""The number of the first draw of ordinary inputs that stands for one of a kind that makes no sense."""
 
-    def __init__(self, opening: rm.OpenCase, rule: Rule) -> None:
-        self.case: Case = parse_case(opening.case)
+
+class CaseVerifier:
+    """A case with its parameters, and its draws, exact answers and errors so far.
+
+    problem: one problem of the case where it has several, each of which has a verifier of its own.
+    """
+
+    def __init__(self, opening: rm.OpenCase, rule: Rule, problem: Case | None = None) -> None:
+        whole = parse_case(opening.case)
+        self.case: Case = problem or whole
         self.rule = rule
         self.entropy = opening.timed_entropy
-        self.parameters = draw_parameters(self.case, rule)
+        # All problems of a case have the same parameters.
+        self.parameters = draw_parameters(whole, rule)
         self.wide = widened(self.parameters, self.case)
         self.operation = operation_of(self.case)
         self.judging = _judging(opening, self.case, rule, self.wide)
         self.inputs = {spec.name: spec for spec in self.operation.inputs(self.case, rule)}
         self._rng = np.random.default_rng()
-        self._check = self.judging.check_draws(opening.without)
+        self.counts = self.judging.check_draws(opening.without)
+        self._check = in_turn(self.counts)
         self._draws: dict[int, Drawn] = {}
         self._changes: dict[tuple[int, int], Change] = {}
         self._redrawn: dict[tuple[int, int], Drawn] = {}
@@ -80,6 +91,13 @@ class CaseVerifier:
         self._before: dict[str, Array] = {}
         self._scatters: dict[str, Scatter] = {}
         self._roundings: dict[tuple[int, str], dict[str, Errors]] = {}
+
+    def take_turns(self, draws: Sequence[tuple[str, int]]) -> None:
+        """Let the check have these draws, by kind and number; ordinary ones where a kind makes no sense."""
+        self._check = tuple(
+            (family, number) if family in self.counts else (NORMAL, _INSTEAD + place)
+            for place, (family, number) in enumerate(draws)
+        )
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -99,7 +117,7 @@ class CaseVerifier:
             self._draws[index] = Drawn(inputs, self._solved(inputs), upstream)
             if self.operation.reference is None:
                 self._scores.setdefault(PLAIN, {})[index] = {
-                    name: assumed_errors(exact, self.case.dtype)
+                    name: assumed_errors(exact, self._part(name).dtype)
                     for name, exact in self._draws[index].expected.items()
                 }
         return self._draws[index]
@@ -134,12 +152,17 @@ class CaseVerifier:
         """Return the change of a seed as a draw allows it; the last few are remembered."""
         if (index, seed) not in self._changes:
             _forget_all_but(self._changes, _CHANGES_REMEMBERED - 1)
-            change = self.judging.change(np.random.default_rng(seed))
+            change = self.judging.change(self._random(seed))
             if change is None:
                 return None
             axes = {spec.name: spec.axes for spec in self.inputs.values()}
             self._changes[index, seed] = change.settled(self.draw(index).inputs, self.case.dtype, axes)
         return self._changes[index, seed]
+
+    def _random(self, seed: int) -> np.random.Generator:
+        # Problems of one case change each in another way.
+        own = (seed, self.case.number) if isinstance(self.case, ProblemCase) else seed
+        return np.random.default_rng(own)
 
     def expect(self, index: int, gradients: Mapping[str, Array]) -> None:
         """Take exact gradients, which a worker computed in float64, for those of a draw."""
@@ -194,12 +217,13 @@ class CaseVerifier:
                 axis = part.axes.index("i")
                 got = change.undo(name, part.axes, answer[name], self.case.dtype, rows=rows[some])
                 found = compare_wide(got, np.take(exact, some, axis), part.axes)
-                worst = list(found.worst)
-                worst[axis] = int(rows[some][worst[axis]])
-                found = replace(found, worst=tuple(worst))
+                if found.worst:
+                    worst = list(found.worst)
+                    worst[axis] = int(rows[some][worst[axis]])
+                    found = replace(found, worst=tuple(worst))
             else:
                 found = compare_wide(self._undone(part, answer[name], change), exact, part.axes)
-            if part.axes:
+            if part.axes and found.worst:
                 found = replace(found, worst=change.place(part.axes, found.worst))
             errors[name] = found
         return errors
@@ -415,7 +439,7 @@ class CaseVerifier:
             pool(reference),
             output=output,
             values=values,
-            dtype=self.case.dtype,
+            dtype=part.dtype,
             rows=len(self.rows) if sampled and self.rows is not None else self.case.Lq,
             rows_of=self.case.Lq,
             draws=len(draws),
@@ -429,7 +453,7 @@ class CaseVerifier:
         """Name the check that a part with such errors failed."""
         plain = pool([self._scores[PLAIN][index][part.name] for index in draws])
         _, values = part.limits.scales([self.draw(i) for i in draws], "")
-        if reference_off(plain, values, self.case.dtype):
+        if reference_off(plain, values, part.dtype):
             return "rule_forms"
         if part.check == "values" and pool(errors).not_finite:
             return "not_finite"
@@ -459,32 +483,35 @@ def _same_parts(answer: Answer, expected: Mapping[str, Array]) -> None:
         raise ValueError(f"an answer of {sorted(answer)} where {sorted(expected)} are asked for")
 
 
-def passing_trivial_answer(opened: CaseVerifier) -> str:
+def passing_trivial_answer(*opened: CaseVerifier) -> str:
     """Return a trivial answer that passes the whole check, or that of a wrong constant; "" for none.
 
-    Where there is one, the case can't detect errors.
+    Where there is one, the case can't detect errors. opened: the verifiers of all problems of a case that
+    have queries and keys; an answer must pass each of them.
 
     The plain reference must have been scored. Each answer is tried on one draw after the other while it
     passes, which hardly any does on the first.
     """
     left: Collection[str] | None = None
-    for index in range(len(opened.families)):
-        answers = opened.judging.trivial_answers(opened.draw(index))
-        left = [name for name in answers if left is None or name in left]
-        left = [name for name in left if opened.passes(index, answers[name])]
-        if not left:
-            return _passing_constants(opened)
+    for index in range(len(opened[0].families)):
+        for one in opened:
+            answers = one.judging.trivial_answers(one.draw(index))
+            left = [name for name in answers if left is None or name in left]
+            left = [name for name in left if one.passes(index, answers[name])]
+            if not left:
+                return _passing_constants(opened)
     return next(iter(left or ()), "")
 
 
-def _passing_constants(opened: CaseVerifier) -> str:
+def _passing_constants(opened: Sequence[CaseVerifier]) -> str:
     """Return the rule with a wrong constant whose answer passes, as ``softcap@c=10000``; "" for none.
 
     It is tried on a draw of each family, ordinary ones and those of large scores first.
     """
-    last = {family: index for index, family in enumerate(opened.families)}
-    for wrong in opened.judging.wrong_constants():
-        indices = reversed(last.values())
-        if all(opened.passes(index, wrong.answer(opened.draw(index))) for index in indices):
-            return str(wrong)
+    last = {family: index for one in opened for index, family in enumerate(one.families)}
+    for wrongs in zip(*(one.judging.wrong_constants() for one in opened), strict=True):
+        pairs = list(zip(opened, wrongs, strict=True))
+        tried = ((one, wrong, at) for at in reversed(last.values()) for one, wrong in pairs)
+        if all(one.passes(at, wrong.answer(one.draw(at))) for one, wrong, at in tried):
+            return str(wrongs[0])
     return ""

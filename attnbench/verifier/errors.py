@@ -49,13 +49,18 @@ class Errors:
         return float(np.sqrt(self.sum_squares / self.count)) if self.count else 0.0
 
 
+NO_ERRORS = Errors(0.0, 0, 0.0, (), 0.0, 0.0)
+"""The errors of an output without elements, as of a sequence without queries."""
+
+
 def compare(output: Stored, expected: Array, dtype: Dtype) -> Errors:
     """Compare an output as it is stored; see :func:`compare_wide`."""
     return compare_wide(widen(output, dtype), expected)
 
 
 def compare_wide(got: Array, expected: Array, axes: Sequence[str] = ()) -> Errors:
-    """Compare an output with the oracle's, of the same shape. NaN equals nothing, not even NaN.
+    """Compare an output with the oracle's, of the same shape. NaN equals nothing, not even NaN; -inf equals
+    -inf, which the logarithm of an empty sum is.
 
     axes: the names of the axes, where they are known.
 
@@ -64,6 +69,8 @@ def compare_wide(got: Array, expected: Array, axes: Sequence[str] = ()) -> Error
     """
     if got.shape != expected.shape:
         raise ValueError(f"an output of shape {got.shape} can't be compared with one of {expected.shape}")
+    if got.size == 0:
+        return NO_ERRORS
     count, not_finite = got.size, ""
     # In the wider of both dtypes, so that a float64 output is compared with longdouble.
     with np.errstate(invalid="ignore", over="ignore"):
@@ -73,8 +80,8 @@ def compare_wide(got: Array, expected: Array, axes: Sequence[str] = ()) -> Error
         np.abs(error, out=error)
     # Where the sum is finite, all elements are. Looking at each would be slow: timed calls give many outputs.
     if not np.isfinite(sum_squares):
-        finite = np.isfinite(got) & np.isfinite(expected)
-        error = np.where(finite, error, 0)
+        finite = (np.isfinite(got) & np.isfinite(expected)) | (np.isneginf(got) & np.isneginf(expected))
+        error = np.where(finite & np.isfinite(expected), error, 0)
         sum_squares, count = float(np.square(error).sum()), int(finite.sum())
         not_finite = _not_finite(got, expected, finite, axes)
     worst = place_of_largest(error)
@@ -90,6 +97,8 @@ def place_of_largest(array: NDArray[Any]) -> tuple[int, ...]:
 
 def errors_of(differences: Array, expected: Array) -> Errors:
     """Make errors of known differences, which are too small to survive being added to what was expected."""
+    if differences.size == 0:
+        return NO_ERRORS
     worst = place_of_largest(np.abs(differences))
     return Errors(
         sum_squares=float(np.square(differences).sum()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.cases.ids import rule_word
-from attnbench.inputs.draw import Parameters, Stored, draw_parameters, store, widen, widened
+from attnbench.inputs.draw import Parameters, Stored, store, widen
 from attnbench.inputs.kinds import NORMAL, families_of, family_draws
 from attnbench.inputs.symmetries import Change, draw_change
 from attnbench.ipc.names import OUT
-from attnbench.oracle.solve import FEWEST_ROWS, choose_rows, solve, solve_outputs
+from attnbench.oracle.solve import FEWEST_ROWS, choose_rows, log_sums, solve, solve_outputs
 from attnbench.types.case import Case, output_shape
 from attnbench.types.operation import operation_of
+from attnbench.types.problem import ProblemCase, is_empty
 from attnbench.types.rule import Rule
-from attnbench.verifier.parts import Part, WeightedMean, gradient_parts, output_parts
+from attnbench.verifier.parts import (
+    LogSum,
+    Part,
+    WeightedMean,
+    dtype_of,
+    gradient_parts,
+    of_problem,
+    output_parts,
+)
 from attnbench.verifier.trivial import trivial_answers, wrong_constants
 
 if TYPE_CHECKING:
@@ -31,6 +41,17 @@ MOST_TIMED_ELEMENTS = 1 << 16
 """About so many elements of the output of a timed call are compared."""
 
 
+def in_turn(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Return kinds and numbers of the draws of a check, in the order in which they are computed.
+
+    A near-duplicate follows its original, so that a cache may take it for the same.
+    """
+    draws = {family: [(family, number) for number in range(count)] for family, count in counts.items()}
+    normal, changed = draws.pop(NORMAL, []), draws.pop("deep_change", [])
+    paired = [draw for number, first in enumerate(normal) for draw in (first, *changed[number : number + 1])]
+    return (*paired, *(draw for family in draws.values() for draw in family))
+
+
 class Judging:
     """The judging of an operation that solves its problem by itself, and of which no more is known."""
 
@@ -39,15 +60,15 @@ class Judging:
 
     def __init__(self, case: Case, rule: Rule, parameters: Parameters) -> None:
         self.case, self.rule, self.parameters = case, rule, parameters
-        self.parts = {part.name: part for part in self.list_parts()}
+        self.parts = {part.name: of_problem(part, case) for part in self.list_parts()}
 
     def list_parts(self) -> Sequence[Part]:
         """Return the parts of an answer, the most telling first."""
         return output_parts(self.case, operation_of(self.case))
 
-    def check_draws(self, without: Sequence[str]) -> tuple[tuple[str, int], ...]:
-        """Return kinds and numbers of the draws of the check, in the order in which they are computed."""
-        return tuple((NORMAL, number) for number in range(family_draws(self.case, NORMAL)))
+    def check_draws(self, without: Sequence[str]) -> dict[str, int]:
+        """Return how many draws of each kind the check has; :func:`in_turn` puts them in order."""
+        return {NORMAL: family_draws(self.case, NORMAL)}
 
     def solve(self, wide: Mapping[str, Any]) -> dict[str, Array]:
         """Return the exact outputs for inputs in float64, of the rows that are compared."""
@@ -75,7 +96,7 @@ class Judging:
         An output that is left over from another call is wrong in every row.
         """
         count = self.case.Lq if self.rows is None else len(self.rows)
-        by_row = prod(output_shape(self.case)) // self.case.Lq
+        by_row = max(1, prod(output_shape(self.case)) // max(1, self.case.Lq))
         wanted = max(FEWEST_ROWS, MOST_TIMED_ELEMENTS // by_row)
         if count <= wanted:
             return np.arange(count)
@@ -85,9 +106,14 @@ class Judging:
 class WrongConstant:
     """A case with a constant at another value, and the answers of a kernel that takes it for right."""
 
-    def __init__(self, case: Case, rule: Rule, rows: Rows | None) -> None:
+    def __init__(self, case: Case, rule: Rule, parameters: Parameters, rows: Rows | None) -> None:
         self.case, self.rule, self.rows = case, rule, rows
-        self.parameters = widened(draw_parameters(case, rule), case)
+        own = dict(parameters.rule)
+        for name, value in case.constants:
+            if name in own:
+                # A constant replaces the parameter of its name in all heads.
+                own[name] = widen(store(np.full_like(own[name], value), case.dtype), case.dtype)
+        self.parameters = replace(parameters, rule=own)
 
     def answer(self, drawn: Drawn) -> dict[str, Stored]:
         """Return its parts for a draw."""
@@ -114,54 +140,55 @@ class AttentionJudging(Judging):
     def list_parts(self) -> Sequence[Part]:
         """Return the output, unless only gradients are asked for, and the gradients if they are."""
         case, operation = self.case, operation_of(self.case)
-        spec = operation.outputs(case)[0]
+        spec, *further = operation.outputs(case)
         values = operation.inputs(case, self.rule)[2].name
         limits = WeightedMean(spec.name, values, case)
-        out = Part(spec.name, spec.axes, "", limits, sampled=True, rounded=True, leads=True)
+        out = Part(spec.name, spec.axes, "", limits, case.dtype, sampled=True, rounded=True, leads=True)
+        outputs = [out]
+        for spec in further:
+            dtype = dtype_of(spec, case)
+            words, sums = f"the output {spec.name!r}: ", LogSum(spec.name, dtype, case)
+            outputs.append(Part(spec.name, spec.axes, words, sums, dtype, sampled=True))
         match case.pass_:
             case "forward":
-                return (out,)
+                return outputs
             case "both":
-                return (out, *gradient_parts(case, self.rule, operation))
+                return (*outputs, *gradient_parts(case, self.rule, operation))
             case _:
                 return gradient_parts(case, self.rule, operation)
 
-    def check_draws(self, without: Sequence[str]) -> tuple[tuple[str, int], ...]:
-        """Return kinds and numbers of the draws.
-
-        A near-duplicate follows its original, so that a cache may take it for the same.
-        """
+    def check_draws(self, without: Sequence[str]) -> dict[str, int]:
+        """Return how many draws of each kind the check has; none of a problem without queries or keys."""
         case = self.case
+        if is_empty(case):
+            return {}
         if case.dropout:
             # Other kinds show mistakes by value. The second draw is there for what is kept of the first.
-            return (NORMAL, 0), (NORMAL, 1)
+            return {NORMAL: 2}
         named = [name for name in families_of(case, self.rule) if name not in without]
         if case.pass_ == "backward":
             named = [NORMAL]
-        draws = {
-            family: [(family, number) for number in range(family_draws(case, family))] for family in named
-        }
-        normal, changed = draws.pop(NORMAL), draws.pop("deep_change", [])
-        paired = [
-            draw for number, first in enumerate(normal) for draw in (first, *changed[number : number + 1])
-        ]
-        return (*paired, *(draw for family in draws.values() for draw in family))
+        return {family: family_draws(case, family) for family in named}
 
     def solve(self, wide: Mapping[str, Any]) -> dict[str, Array]:
         """Return the exact output, without gradients, which a worker computes in float64."""
         if self.case.pass_ == "backward":
             return {}
         a, b, c = wide.values()
-        return {OUT: solve(self.case, self.rule, self.parameters, (a, b, c), self.rows)}
+        exact = {OUT: solve(self.case, self.rule, self.parameters, (a, b, c), self.rows)}
+        if "lse" in self.case.returns:
+            exact["lse"] = log_sums(self.case, self.rule, self.parameters, (a, b, c), self.rows)
+        return exact
 
     def change(self, rng: np.random.Generator) -> Change | None:
         """Draw a composition of all symmetries."""
         return draw_change(self.case, self.rule, rng)
 
     def may_assume_arithmetic(self) -> bool:
-        """Return True without parameters, which round alike for all inputs, in a forward pass."""
+        """Return True without parameters, which round alike for all inputs, in a forward pass to ``out``."""
         parameters = self.parameters.rule or self.parameters.projections
-        return self.case.pass_ == "forward" and not parameters
+        alone = len(self.parts) == 1 and not isinstance(self.case, ProblemCase)
+        return self.case.pass_ == "forward" and alone and not parameters
 
     def trivial_answers(self, drawn: Drawn) -> dict[str, dict[str, Stored]]:
         """Return the answers that need no attention; none where no output is compared by value."""
@@ -175,7 +202,7 @@ class AttentionJudging(Judging):
         """Yield the case with one of its constants at its default, or at an end of its range."""
         if self._compares_values:
             for wrong in wrong_constants(self.case, self.rule):
-                yield WrongConstant(wrong, self.rule, self.rows)
+                yield WrongConstant(wrong, self.rule, self.parameters, self.rows)
 
     @property
     def _compares_values(self) -> bool:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from attnbench.inputs.draw import Stored, widen
 from attnbench.types.case import Case, Dtype
+from attnbench.types.problem import ProblemCase
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
 from attnbench.verifier.errors import Errors, Scale, longest_sum, rounding_unit, scale_of, together
 from attnbench.verifier.gradients import few, gradient_scale, summed
 
 if TYPE_CHECKING:
-    from attnbench.types.operation import Operation
+    from attnbench.types.operation import Operation, TensorSpec
     from attnbench.types.rule import Array
 
 
@@ -103,6 +106,34 @@ class WeightedMean:
 
 
 @dataclass(frozen=True)
+class LogSum:
+    """The limits of the logarithm of a sum of powers.
+
+    A relative error of the sum is an error of the logarithm, so the scale is 1 at least. Rows without keys,
+    which have -inf, do not count.
+    """
+
+    name: str
+    dtype: Dtype
+    case: Case
+
+    def scales(self, draws: Sequence[Drawn], arithmetic: str) -> tuple[Scale, Scale]:
+        """Return the scale of the exact logarithms, at least 1, twice."""
+        found = [drawn.expected[self.name] for drawn in draws]
+        own = scale_of([np.where(np.isneginf(each), 0, each) for each in found])
+        least = Scale(max(1.0, own.rms), max(1.0, own.largest), own.count)
+        return least, least
+
+    def unit(self, largest_score: float, arithmetic: str) -> float:
+        """Return the roundings in which right kernels differ. A large score is in the scale already."""
+        return rounding_unit(self.dtype, longest_sum(self.case), arithmetic=arithmetic)
+
+    def few(self, count: int) -> float:
+        """Return by how much the reference's errors may be too small by chance."""
+        return few(count)
+
+
+@dataclass(frozen=True)
 class Subtracted:
     """The limits of a gradient, whose terms are subtracted and may cancel: see ``gradient_scale``."""
 
@@ -136,6 +167,10 @@ class Part:
     words: str
     """Go before a fault."""
     limits: Allowance
+    dtype: Dtype
+    """Of its numbers, whose rounding is allowed."""
+    problem: int | None = None
+    """The number of its problem; None in a case with one."""
     check: Check = "values"
     """The check that a wrong value fails."""
     stressed: bool = True
@@ -150,6 +185,19 @@ class Part:
     """True if its numbers stand for the whole answer."""
 
 
+def dtype_of(spec: TensorSpec, case: Case) -> Dtype:
+    """Return the dtype of a floating tensor in a case."""
+    return "float32" if spec.kind == "float32" else case.dtype
+
+
+def of_problem(part: Part, case: Case) -> Part:
+    """Return a part with the number of its problem, and named with its sequence in words."""
+    if not isinstance(case, ProblemCase):
+        return part
+    words = part.words or f"the output {part.name!r}: "
+    return replace(part, problem=case.number, words=f"sequence {case.number}: {words}")
+
+
 def output_parts(case: Case, operation: Operation) -> tuple[Part, ...]:
     """Return the outputs of an operation of which nothing is known but what it declares."""
     outputs = operation.outputs(case)
@@ -159,7 +207,8 @@ def output_parts(case: Case, operation: Operation) -> tuple[Part, ...]:
             name=spec.name,
             axes=spec.axes,
             words=f"the output {spec.name!r}: " if several else "",
-            limits=OwnScale(spec.name, case.dtype),
+            limits=OwnScale(spec.name, dtype_of(spec, case)),
+            dtype=dtype_of(spec, case),
             leads=place == 0,
         )
         for place, spec in enumerate(outputs)
@@ -173,6 +222,6 @@ def gradient_parts(case: Case, rule: Rule, operation: Operation) -> tuple[Part, 
     projections = dict.fromkeys((spec.name for spec in operation.parameters(case, rule)), "")
     made = partial(Part, check="gradients", stressed=False, power=-1)
     return tuple(
-        made(name, letters, f"the gradient of {name}: ", Subtracted(name, case))
+        made(name, letters, f"the gradient of {name}: ", Subtracted(name, case), case.dtype)
         for name, letters in (axes | own | projections).items()
     )

@@ -13,23 +13,27 @@ import traceback
 import msgspec
 
 from attnbench.cases.ids import parse_case
-from attnbench.cases.work import bytes_moved, flops
+from attnbench.cases.work import bytes_of_problems, flops_of_problems
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.channel import Channel, close_all
 from attnbench.ipc.names import WEIGHTS, parameter_names
 from attnbench.ipc.process import die_with_parent, leave_terminal, set_import_path, silence
 from attnbench.ipc.shared_memory import pack, unpack
-from attnbench.masks import kept_pairs, kept_rows
+from attnbench.masks import kept_pairs
 from attnbench.plugins.code import FirstStamps, attnbench_code
 from attnbench.plugins.load import load
 from attnbench.types.extensions import Source
 from attnbench.types.operation import Operation, make_known
+from attnbench.types.problem import problems_of
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
+from attnbench.types.storage import Storage, make_storages_known
 from attnbench.types.words import one_line
+from attnbench.verifier.batch import BatchVerifier
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
 from attnbench.verifier.dropout import DropoutVerifier
 
+Opened = CaseVerifier | BatchVerifier
 Line = Channel[rm.VerifierReply, rm.VerifierRequest]
 
 
@@ -41,7 +45,7 @@ def main(argv: list[str]) -> None:
     set_import_path()
     silence()
     line: Line = Channel(socket.socket(fileno=descriptor), rm.VerifierRequest)  # type: ignore[arg-type]
-    opened: CaseVerifier | None = None
+    opened: Opened | None = None
     opening: rm.OpenCase | None = None
     code = FirstStamps()
     code.watch()
@@ -86,28 +90,32 @@ def _package(module: str) -> str:
     return module.partition(".")[0]
 
 
-def _open(request: rm.OpenCase) -> CaseVerifier:
+def _open(request: rm.OpenCase) -> Opened:
     if request.operation_source is not None:
         make_known(load(request.operation_source).of(Operation))
+    if request.storage_source is not None:
+        make_storages_known(load(request.storage_source).of(Storage))
     case = parse_case(request.case)
     rule = _load_rule(request.rule_source, case.rule)
+    if case.batch:
+        return BatchVerifier(request, rule)
     kind = DropoutVerifier if case.dropout else CaseVerifier
     return kind(request, rule)
 
 
 def _opened(
-    opened: CaseVerifier, request: rm.OpenCase, code: FirstStamps
+    opened: Opened, request: rm.OpenCase, code: FirstStamps
 ) -> tuple[rm.VerifierReply, tuple[int, ...]]:
     case, rule = opened.case, opened.rule
-    sources = [source for source in (request.operation_source, request.rule_source) if source is not None]
+    brought = (request.operation_source, request.storage_source, request.rule_source)
+    sources = [source for source in brought if source is not None]
     fd, specs = pack(parameter_names(opened.parameters.rule, opened.parameters.projections), case.dtype)
-    pairs = kept_pairs(case)
     reply = rm.CaseOpened(
         parameters=specs,
         families=opened.families,
-        pairs=pairs,
-        flops=float(flops(case, rule, pairs)),
-        bytes_moved=float(bytes_moved(case, rule, kept_rows(case))),
+        pairs=sum(map(kept_pairs, problems_of(case))),
+        flops=float(flops_of_problems(case, rule)),
+        bytes_moved=float(bytes_of_problems(case, rule)),
         attnbench=attnbench_code(),
         modules=code.of(sources),
         calls=opened.calls if isinstance(opened, DropoutVerifier) else 0,
@@ -116,11 +124,14 @@ def _opened(
 
 
 def _answer(
-    opened: CaseVerifier, request: rm.VerifierRequest, fds: list[int]
+    opened: Opened, request: rm.VerifierRequest, fds: list[int]
 ) -> tuple[rm.VerifierReply, tuple[int, ...]]:
     match request:
         case rm.GetDraw():
-            arrays = opened.arrays(request.index, request.change, nudged=request.nudged)
+            if isinstance(opened, BatchVerifier):
+                arrays = opened.arrays(request.index, request.change, apart=request.apart)
+            else:
+                arrays = opened.arrays(request.index, request.change, nudged=request.nudged)
             fd, specs = pack(arrays, opened.case.dtype)
             return rm.Arrays(specs), (fd,)
         case rm.Score():
@@ -130,12 +141,14 @@ def _answer(
         case rm.Judge():
             return opened.judge(request.who, request.left_out, request.arithmetic), ()
         case rm.TryTrivialAnswers():
+            if isinstance(opened, BatchVerifier):
+                return rm.Tried(opened.passing_trivial_answer()), ()
             unseen = isinstance(opened, DropoutVerifier) and opened.unseen()
             return rm.Tried(passing_trivial_answer(opened), unseen), ()
     raise TypeError(f"no such request: {type(request).__name__}")
 
 
-def _score(opened: CaseVerifier, request: rm.Score, fd: int) -> rm.Scored:
+def _score(opened: Opened, request: rm.Score, fd: int) -> rm.Scored:
     """Compare answers on one draw, or take exact gradients."""
     problem = ""
     check: Check = ""
@@ -143,6 +156,8 @@ def _score(opened: CaseVerifier, request: rm.Score, fd: int) -> rm.Scored:
         parts = unpack(fd, specs)
         if request.what == "exact":
             opened.expect(request.index, parts)
+        elif isinstance(opened, BatchVerifier):
+            problem, check = opened.score(request.who, request.index, parts), "not_finite"
         elif request.what == "weights":
             problem, check = opened.score_weights(request.who, request.index, parts[WEIGHTS]), "weights"
         elif request.what in ("before", "nudged"):
@@ -155,7 +170,7 @@ def _score(opened: CaseVerifier, request: rm.Score, fd: int) -> rm.Scored:
     return rm.Scored(problem, check=check if problem else "")
 
 
-def _score_timed(opened: CaseVerifier, request: rm.ScoreTimed, fd: int) -> rm.Scored:
+def _score_timed(opened: Opened, request: rm.ScoreTimed, fd: int) -> rm.Scored:
     """Compare outputs of timed calls one by one, then all of them together."""
     opened.begin_timed()
     for place, each in enumerate(request.outputs):

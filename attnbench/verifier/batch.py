@@ -1,0 +1,180 @@
+"""A case with a batch in the verifier: one verifier for each problem, and tensors that hold all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from attnbench.cases.ids import parse_case
+from attnbench.inputs.draw import Stored
+from attnbench.inputs.kinds import DROPPED
+from attnbench.ipc import verifier_messages as rm
+from attnbench.ipc.names import ERROR, HELD, PLAIN, UPSTREAM
+from attnbench.types.case import Case
+from attnbench.types.problem import (
+    Held,
+    held_inputs,
+    held_outputs,
+    held_upstream,
+    is_empty,
+    mixed,
+    problems_of,
+)
+from attnbench.types.rule import Rule
+from attnbench.types.storage import APART, Storage, storage_of
+from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
+from attnbench.verifier.judging import in_turn
+
+if TYPE_CHECKING:
+    Answer = Mapping[str, Stored]
+
+
+class BatchVerifier:
+    """The verifiers of all problems of a case, whose numbers lie as a storage has them.
+
+    It has the methods of :class:`CaseVerifier`, for inputs and answers of the whole case.
+    """
+
+    def __init__(self, opening: rm.OpenCase, rule: Rule) -> None:
+        self.case: Case = parse_case(opening.case)
+        self.rule = rule
+        self.storage = storage_of(self.case)
+        problems = problems_of(self.case)
+        self.problems = tuple(
+            CaseVerifier(
+                msgspec.structs.replace(
+                    opening,
+                    timed_entropy=mixed(opening.timed_entropy, number),
+                    oracle_flops=opening.oracle_flops / len(problems),
+                    # What lies in places that are not read is a matter of the storage.
+                    without=(*opening.without, DROPPED),
+                ),
+                rule,
+                problem,
+            )
+            for number, problem in enumerate(problems)
+        )
+        counts: dict[str, int] = {}
+        for one in self.problems:
+            for family, count in one.counts.items():
+                counts[family] = max(count, counts.get(family, 0))
+        draws = in_turn(counts)
+        self.families = tuple(family for family, _ in draws)
+        for one in self.problems:
+            one.take_turns(draws)
+        self.parameters = self.problems[0].parameters
+
+    def arrays(self, index: int, change: int, *, apart: bool = False) -> dict[str, Stored]:
+        """Return the stored arrays of a draw by name, then those that say where numbers lie.
+
+        apart: an array for each problem, as the plain reference gets them.
+
+        Raises:
+            ValueError: what the storage takes back is not what it was given.
+        """
+        by_problem = [one.arrays(index, change) for one in self.problems]
+        storage = APART if apart else self.storage
+        stored: dict[str, Stored] = {}
+        for held in held_inputs(self.case, self.rule, storage):
+            stored |= _put(self.case, storage, held, [arrays[held[0][0].name] for arrays in by_problem])
+        stored |= dict(storage.plan(self.case))
+        if self.case.pass_ != "forward":
+            held = held_upstream(self.case, storage)
+            stored |= _put(self.case, storage, held, [arrays[UPSTREAM] for arrays in by_problem])
+        return stored
+
+    def _taken(self, who: str, answer: Answer) -> list[dict[str, Stored]]:
+        """Return the parts of an answer by problem.
+
+        Raises:
+            ValueError: the answer has other parts.
+        """
+        storage = APART if who == PLAIN else self.storage
+        held = held_outputs(self.case, storage) if self.case.pass_ != "backward" else ()
+        if self.case.pass_ != "forward":
+            held += held_inputs(self.case, self.rule, storage)
+        by_name = {specs[0].name: (specs, stored) for specs, stored in held}
+        wanted = {spec.name for _, stored in held for spec in stored}
+        if set(answer) != wanted:
+            raise ValueError(f"an answer of {sorted(answer)} where {sorted(wanted)} are asked for")
+        parts: list[dict[str, Stored]] = [{} for _ in self.problems]
+        for name, (specs, tensors) in by_name.items():
+            taken = storage.take(self.case, specs, [answer[spec.name] for spec in tensors])
+            for own, array in zip(parts, taken, strict=True):
+                own[name] = array
+        return parts
+
+    def expect(self, index: int, gradients: Answer) -> None:
+        """Take exact gradients, which a worker computed in float64 apart, for those of a draw."""
+        by_problem: list[dict[str, Stored]] = [{} for _ in self.problems]
+        for name, array in gradients.items():
+            kind = next((prefix for prefix in (HELD, ERROR) if name.startswith(prefix)), "")
+            number, _, own = name.removeprefix(kind).partition(".")
+            by_problem[int(number)][kind + own] = array
+        for one, parts in zip(self.problems, by_problem, strict=True):
+            one.expect(index, parts)
+
+    def score(self, who: str, index: int, parts: Answer) -> str:
+        """Compare an answer with the exact ones; return the fault of values that are not finite, else ""."""
+        taken = self._taken(who, parts)
+        problems = [one.score(who, index, own) for one, own in zip(self.problems, taken, strict=True)]
+        return next(filter(None, problems), "")
+
+    def begin_timed(self) -> None:
+        """Prepare for the outputs of timed calls of one process."""
+
+    def end_timed(self) -> str:
+        """Return the fault of these outputs together; "" for none."""
+        return ""
+
+    def score_timed(self, index: int, change: int, parts: Answer, arithmetic: str = "") -> str:
+        """Compare the answer of a timed call; return its fault, "" for none."""
+        for one, own in zip(self.problems, self._taken("a backend", parts), strict=True):
+            problem = one.score_timed(index, change, own, arithmetic)
+            if problem:
+                return problem
+        return ""
+
+    def judge(self, who: str, left_out: Collection[str] = (), arithmetic: str = "") -> rm.Judged:
+        """Return the verdict on all answers of ``who``; each problem has its own limits.
+
+        Its numbers are those of the worst problem, of each part by itself. The first fault counts.
+        """
+        judged = [one.judge(who, left_out, arithmetic) for one in self.problems]
+        faulty = next((one for one in judged if one.problem), judged[0])
+        parts: dict[str, Any] = {}
+        for verifier, one in zip(self.problems, judged, strict=True):
+            own: dict[str, Any] = dict(one.parts) or {next(iter(verifier.judging.parts)): one.accuracy}
+            for name, accuracy in own.items():
+                if name not in parts or accuracy.error_budget > parts[name].error_budget:
+                    parts[name] = accuracy
+        leads = {name: part.leads for name, part in self.problems[0].judging.parts.items()}
+        worst = max(parts, key=lambda name: (leads[name], parts[name].error_budget))
+        return rm.Judged(
+            accuracy=parts[worst],
+            parts=parts if len(parts) > 1 else {},
+            problem=faulty.problem,
+            failed=tuple(dict.fromkeys(family for one in judged for family in one.failed)),
+            check=faulty.check,
+        )
+
+    def passing_trivial_answer(self) -> str:
+        """Return a trivial answer that passes every problem with queries and keys; "" for none."""
+        return passing_trivial_answer(*(one for one in self.problems if not is_empty(one.case)))
+
+
+def _put(case: Case, storage: Storage, held: Held, arrays: list[Stored]) -> dict[str, Stored]:
+    """Return the stored arrays by name, after a look whether the storage gives back what it was given."""
+    specs, tensors = held
+    stored = storage.put(case, specs, arrays)
+    for given, back in zip(arrays, storage.take(case, specs, stored), strict=True):
+        if given.shape != back.shape or given.tobytes() != back.tobytes():
+            raise ValueError(f"the storage {storage.name} changes what it holds of {specs[0].name}")
+    shapes = {spec.name: spec.shape for spec in tensors}
+    made = dict(zip(shapes, (np.ascontiguousarray(array) for array in stored), strict=True))
+    if {name: array.shape for name, array in made.items()} != shapes:
+        raise ValueError(f"the storage {storage.name} makes other shapes of {specs[0].name} than it says")
+    return made
