@@ -68,9 +68,9 @@ class ImportFrom(Struct, frozen=True, tag=True):
 class Prepare(Struct, frozen=True, tag=True):
     """Import the plugins and prepare a backend for a case. Answer: :class:`Prepared` or :class:`Failed`.
 
-    Parameters come in the descriptor. backend_source: None for the plain reference. operation_source: None
-    for an operation of attnbench's own. memory_limit_bytes: how much it may allocate beyond what it holds
-    now.
+    Parameters come in the descriptor. backend_source: None for the plain reference. operation_source,
+    storage_source: None for those of attnbench's own. memory_limit_bytes: how much it may allocate beyond
+    what it holds now.
     """
 
     case: str
@@ -80,6 +80,7 @@ class Prepare(Struct, frozen=True, tag=True):
     parameters: tuple[ArraySpec, ...]
     memory_limit_bytes: int | None
     operation_source: Source | None = None
+    storage_source: Source | None = None
 
 
 class Activations(Struct, frozen=True, tag=True):

@@ -409,7 +409,7 @@ def placed(mine: PreparedBackend, way: Way) -> PreparedBackend:
     if mine.passed is None:
         return replace(mine, inputs=inputs, buffers=())
     upstream = seen_in_layout(in_memory(seen_in_layout(mine.passed.upstream, layout), way.upstream), layout)
-    passed: Any = replace(mine.passed, upstream=upstream, outputs={})
+    passed: Any = replace(mine.passed, upstreams=(upstream,), outputs={})
     if one:
         passed = _OneGradient(passed.call, upstream, one, inputs[("q", "k", "v").index(one)])
     else:

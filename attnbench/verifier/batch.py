@@ -10,7 +10,7 @@ import numpy as np
 
 from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import Stored
-from attnbench.inputs.kinds import DROPPED
+from attnbench.inputs.kinds import DROPPED, SLICED, TRANSPOSED
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ERROR, HELD, PLAIN, UPSTREAM
 from attnbench.types.case import Case
@@ -49,8 +49,8 @@ class BatchVerifier:
                     opening,
                     timed_entropy=mixed(opening.timed_entropy, number),
                     oracle_flops=opening.oracle_flops / len(problems),
-                    # What lies in places that are not read is a matter of the storage.
-                    without=(*opening.without, DROPPED),
+                    # Where numbers lie, and what lies in places that are not read, is a matter of the storage.
+                    without=(*opening.without, DROPPED, SLICED, TRANSPOSED),
                 ),
                 rule,
                 problem,

@@ -9,11 +9,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from attnbench.ipc.messages import ArraySpec, Kept, KeptOutput
-from attnbench.ipc.names import OUT
 from attnbench.ipc.shared_memory import Stored, anonymous_file, mapped, write
 from attnbench.kit.dtypes import case_dtype
-from attnbench.types.case import Case, activation_shapes, output_shape
-from attnbench.types.operation import TensorSpec, operation_of
+from attnbench.types.operation import TensorSpec
+from attnbench.types.problem import call_inputs, call_outputs
 from attnbench.worker.failures import WrongOutput
 from attnbench.worker.outputs import as_stored, stored_output
 
@@ -25,7 +24,10 @@ def output_of(prepared: PreparedBackend, answer: Any) -> Any:
     """Return the output in an answer; None if the case has gradients alone."""
     if prepared.case.pass_ == "forward":
         return answer
-    return answer[0] if prepared.case.pass_ == "both" else None
+    if prepared.case.pass_ != "both":
+        return None
+    count = len(outputs_of(prepared))
+    return answer[0] if count == 1 else answer[:count]
 
 
 def outputs_by_name(prepared: PreparedBackend, output: Any) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def outputs_by_name(prepared: PreparedBackend, output: Any) -> dict[str, Any]:
     Raises:
         WrongOutput: it is not a tuple of the expected length.
     """
-    names = [spec.name for spec in outputs_of(prepared.case)]
+    names = [spec.name for spec in outputs_of(prepared)]
     if len(names) == 1:
         return {names[0]: output}
     if not isinstance(output, tuple) or len(output) != len(names):
@@ -43,9 +45,9 @@ def outputs_by_name(prepared: PreparedBackend, output: Any) -> dict[str, Any]:
     return dict(zip(names, output, strict=True))
 
 
-def outputs_of(case: Case) -> tuple[TensorSpec, ...]:
-    """Return the outputs of the case's operation."""
-    return operation_of(case).outputs(case)
+def outputs_of(prepared: PreparedBackend) -> tuple[TensorSpec, ...]:
+    """Return the tensors that a call of the backend returns."""
+    return call_outputs(prepared.case, prepared.storage)
 
 
 def stored_answer(prepared: PreparedBackend, answer: Any) -> dict[str, Stored]:
@@ -58,13 +60,15 @@ def stored_answer(prepared: PreparedBackend, answer: Any) -> dict[str, Stored]:
     if prepared.passed is None:
         outputs = outputs_by_name(prepared, answer)
         return {
-            spec.name: stored_output(outputs[spec.name], case, spec.shape, layout)
-            for spec in outputs_of(case)
+            spec.name: stored_output(outputs[spec.name], case, spec.shape, layout, spec.kind)
+            for spec in outputs_of(prepared)
         }
     parts: dict[str, Stored] = {}
+    specs = {spec.name: spec for spec in outputs_of(prepared)} if prepared.passed.both else {}
     for name, part in zip(prepared.passed.names, answer, strict=True):
-        if name == OUT:
-            parts[name] = stored_output(part, case, output_shape(case), layout)
+        if name in specs:
+            spec = specs[name]
+            parts[name] = stored_output(part, case, spec.shape, layout, spec.kind)
         else:
             parts[name] = _stored_gradient(prepared, name, part)
     return parts
@@ -74,7 +78,9 @@ def written(fd: int, at: int, parts: Mapping[str, Stored], dtype: str) -> tuple[
     """Write arrays into a descriptor from the offset ``at`` on; return their places and the aligned end."""
     specs = []
     for name, data in parts.items():
-        specs.append(ArraySpec(name, dtype, tuple(data.shape), at))
+        # Numbers of bfloat16 are stored as integers.
+        kind = dtype if data.dtype.itemsize == 2 else data.dtype.name
+        specs.append(ArraySpec(name, kind, tuple(data.shape), at))
         at = write(fd, at, data)
     return tuple(specs), at
 
@@ -86,7 +92,8 @@ def _stored_gradient(prepared: PreparedBackend, name: str, gradient: Any) -> Sto
         raise WrongOutput(f"the gradient of {name} has dtype {gradient.dtype}; {case.dtype} is asked for")
     if name in ("q", "k", "v") and prepared.layout == "BLHD":
         gradient = gradient.transpose(1, 2)
-    expected = dict(zip(("q", "k", "v"), activation_shapes(case, prepared.rule), strict=True)).get(name)
+    inputs = call_inputs(case, prepared.rule, prepared.storage)
+    expected = {spec.tensor: spec.shape for spec in inputs}.get(name)
     shape = tuple(gradient.shape)
     if expected is not None and case.layer is None and shape != expected:
         raise WrongOutput(f"the gradient of {name} has shape {shape}; {expected} is asked for")

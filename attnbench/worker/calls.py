@@ -13,6 +13,7 @@ from attnbench.inputs.kinds import GRADED
 from attnbench.ipc.messages import Compute, Outputs
 from attnbench.ipc.names import ERROR, HELD, WEIGHTS
 from attnbench.ipc.shared_memory import Stored, anonymous_file
+from attnbench.kit.problems import problem_setups
 from attnbench.timing.sample import timer_for
 from attnbench.worker.answers import output_of, outputs_by_name, outputs_of, stored_answer, written
 from attnbench.worker.failures import NotPrepared, WrongOutput
@@ -73,10 +74,16 @@ def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
     check_bands(prepared.buffers)
     check_held_output(prepared, output)
     # Without its graph, which would keep all tensors of the call.
-    kept = output.detach() if prepared.delivery == GRADED else output
+    kept = _detached(output) if prepared.delivery == GRADED else output
     count = OUTPUTS_KEPT if prepared.output_bytes <= MOST_KEPT_BYTES // OUTPUTS_KEPT else 1
     earlier = (*prepared.earlier, kept)[-count:]
     return replace(prepared, past=now, earlier=earlier), output, sample.wall_ns
+
+
+def _detached(output: Any) -> Any:
+    if isinstance(output, tuple):
+        return tuple(each.detach() for each in output)
+    return output.detach()
 
 
 def check_held_output(prepared: PreparedBackend, answer: Any) -> None:
@@ -88,8 +95,8 @@ def check_held_output(prepared: PreparedBackend, answer: Any) -> None:
     if output is None:
         return
     outputs = outputs_by_name(prepared, output)
-    for spec in outputs_of(prepared.case):
-        check_output(outputs[spec.name], prepared.case, spec.shape, prepared.layout)
+    for spec in outputs_of(prepared):
+        check_output(outputs[spec.name], prepared.case, spec.shape, prepared.layout, spec.kind)
     others = list(_others(prepared))
     for name, tensor in outputs.items():
         check_own_memory(tensor, others)
@@ -141,18 +148,24 @@ def computed(prepared: PreparedBackend, request: Compute) -> tuple[PreparedBacke
 def exact_gradients(prepared: PreparedBackend) -> dict[str, Stored]:
     """Return gradients on the present inputs by name, in float64.
 
-    ``held.NAME`` is what the verifier takes the scale of its errors from, ``error.NAME`` the error of the
-    plain reference in the dtype of the case.
+    In a batch ``3.NAME`` is of problem 3. ``held.NAME`` is what the verifier takes the scale of its errors
+    from, ``error.NAME`` the error of the plain reference in the dtype of the case.
     """
     assert prepared.inputs is not None
     assert prepared.passed is not None
-    upstream = prepared.passed.upstream
-    wide, sources = recast(prepared.setup, prepared.inputs, "float64")
-    named: dict[str, Any] = plain_gradients(wide, sources, upstream.double())
-    units = plain_gradients(wide, sources, upstream.double(), held=True)
-    errors = plain_errors(prepared.setup, prepared.inputs, upstream)
-    named |= {HELD + name: x for name, x in units.items()}
-    named |= {ERROR + name: x for name, x in errors.items()}
+    setups = problem_setups(prepared.setup)
+    named: dict[str, Any] = {}
+    for number, (setup, upstream) in enumerate(zip(setups, prepared.passed.upstreams, strict=True)):
+        # Apart, each input comes as one tensor for each problem.
+        inputs = prepared.inputs[number :: len(setups)]
+        own = f"{number}." if prepared.case.batch else ""
+        wide, sources = recast(setup, inputs, "float64")
+        exact = plain_gradients(wide, sources, upstream.double())
+        units = plain_gradients(wide, sources, upstream.double(), held=True)
+        errors = plain_errors(setup, inputs, upstream)
+        named |= {own + name: x for name, x in exact.items()}
+        named |= {HELD + own + name: x for name, x in units.items()}
+        named |= {ERROR + own + name: x for name, x in errors.items()}
     return {name: x.detach().contiguous().cpu().numpy() for name, x in named.items()}
 
 

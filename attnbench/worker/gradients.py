@@ -12,8 +12,9 @@ from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.reference import prepare
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case, Dtype, projection_shapes, rule_parameter_shapes
-from attnbench.types.operation import operation_of
+from attnbench.types.problem import call_inputs, call_outputs
 from attnbench.types.rule import Rule
+from attnbench.types.storage import Storage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,13 +28,13 @@ class NoGradient(RuntimeError):  # noqa: N818
     """The graph of an output does not reach every tensor that needs a gradient; the text names them."""
 
 
-def source_names(case: Case, rule: Rule) -> tuple[str, ...]:
-    """Return the names of the three inputs; the same name twice means the same tensor twice.
+def source_names(case: Case, rule: Rule, storage: Storage | None = None) -> tuple[str, ...]:
+    """Return the names of the inputs that have gradients; the same name twice means the same tensor twice.
 
     ``q``, ``k``, ``v``; in a layer ``x`` for one source, ``x`` and ``context`` where keys and values share
-    one, else ``queries``, ``keys`` and ``values``.
+    one, else ``queries``, ``keys`` and ``values``. storage: None for that of the case.
     """
-    return tuple(spec.tensor for spec in operation_of(case).inputs(case, rule))
+    return tuple(spec.tensor for spec in call_inputs(case, rule, storage) if spec.is_floating)
 
 
 def leaves(setup: Setup, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -79,30 +80,39 @@ def leaf_inputs(inputs: Triple) -> Triple:
 
 @dataclass(frozen=True)
 class GradientPass:
-    """The pass ``both`` or ``backward`` of a case as a call: ``(a, b, c)`` to what ``names`` lists.
+    """The pass ``both`` or ``backward`` of a case as a call: its inputs to what ``names`` lists.
 
     ``both`` computes the output, then the gradients. ``backward`` computes the gradients of an output that
     ``renew`` computed, which is not timed; every call uses its graph again. Call ``renew`` with all inputs
     that will be used, before the first call and whenever they change in place. Otherwise torch raises where
     the forward pass kept an input itself, and old or mixed gradients come back where it kept copies.
 
-    names: of the results, in ``both`` with ``out`` first. upstream: the gradient of the output, in its
-    layout; it may be overwritten in place at any time. outputs: by the id of the first input.
+    names: of the results, in ``both`` with the outputs first. upstreams: the gradients of outputs, in their
+    layout; they may be overwritten in place at any time. sources: the places of the inputs that get
+    gradients, each tensor once. reached: the places of the outputs that gradients come from; None where the
+    call returns one tensor. outputs: by the id of the first input.
     """
 
     call: Call
     setup: Setup
-    upstream: Tensor
+    upstreams: tuple[Tensor, ...]
     names: tuple[str, ...]
     parameters: tuple[Tensor, ...] = field(repr=False)
-    outputs: dict[int, tuple[Tensor, tuple[Tensor, ...]]] = field(default_factory=dict, repr=False)
+    sources: tuple[int, ...] = (0, 1, 2)
+    reached: tuple[int, ...] | None = None
+    outputs: dict[int, tuple[Any, tuple[Tensor, ...]]] = field(default_factory=dict, repr=False)
 
     @property
     def both(self) -> bool:
         """True for ``both``, False for ``backward``."""
         return self.setup.case.pass_ == "both"
 
-    def __call__(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+    @property
+    def upstream(self) -> Tensor:
+        """The gradient of the only output that has one."""
+        return self.upstreams[0]
+
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the results.
 
         Raises:
@@ -110,12 +120,14 @@ class GradientPass:
             KeyError: ``backward`` without ``renew`` for these inputs.
         """
         if not self.both:
-            out, wanted = self.outputs[id(a)]
-            return _gradients(out, wanted, self.upstream, self.names, keep=True)
-        out, wanted = self._forward(a, b, c)
-        return (out.detach(), *_gradients(out, wanted, self.upstream, self.names[1:]))
+            out, wanted = self.outputs[id(inputs[0])]
+            return _gradients(self._reached(out), wanted, self.upstreams, self.names, keep=True)
+        out, wanted = self._forward(*inputs)
+        outputs = (out,) if self.reached is None else out
+        found = _gradients(self._reached(out), wanted, self.upstreams, self.names[len(outputs) :])
+        return (*(each.detach() for each in outputs), *found)
 
-    def second(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+    def second(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the results of the second backward pass of a graph, in ``both``.
 
         Meanwhile a call on other numbers has made a graph, and used it.
@@ -125,43 +137,60 @@ class GradientPass:
         """
         assert self.both, "a backward pass uses its graph in every call"
         # The gradients of q and k are the same where all signs change, so numbers must change too.
-        halves = {id(x): as_leaf(-0.5 * x.detach()) for x in (a, b, c)}
-        out, wanted = self._forward(a, b, c)
-        other, its = self._forward(halves[id(a)], halves[id(b)], halves[id(c)])
-        _gradients(out, wanted, self.upstream, self.names[1:], keep=True)
-        _gradients(other, its, self.upstream, self.names[1:])
-        return (out.detach(), *_gradients(out, wanted, self.upstream, self.names[1:]))
+        halves = {id(x): as_leaf(-0.5 * x.detach()) for x in inputs if x.is_floating_point()}
+        out, wanted = self._forward(*inputs)
+        other, its = self._forward(*(halves.get(id(x), x) for x in inputs))
+        outputs = (out,) if self.reached is None else out
+        names = self.names[len(outputs) :]
+        _gradients(self._reached(out), wanted, self.upstreams, names, keep=True)
+        _gradients(self._reached(other), its, self.upstreams, names)
+        found = _gradients(self._reached(out), wanted, self.upstreams, names)
+        return (*(each.detach() for each in outputs), *found)
 
-    def renew(self, *triples: Triple) -> None:
+    def renew(self, *each: Sequence[Tensor]) -> None:
         """Drop all graphs; for ``backward`` make new ones for these inputs, several where inputs rotate."""
         self.outputs.clear()
         if not self.both:
-            for triple in triples:
-                self.outputs[id(triple[0])] = self._forward(*triple)
+            for inputs in each:
+                self.outputs[id(inputs[0])] = self._forward(*inputs)
 
-    def _forward(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return self.call(a, b, c), (*distinct(a, b, c), *self.parameters)
+    def _forward(self, *inputs: Tensor) -> tuple[Any, tuple[Tensor, ...]]:
+        whole = len(self.sources) == len(inputs)
+        own = inputs if whole else tuple(inputs[place] for place in self.sources)
+        return self.call(*inputs), (*own, *self.parameters)
+
+    def _reached(self, out: Any) -> tuple[Tensor, ...]:
+        if self.reached is not None and not isinstance(out, tuple):
+            raise TypeError(f"the call gives a {type(out).__name__}; a tuple of its outputs is asked for")
+        return (out,) if self.reached is None else tuple(out[place] for place in self.reached)
 
 
-def passed(call: Call, setup: Setup, upstream: Tensor) -> GradientPass:
-    """Return the pass of a case with gradients as a function of its three inputs.
+def passed(call: Call, setup: Setup, *upstreams: Tensor, storage: Storage | None = None) -> GradientPass:
+    """Return the pass of a case with gradients as a function of its inputs.
 
     Grad mode must be on, also in calls.
 
-    call: the function that the backend prepared for ``setup``. upstream: the gradient of the output, of its
-    shape and layout.
+    call: the function that the backend prepared for ``setup``. upstreams: the gradients of the output as the
+    storage holds it, of its shape and layout. storage: None for that of the case.
     """
     case = setup.case
     assert case.pass_ != "forward", "a forward pass has no gradients"
-    names = gradient_names(case, setup.rule)
-    names = ("out", *names) if case.pass_ == "both" else names
-    return GradientPass(call, setup, upstream, names, setup.parameters)
+    names = gradient_names(case, setup.rule, storage)
+    outputs = call_outputs(case, storage)
+    if case.pass_ == "both":
+        names = (*(spec.name for spec in outputs), *names)
+    # Gradients come from the first output of the operation, whose tensors come first.
+    reached = tuple(range(len(upstreams))) if len(outputs) > 1 else None
+    inputs = call_inputs(case, setup.rule, storage)
+    first = {spec.tensor: place for place, spec in reversed([*enumerate(inputs)]) if spec.is_floating}
+    sources = tuple(sorted(first.values()))
+    return GradientPass(call, setup, upstreams, names, setup.parameters, sources, reached)
 
 
-def gradient_names(case: Case, rule: Rule) -> tuple[str, ...]:
+def gradient_names(case: Case, rule: Rule, storage: Storage | None = None) -> tuple[str, ...]:
     """Return the names of :func:`leaves`, in the same order."""
     own = (f"rule.{name}" for name in rule_parameter_shapes(case, rule))
-    return (*dict.fromkeys(source_names(case, rule)), *own, *projection_shapes(case, rule))
+    return (*dict.fromkeys(source_names(case, rule, storage)), *own, *projection_shapes(case, rule))
 
 
 def plain_gradients(
@@ -191,7 +220,9 @@ def _of_upstreams(
         out = prepare(own, held)(*sources)
         found = []
         for left, upstream in zip(reversed(range(len(upstreams))), upstreams, strict=True):
-            made = _gradients(out, tuple(wanted.values()), upstream.clone(), tuple(wanted), keep=left > 0)
+            made = _gradients(
+                (out,), tuple(wanted.values()), (upstream.clone(),), tuple(wanted), keep=left > 0
+            )
             found.append(dict(zip(wanted, made, strict=True)))
             wanted = {name: x for name, x in wanted.items() if x.numel() < ENOUGH}
     return found
@@ -244,21 +275,19 @@ def recast(setup: Setup, inputs: Triple, dtype: Dtype) -> tuple[Setup, Triple]:
     return rebound(setup, lambda x: x.detach().to(to), case), (a, b, c)
 
 
-def distinct(a: Any, b: Any, c: Any) -> tuple[Any, ...]:
-    """Return each of three tensors once, in order."""
-    if b is c:
-        return (a,) if a is b else (a, b)
-    return a, b, c
-
-
 def _gradients(
-    out: Tensor, wanted: tuple[Tensor, ...], upstream: Tensor, names: tuple[str, ...], keep: bool = False
+    outputs: tuple[Tensor, ...],
+    wanted: tuple[Tensor, ...],
+    upstreams: tuple[Tensor, ...],
+    names: tuple[str, ...],
+    keep: bool = False,
 ) -> tuple[Tensor, ...]:
     from torch.autograd import grad
 
-    if not out.requires_grad:
-        raise NoGradient("the output has no graph: no gradient reaches anything")
-    found: tuple[Any, ...] = grad(out, wanted, upstream, retain_graph=keep, allow_unused=True)
+    for out in outputs:
+        if not out.requires_grad:
+            raise NoGradient("the output has no graph: no gradient reaches anything")
+    found: tuple[Any, ...] = grad(outputs, wanted, upstreams, retain_graph=keep, allow_unused=True)
     for x in found:
         if x is None:
             raise NoGradient(f"no gradient reaches {', '.join(_missing(names, found))}")

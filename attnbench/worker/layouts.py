@@ -30,11 +30,15 @@ def laid_out(name: str, tensor: Tensor, case: Case, layout: Layout) -> Tensor:
     return seen_in_layout(with_strides(tensor, strides), layout)
 
 
-def strides_apart(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a ``strided`` input of this shape, in elements.
+def strides_apart(x: Tensor) -> tuple[int, ...]:
+    """Return the strides of a ``strided`` input like this tensor, in elements.
 
     (B, H, L, D) gets those of one half of (B, L, 2·H, D), and (B, L, E) those of one half of (B, L, 2·E).
+    Tensors of other ranks, integers and empty tensors keep theirs.
     """
+    shape: Sequence[int] = x.shape
+    if len(shape) not in (3, 4) or not x.is_floating_point() or not x.numel():
+        return x.stride()
     if len(shape) == 3:
         _, length, width = shape
         return 2 * width * length, 2 * width, 1

@@ -10,7 +10,7 @@ from attnbench.ipc.shared_memory import Stored
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Layout
 from attnbench.types.case import Case
-from attnbench.types.operation import Shape
+from attnbench.types.operation import Kind, Shape
 from attnbench.worker.failures import WrongOutput
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def check_output(output: Any, case: Case, shape: Shape, layout: Layout) -> None:
-    """Raise :class:`WrongOutput` unless it is a tensor of the case's shape (in BHLD), dtype and device.
+def check_output(output: Any, case: Case, shape: Shape, layout: Layout, kind: Kind = "float") -> None:
+    """Raise :class:`WrongOutput` unless it is a tensor of the shape (in BHLD), kind and device.
 
     Each element must have a place of its own in memory: lazy, sparse and expanded tensors fail.
     """
@@ -30,14 +30,17 @@ def check_output(output: Any, case: Case, shape: Shape, layout: Layout) -> None:
     expected = (shape[0], shape[2], shape[1], shape[3]) if exchanged(layout, shape) else shape
     if tuple(output.shape) != expected:
         raise WrongOutput(f"the output has shape {tuple(output.shape)}; {expected} is asked for")
-    if output.dtype != case_dtype(case):
-        raise WrongOutput(f"the output has dtype {_word(output.dtype)}; {case.dtype} is asked for")
+    dtype = case_dtype(case) if kind == "float" else getattr(torch, kind)
+    if output.dtype != dtype:
+        raise WrongOutput(f"the output has dtype {_word(output.dtype)}; {_word(dtype)} is asked for")
     if output.device.type != case.device:
         raise WrongOutput(f"the output is on {output.device}; {case.device} is asked for")
     if output.layout != torch.strided:
         raise WrongOutput(f"the output has layout {_word(output.layout)}; a dense tensor is asked for")
     if output.is_neg() or output.is_conj():
         raise WrongOutput("the output is a lazy view: its memory does not hold its values")
+    if output.numel() == 0:
+        return
     strides = output.stride()
     reaches = (output.storage_offset() + reach_of(expected, strides)) * output.element_size()
     if output.data_ptr() == 0 or output.untyped_storage().nbytes() < reaches:
@@ -83,7 +86,8 @@ def check_own_memory(output: Tensor, others: Iterable[tuple[str, Tensor]]) -> No
 
 def _addresses(tensor: Tensor) -> tuple[int, int]:
     begin = tensor.data_ptr()
-    return begin, begin + reach_of(tensor.shape, tensor.stride()) * tensor.element_size()
+    reach = reach_of(tensor.shape, tensor.stride()) if tensor.numel() else 0
+    return begin, begin + reach * tensor.element_size()
 
 
 def _word(thing: torch.dtype | torch.layout) -> str:
@@ -109,22 +113,22 @@ def to_tensors(stored: Mapping[str, Stored], case: Case) -> dict[str, Tensor]:
     return {name: made[id(array)] for name, array in stored.items()}
 
 
-def stored_output(output: Any, case: Case, shape: Shape, layout: Layout) -> Stored:
+def stored_output(output: Any, case: Case, shape: Shape, layout: Layout, kind: Kind = "float") -> Stored:
     """Return an output as it is stored, in BHLD; its own memory if that is contiguous there.
 
     Raises:
         WrongOutput: it is not as the case requires; see :func:`check_output`.
     """
-    check_output(output, case, shape, layout)
+    check_output(output, case, shape, layout, kind)
     return as_stored(output.transpose(1, 2) if exchanged(layout, shape) else output, case)
 
 
 def as_stored(tensor: Tensor, case: Case) -> Stored:
-    """Return a tensor of the case's dtype as it is stored; its own memory if contiguous on the CPU."""
+    """Return a tensor as it is stored in a case; its own memory if contiguous on the CPU."""
     import torch
 
     plain = tensor.detach().contiguous().cpu()
-    if case.dtype == "bfloat16":
+    if plain.dtype == torch.bfloat16:
         plain = plain.view(torch.int16)
     data: Stored = plain.numpy()
     return data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.machinery import PathFinder
@@ -17,7 +17,7 @@ from attnbench.inputs.kinds import DROPPED, GRADED, SLICED, STRIDED, TRANSPOSED,
 from attnbench.ipc.messages import Prepare, Prepared
 from attnbench.ipc.names import UPSTREAM, rule_key
 from attnbench.ipc.shared_memory import Stored
-from attnbench.kit.reference import PLAIN
+from attnbench.kit.reference import PLAIN, PLAIN_APART
 from attnbench.masks import kept_keys
 from attnbench.plugins.code import FirstStamps
 from attnbench.plugins.load import Loaded, load
@@ -27,9 +27,11 @@ from attnbench.timing.sample import Timer, timer_for
 from attnbench.types.backend import Backend, Layout, Setup
 from attnbench.types.case import Case, projection_shapes
 from attnbench.types.extensions import Source
-from attnbench.types.operation import Operation, make_known, operation_of
+from attnbench.types.operation import Operation, TensorSpec, make_known, operation_of
+from attnbench.types.problem import call_inputs
 from attnbench.types.rule import Rule
 from attnbench.types.status import Status
+from attnbench.types.storage import APART, DENSE, Storage, make_storages_known, storage_of
 from attnbench.types.words import clean
 from attnbench.worker.answers import OutputLog, TimedCall
 from attnbench.worker.failures import NotPrepared, classify, failed, no_answer
@@ -67,7 +69,8 @@ class PreparedBackend:
     something was timed. buffers: the memory of guarded inputs, with the bands of NaN. past, earlier: the
     checked calls so far, and the outputs of the last few. delivery: how inputs came, see
     :class:`~attnbench.ipc.messages.Activations`. ordinary: while inputs have gradients, the backend as it was
-    prepared for others.
+    prepared for others. storage: how the tensors of a call hold the problems of the case. renew: of a backend
+    that prepares from tensors known before a call.
     """
 
     setup: Setup
@@ -83,6 +86,8 @@ class PreparedBackend:
     earlier: tuple[Any, ...] = field(default=(), repr=False)
     delivery: str = ""
     ordinary: PreparedBackend | None = field(default=None, repr=False)
+    storage: Storage = DENSE
+    renew: Callable[[dict[str, Any]], object] | None = field(default=None, repr=False)
 
     @property
     def case(self) -> Case:
@@ -102,7 +107,13 @@ class PreparedBackend:
     @property
     def layout(self) -> Layout:
         """The backend's layout of heads, if the operation has heads."""
-        return "BHLD" if operation_of(self.case).heads is None else self.backend.layout
+        has_heads = operation_of(self.case).heads is not None and not self.case.batch
+        return self.backend.layout if has_heads else "BHLD"
+
+    @property
+    def inputs_of_call(self) -> tuple[TensorSpec, ...]:
+        """The tensors that a call takes, in the order of its arguments."""
+        return call_inputs(self.case, self.rule, self.storage)
 
     def with_inputs(
         self, stored: Mapping[str, Stored], *, fresh: bool, guarded: bool = False, delivery: str = ""
@@ -117,7 +128,7 @@ class PreparedBackend:
         Raises:
             NotPrepared: as unsupported, if inputs require gradients and the backend refuses them.
         """
-        names = _input_names(stored)
+        names = self._input_names(stored)
         if (delivery == GRADED) != (self.ordinary is not None):
             other = self._graded() if self.ordinary is None else replace(self.ordinary, past=self.past)
             return other.with_inputs(stored, fresh=True, guarded=guarded, delivery=delivery)
@@ -137,10 +148,13 @@ class PreparedBackend:
         prepared = replace(self, inputs=inputs, last=None, pool=None, buffers=buffers, delivery=delivery)
         if delivery == GRADED or self.case.pass_ != "forward":
             for x in inputs:
-                x.requires_grad_()
+                if x.is_floating_point():
+                    x.requires_grad_()
+        prepared.tell_ahead(inputs)
         if self.case.pass_ == "forward":
             return prepared
-        return prepared._with_pass(tensors[UPSTREAM], second=delivery == TWO_GRAPHS)
+        upstreams = [tensor for name, tensor in tensors.items() if name not in names]
+        return prepared._with_pass(upstreams, second=delivery == TWO_GRAPHS)
 
     def _side_by_side(
         self, tensors: list[Tensor], *, guarded: bool
@@ -165,12 +179,12 @@ class PreparedBackend:
             laid = {at: inside for at, (inside, _) in banded.items()}
             buffers = tuple(banded[at][1] for at in places)
         elif delivery == STRIDED:
-            laid = {at: with_strides(x, strides_apart(x.shape)) for at, x in laid.items()}
+            laid = {at: with_strides(x, strides_apart(x)) for at, x in laid.items()}
         return tuple(laid[at] for at in places), buffers
 
     def _banded(self, x: Tensor, *, strided: bool) -> tuple[Tensor, Tensor]:
         # Code that was compiled for tensors of inference mode would be compiled anew for others.
-        strides = strides_apart(x.shape) if strided else x.stride()
+        strides = strides_apart(x) if strided else x.stride()
         return between_bands(x, strides, counted=not self.backend.compiles)
 
     def _graded(self) -> PreparedBackend:
@@ -183,30 +197,46 @@ class PreparedBackend:
         setup = rebound(self.setup, lambda x: x.clone())
         bare = replace(self, inputs=None, last=None, pool=None, buffers=(), earlier=(), delivery="")
         try:
-            call = _call_of(self.backend, setup)
+            call, renew = _call_of(self.backend, setup)
         except BaseException as failure:
             raise _not_prepared(failure) from failure
         # Compilers may have worked on other threads, so the next call counts as the first.
-        return replace(self, setup=setup, call=call, inputs=None, ordinary=bare, past=Past())
+        return replace(self, setup=setup, call=call, renew=renew, inputs=None, ordinary=bare, past=Past())
 
-    def _with_pass(self, upstream: Any, *, second: bool = False) -> PreparedBackend:
+    def tell_ahead(self, inputs: Sequence[Any]) -> None:
+        """Let the backend prepare from those of these inputs that are known before a call."""
+        if self.renew is not None:
+            specs = zip(self.inputs_of_call, inputs, strict=True)
+            self.renew({spec.name: x for spec, x in specs if spec.ahead})
+
+    def _with_pass(self, upstreams: Sequence[Any], *, second: bool = False) -> PreparedBackend:
         """Return the same with the pass of the case as the call that is timed.
 
         second: let the call return what a second backward pass gives.
         """
         assert self.inputs is not None
         prepared = self.call if self.passed is None else self.passed.call
-        made = passed(prepared, self.setup, laid_out(UPSTREAM, upstream, self.case, self.layout))
+        laid = [laid_out(UPSTREAM, x, self.case, self.layout) for x in upstreams]
+        made = passed(prepared, self.setup, *laid, storage=self.storage)
         made.renew(self.inputs)
         return replace(self, call=cast("Call", made.second if second else made), passed=made)
 
     def write(self, stored: Mapping[str, Stored], into: tuple[Any, ...] | None = None) -> None:
         """Write values over the inputs, or over ``into``, tensors like them. The pool stays as it is."""
-        for old, name in zip(into or self.inputs or (), _input_names(stored), strict=True):
+        names = self._input_names(stored)
+        inputs = into or self.inputs or ()
+        for old, name in zip(inputs, names, strict=True):
             self._copy(old, stored[name])
+        self.tell_ahead(inputs)
         if self.passed is not None and self.inputs is not None:
-            self._copy(self.passed.upstream, stored[UPSTREAM])
+            others = [array for name, array in stored.items() if name not in names]
+            for old, array in zip(self.passed.upstreams, others, strict=True):
+                self._copy(old, array)
             self.passed.renew(self.inputs)
+
+    def _input_names(self, stored: Mapping[str, Stored]) -> list[str]:
+        """Return the names of inputs in the order of a call's arguments; gradients from above follow."""
+        return [name for name in stored if name.rpartition(".")[2] != UPSTREAM]
 
     def _copy(self, old: Any, stored: Stored) -> None:
         # Through ``data``: a graph must not contain the copy.
@@ -225,11 +255,12 @@ class PreparedBackend:
         return replace(self, pool=pool), RotatingTimer(pool)
 
 
-def _call_of(backend: Backend, setup: Setup) -> Call:
+def _call_of(backend: Backend, setup: Setup) -> tuple[Call, Callable[[dict[str, Any]], object] | None]:
+    """Prepare a backend; return its function, and how it prepares from tensors known before a call."""
     call = backend.prepare(setup)
     if not callable(call):
         raise NotPrepared("error", f"prepare() gave {clean(call)}, where a function is needed")
-    return laying_out(call, setup.case, backend.layout)
+    return laying_out(call, setup.case, backend.layout), getattr(call, "renew", None)
 
 
 def _not_prepared(failure: BaseException) -> NotPrepared:
@@ -246,8 +277,10 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
     start = time.perf_counter_ns()
     case = case_of(request)
     rule = _brought(request.rule_source, Rule, case.rule)
+    storage = storage_of(case)
     if request.backend_source is None:
         backend = _plain(case)
+        storage = APART if case.batch else storage
     else:
         backend = _brought(request.backend_source, Backend, request.backend)
     _refuse(backend, case, rule)
@@ -259,16 +292,18 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
         setup = Setup(case, rule, rule.bind(case, own), own, projections)
         if case.pass_ != "forward":
             setup = with_gradients(setup)
-        call = _call_of(backend, setup)
+        call, renew = _call_of(backend, setup)
     except BaseException as failure:
         raise _not_prepared(failure) from failure
-    prepared = PreparedBackend(setup, backend, call)
+    prepared = PreparedBackend(setup, backend, call, storage=storage, renew=renew)
     return prepared, Prepared(time.perf_counter_ns() - start)
 
 
 def _plain(case: Case) -> Backend:
-    """Return the plain reference: the operation's own if it has one."""
+    """Return the plain reference: the operation's own if it has one, one for each sequence of a batch."""
     operation = operation_of(case)
+    if case.batch:
+        return PLAIN_APART
     if operation.heads is not None or operation.reference is None:
         return PLAIN
     return replace(PLAIN, prepare=operation.reference)
@@ -281,11 +316,6 @@ def _fill_dropped(case: Case, q: Tensor, k: Tensor, v: Tensor) -> None:
     dropped = torch.from_numpy(~kept_keys(case)).to(k.device)[..., None]
     k.masked_fill_(dropped, float("nan"))
     v.masked_fill_(dropped, float("inf"))
-
-
-def _input_names(stored: Mapping[str, Stored]) -> list[str]:
-    """Return the names of inputs in the order of a call's arguments."""
-    return [name for name in stored if name != UPSTREAM]
 
 
 def missing_modules(backend: Backend) -> str:
@@ -330,9 +360,10 @@ def _decline(status: Status, asking: str, answer: str | None) -> None:
 
 
 def case_of(request: Prepare) -> Case:
-    """Return the case of a request; its operation is loaded first, because the case's id names it."""
-    if request.operation_source is not None:
-        loaded_here(request.operation_source)
+    """Return the case of a request; what its id names is loaded first: operation and storage."""
+    for source in (request.operation_source, request.storage_source):
+        if source is not None:
+            loaded_here(source)
     return parse_case(request.case)
 
 
@@ -341,6 +372,7 @@ def loaded_here(source: Source) -> Loaded:
     """Load a plugin, once in a process."""
     loaded = load(source)
     make_known(loaded.of(Operation))
+    make_storages_known(loaded.of(Storage))
     # Preparation may take long; somebody may save a file meanwhile.
     CODE.of([source])
     return loaded

@@ -50,6 +50,7 @@ def _refreshed_sample(
     if pool is not None:
         for old, now in zip(refreshed, inputs, strict=True):
             old.copy_(now)
+        prepared.tell_ahead(inputs)
     samples.append(replace(sample, refreshed_ns=sample.wall_ns if on_cpu else 0))
     if at + first < calls:
         sample, output = timer(prepared.call, *inputs, calls - at - first)
