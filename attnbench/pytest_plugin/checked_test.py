@@ -71,6 +71,7 @@ class CheckedBackend:
             parameters=context.parameters.arrays,
             memory_limit_bytes=None,
             operation_source=context.opening.operation_source,
+            storage_source=context.opening.storage_source,
         )
         try:
             with warnings.catch_warnings():

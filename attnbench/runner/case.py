@@ -17,7 +17,7 @@ from attnbench.cases.ids import case_id
 from attnbench.cases.memory import free_memory
 from attnbench.cases.work import held_bytes, pool_bytes, quadratic_bytes, too_large
 from attnbench.ipc import verifier_messages as rm
-from attnbench.plugins.registry import Registry
+from attnbench.plugins.registry import Registry, storage_source
 from attnbench.runner.check import (
     Candidate,
     Entries,
@@ -73,6 +73,11 @@ def refusal(
         return "unavailable", f"runs on {_all_of(backend.devices)} only"
     if case.operation not in backend.operations:
         return "unsupported", f"computes {_all_of(backend.operations)}, not {case.operation}"
+    if case.storage not in backend.storages:
+        return "unsupported", f"takes {_all_of(backend.storages)} inputs, not {case.storage}"
+    for output in case.returns:
+        if output not in backend.returns:
+            return "unsupported", f"does not return {output}"
     if backend.rules is not None and case.rule not in backend.rules:
         return "unsupported", f"computes {_all_of(backend.rules)}, not {case.rule}"
     if backend.needs_dot_form and not rule.has_dot_form:
@@ -83,6 +88,8 @@ def refusal(
         return "unsupported", f"computes the {_all_of(backend.passes)} pass, not {case.pass_}"
     if case.pass_ != "forward" and case.cache == "rotating":
         return "unsupported", "inputs rotate in forward passes only"
+    if case.pass_ != "forward" and case.batch and rule.parameters(case):
+        return "unsupported", f"in a batch no gradients of parameters are checked, and {case.rule} has some"
     if case.pass_ != "forward" and (reason := rule.no_gradients(case)) is not None:
         return "unsupported", reason
     if not case.mask.ignores("h") and not backend.masks_by_head:
@@ -237,6 +244,7 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
         oracle_flops=ORACLE_FLOPS,
         without=pool.options.without,
         operation_source=operation.source,
+        storage_source=storage_source(run.registry, run.case),
     )
     limit_bytes = pool.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
     limit_bytes += run.pool_bytes
@@ -251,7 +259,14 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
                 run.notify("variant case")
                 with pool.lent_verifier() as other:
                     variant, failures = check_variants(
-                        pool, other, run.case, rule, operation.source, entries, limit_bytes
+                        pool,
+                        other,
+                        run.case,
+                        rule,
+                        operation.source,
+                        opening.storage_source,
+                        entries,
+                        limit_bytes,
                     )
                 run.begin_again_if_unjudged(failures.values())
                 run.record_failures(failures)

@@ -115,8 +115,9 @@ def check_reference(pool: WorkerPool, context: CaseContext, *, weights: bool = F
         return
     worker, _ = prepare_worker(pool, context, None)
     try:
-        for index, draw in enumerate(context.draws):
-            give_draw(worker, draw)
+        for index in range(len(context.draws)):
+            with context.for_plain(index) as draw:
+                give_draw(worker, draw)
             if case.pass_ != "forward":
                 score(worker, context.verifier, PLAIN, index, m.Compute("exact"), "exact")
             score(worker, context.verifier, PLAIN, index)
@@ -321,6 +322,7 @@ def check_variants(
     case: Case,
     rule: Entry[Rule],
     operation_source: Source,
+    storage_source: Source | None,
     entries: Entries,
     memory_limit_bytes: int,
 ) -> tuple[dict[str, rm.Judged], Failures]:
@@ -349,7 +351,7 @@ def check_variants(
                 left_out = [family.name for family in FAMILIES[1:] if family.name not in asked[number]]
                 opening = rm.OpenCase(
                     case_id(variant), rule.source, secrets.randbits(63), 0, ORACLE_FLOPS,
-                    (*pool.options.without, *left_out), operation_source,
+                    (*pool.options.without, *left_out), operation_source, storage_source,
                 )  # fmt: skip
                 left = [entry for entry in group if entry.name not in failures]
                 try:
@@ -399,6 +401,7 @@ def _kept_workers() -> Iterator[dict[str, WorkerLink]]:
 def _gives_weights(pool: WorkerPool, case: Case, backend: Backend) -> bool:
     """Return whether a backend declares weights for a case; never with dropout."""
     wanted = WEIGHTS not in pool.options.without and case.operation == "attention" and not case.dropout
+    wanted = wanted and not case.batch
     return wanted and backend.weights is not None
 
 

@@ -79,6 +79,18 @@ class CaseContext:
         return range(self.check_draws, len(self.draws))
 
     @contextmanager
+    def for_plain(self, index: int) -> Iterator[ArrayBlock]:
+        """Yield the inputs of a draw as the plain reference gets them: those of a batch apart."""
+        if not parse_case(self.case).batch:
+            yield self.draws[index]
+            return
+        drawn, fd = self.verifier.ask(rm.GetDraw(index, apart=True), rm.Arrays)
+        try:
+            yield ArrayBlock(drawn.arrays, fd)
+        finally:
+            os.close(fd)
+
+    @contextmanager
     def refreshed(self, places: Sequence[DrawnInputs]) -> Iterator[tuple[ArrayBlock, ...]]:
         """Yield the inputs of timed draws, each with its transform applied; close them at the end."""
         blocks: list[ArrayBlock] = []
@@ -138,6 +150,7 @@ def prepare_worker(
         rule_source=context.opening.rule_source,
         parameters=context.parameters.arrays,
         operation_source=context.opening.operation_source,
+        storage_source=context.opening.storage_source,
         memory_limit_bytes=None if entry is None else context.memory_limit_bytes,
     )
     try:
@@ -158,7 +171,8 @@ def reported_code(
         WorkerFailed: they are not those that other processes of the run had.
     """
     opening, side = context.opening, ""
-    sources = [source for source in (opening.operation_source, opening.rule_source) if source is not None]
+    brought = (opening.operation_source, opening.storage_source, opening.rule_source)
+    sources = [source for source in brought if source is not None]
     if entry is not None:
         side = entry.side
         sources.append(entry.source)

@@ -49,7 +49,7 @@ class BatchVerifier:
                     opening,
                     timed_entropy=mixed(opening.timed_entropy, number),
                     oracle_flops=opening.oracle_flops / len(problems),
-                    # Where numbers lie, and what lies in places that are not read, is a matter of the storage.
+                    # Where numbers lie, and what lies in unread places, is a matter of the storage.
                     without=(*opening.without, DROPPED, SLICED, TRANSPOSED),
                 ),
                 rule,
