@@ -37,6 +37,8 @@ FEATURES = ((16, 16), (64, 64), (13, 13), (8, 24))
 HEADS = ((2, 2), (6, 2), (5, 1))
 BATCHES = (3, 1)
 """Three batch elements, since of two every order is its own inverse."""
+ONE_SEQUENCE, SEVERAL = "q{Lq}s{Lk}", "2q{Lq}s{Lk}_q1s{Lk}_q5_q0s9_q{Lk}s{Lq}_q7s0"
+"""A sequence of the lengths of a case; and several of them, others, and sequences without queries or keys."""
 LAYERS: tuple[dict[str, Any], ...] = (
     {"wide": True, "bias": True},
     {"E": 40},
@@ -114,6 +116,10 @@ def candidates(
         "B": BATCHES,
         "device": (options.device or device_of(backend),),
     }
+    if backend.storages != ("dense",):
+        values["storage"] = backend.storages
+    if backend.returns:
+        values["returns"] = ((), *((name,) for name in backend.returns))
     random = Random(0)
     drawn = [{name: random.choice(choices) for name, choices in values.items()} for _ in range(sampled)]
     rows = [*covering_rows(values, possible), *filter(possible, drawn)]
@@ -189,16 +195,27 @@ def variants(backend: Backend) -> list[tuple[str, dict[str, Any]]]:
 
 def _with_rule(row: Row, rules: Sequence[Rule], number: int, options: Overrides) -> Candidate | None:
     """Make a case of a row and the next rule that allows it; rules take turns."""
-    (Lq, Lk), (D, Dv), (H, Hkv) = row["lengths"], row["features"], row["heads"]
+    (D, Dv), (H, Hkv) = row["features"], row["heads"]
+    sizes = _lengths(row) | {"returns": row.get("returns", ())}
     for turn in range(len(rules)):
         rule = rules[(number + turn) % len(rules)]
         case = _case(
-            rule, row["layer"], B=row["B"], H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv, mask=row["mask"],
+            rule, row["layer"], **sizes, H=H, Hkv=Hkv, D=D, Dv=Dv, mask=row["mask"],
             dtype=row["dtype"], device=row["device"], pass_=row["pass"], **_fixed(options),
         )  # fmt: skip
         if case is not None:
             return Candidate(case, {**row, "rule": rule.name, "operation": case.operation})
     return None
+
+
+def _lengths(row: Row) -> dict[str, Any]:
+    """Return the lengths of a row as fields of a case: those of all sequences, or those of a batch."""
+    Lq, Lk = row["lengths"]
+    storage = row.get("storage", "dense")
+    if storage == "dense":
+        return {"B": row["B"], "Lq": Lq, "Lk": Lk}
+    batch = ONE_SEQUENCE if row["B"] == 1 else SEVERAL
+    return {"batch": batch.format(Lq=Lq, Lk=Lk), "storage": storage}
 
 
 def _large(backend: Backend, rule: Rule, wanted: dict[str, Any], options: Overrides) -> Case | None:

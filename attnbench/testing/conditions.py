@@ -120,6 +120,8 @@ def properties(case: Case) -> dict[str, str]:
         (case.layer is not None, "a layer", "case.layer is not None"),
         (case.pass_ != "forward", "gradients", "case.pass_ != 'forward'"),
         (case.dropout, "dropout", "case.dropout"),
+        (case.batch, "a batch", "case.batch"),
+        ("lse" in case.returns, "a log-sum-exp", "'lse' in case.returns"),
         (max(case.Lq, case.Lk) > 128, "long sequences", "max(case.Lq, case.Lk) > 128"),
         (True, f"the dtype {case.dtype}", f"case.dtype == {case.dtype!r}"),
         (True, f"the rule {case.rule}", f"case.rule == {case.rule!r}"),

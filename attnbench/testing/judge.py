@@ -282,7 +282,7 @@ def steady_cases(right: Sequence[Record]) -> list[Record]:
     One whose rule has constants comes second, after the same without them.
     """
     small = [(parse_case(record.case), record) for record in right]
-    small = [(case, record) for case, record in small if not case.dropout and case.Lk <= 128]
+    small = [(case, one) for case, one in small if not (case.dropout or case.batch) and case.Lk <= 128]
     found: dict[tuple[int, int, int, str], Record] = {}
     for case, record in small:
         found.setdefault((case.Lq, case.Lk, case.D, case.pass_), record)

@@ -15,6 +15,7 @@ from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.extensions import Source
 from attnbench.types.operation import operation_of
+from attnbench.types.problem import call_inputs, call_outputs
 from attnbench.types.record import Record
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
@@ -76,7 +77,7 @@ def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str,
     for record in _failures(records):
         case = parse_case(_shown(record))
         computed = case.B * case.H * case.Lq * case.Lk * case.D
-        known = operation_of(case).heads is not None and record.failed_check in LOOKED_AT
+        known = operation_of(case).heads is not None and not case.batch and record.failed_check in LOOKED_AT
         if known and not case.dropout and computed <= MOST_COMPUTED:
             found.append((case, record.case, Look(_shown(record), sources[record.rule], _families(record))))
     found.sort(key=lambda one: _trouble(one[0]))
@@ -231,16 +232,20 @@ def _decline(what: str) -> str:
 def _form(case: Case) -> str:
     """Name what a call of the case's operation returns."""
     operation = operation_of(case)
-    if operation.heads is not None:
+    if operation.heads is not None and not case.batch and not case.returns:
         return BY_CHECK["output_form"]
-    outputs = ", ".join(f"{spec.name} {spec.shape}" for spec in operation.outputs(case))
+    outputs = ", ".join(
+        f"{spec.name} {spec.shape}" + ("" if spec.kind == "float" else f" of {spec.kind}")
+        for spec in call_outputs(case)
+    )
     return f"Return {outputs}: each a torch.Tensor in the case's dtype, several in a tuple."
 
 
 def _given(case: Case, backend: Backend, rules: Mapping[str, Rule]) -> str:
     """Name the shapes of a call's inputs: many exceptions come from exchanged axes."""
-    shapes = {spec.name: spec.shape for spec in operation_of(case).inputs(case, rules[case.rule])}
-    layout = f", in its layout {backend.layout}" if case.operation == "attention" else ""
+    shapes = {spec.name: spec.shape for spec in call_inputs(case, rules[case.rule])}
+    dense = case.operation == "attention" and not case.batch
+    layout = f", in its layout {backend.layout}" if dense else ""
     if layout and backend.layout == "BLHD":
         shapes = {name: (s[0], s[2], s[1], s[3]) for name, s in shapes.items()}
     named = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
