@@ -1,0 +1,170 @@
+"""A plugin with a storage of its own: sequences one after the other, told apart by cumulative lengths.
+
+Queries are (T, H, D), keys and values (S, Hkv, ·), the log-sum-exp (T, H), and ``cu_seqlens`` say where each
+sequence begins. The storage, a plain backend with gradients and its planted mistakes stand in this one file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attnbench import Backend, Mask, Storage, TensorSpec, hookimpl
+from attnbench.types.batch import parse_batch
+
+MISTAKES = {
+    "last key of a decode": ("out", 3),
+    "upper left": ("lse", 4),
+    "heads tiled": ("out", 0),
+    "first key of the next": ("out", 0),
+    "equal sequences exchanged": ("out", 0),
+    "empty rows": ("out", 4),
+    "lse in base 2": ("lse", 0),
+    "lse of empty rows": ("lse", 4),
+    "largest score as lse": ("lse", 0),
+    "no gradient of a key": ("k", 2),
+    "gradient of the neighbour": ("v", 0),
+    "keeps outputs by address": ("out", 0),
+}
+"""By name, the part and the first sequence that are wrong in the case of the test."""
+
+
+def tokens(spec):
+    """Return the place of the axis that counts queries or keys; batch elements stand before it."""
+    return next(place for place, letter in enumerate(spec.axes) if letter in "ij")
+
+
+def tensors(case, specs):
+    first, at = specs[0], tokens(specs[0])
+    shape = (sum(spec.shape[at] for spec in specs), *first.shape[1:at], *first.shape[at + 1 :])
+    axes = first.axes[at] + first.axes[1:at] + first.axes[at + 1 :]
+    return (replace(first, shape=shape, axes=axes),)
+
+
+def put(case, specs, arrays):
+    import numpy as np
+
+    return (np.concatenate([np.moveaxis(array[0], tokens(specs[0]) - 1, 0) for array in arrays]),)
+
+
+def take(case, specs, stored):
+    import numpy as np
+
+    at = tokens(specs[0])
+    ends = np.cumsum([spec.shape[at] for spec in specs])
+    return [np.moveaxis(part, 0, at - 1)[None] for part in np.split(stored[0], ends[:-1])]
+
+
+def planned(case):
+    return tuple(TensorSpec(f"cu_seqlens_{of}", (case.B + 1,), "int32") for of in "qk")
+
+
+def plan(case):
+    import numpy as np
+
+    sums = np.cumsum([(0, 0), *parse_batch(case.batch)], axis=0, dtype=np.int32)
+    return {"cu_seqlens_q": sums[:, 0].copy(), "cu_seqlens_k": sums[:, 1].copy()}
+
+
+@hookimpl
+def attnbench_storages():
+    yield Storage(
+        name="packed",
+        summary="sequences one after the other, told apart by cumulative lengths",
+        tensors=tensors,
+        put=put,
+        take=take,
+        planned=planned,
+        plan=plan,
+    )
+
+
+class Packed:
+    """The prepared function: attention of one sequence after the other, whose lengths are known before."""
+
+    def __init__(self, setup, mistake):
+        self.case, self.mistake, self.places, self.kept = setup.case, mistake, [], {}
+
+    def renew(self, ahead):
+        """Read where sequences begin, untimed."""
+        q, k = (ahead[f"cu_seqlens_{of}"].tolist() for of in "qk")
+        self.places = list(zip(q, q[1:], k, k[1:], strict=False))
+
+    def __call__(self, q, k, v, cu_seqlens_q, cu_seqlens_k):
+        import torch
+
+        address = q.data_ptr()
+        if self.mistake == "keeps outputs by address" and address in self.kept:
+            return tuple(x.clone() for x in self.kept[address])
+        outs, sums = zip(*self.each(q, k, v), strict=True)
+        if self.mistake == "equal sequences exchanged":
+            outs = (outs[1], outs[0], *outs[2:])
+        found = torch.cat(outs), torch.cat(sums)
+        if self.mistake == "keeps outputs by address":
+            self.kept[address] = tuple(x.detach().clone() for x in found)
+        return found if self.case.returns else found[0]
+
+    def each(self, q, k, v):
+        for number, (first, end, first_key, end_key) in enumerate(self.places):
+            keys, values = k[first_key:end_key], v[first_key:end_key]
+            if self.mistake == "no gradient of a key" and number == 2:
+                keys = keys.detach() + 0 * keys
+            if self.mistake == "gradient of the neighbour" and number < 2:
+                other = v[slice(*self.places[1 - number][2:])]
+                values = values.detach() + other - other.detach()
+            if self.mistake == "first key of the next" and number == 0:
+                keys, values = k[first_key : end_key + 1], v[first_key : end_key + 1]
+            yield self.one(q[first:end], keys, values, end_key - first_key)
+
+    def one(self, q, k, v, length):
+        import torch
+
+        case, mistake, queries = self.case, self.mistake, len(q)
+        heads = torch.arange(case.H) // case.group
+        if mistake == "heads tiled":
+            heads = torch.arange(case.H) % case.Hkv
+        scores = torch.einsum("ihd,jhd->hij", q.float(), k[:, heads].float()) * case.D**-0.5
+        if not case.mask.is_none:
+            offset = 0 if mistake == "upper left" else length - queries
+            later = torch.ones(queries, len(k)).triu(offset + 1).bool()
+            later[:, length:] = False
+            scores = scores.masked_fill(later, -torch.inf)
+        if mistake == "last key of a decode" and queries == 1 and length > 1:
+            scores = torch.cat([scores[..., :-1], torch.full_like(scores[..., -1:], -torch.inf)], -1)
+        lse = scores.logsumexp(-1)
+        empty = lse.isneginf()
+        weights = scores.softmax(-1)
+        if mistake != "empty rows":
+            weights = weights.masked_fill(empty[..., None], 0)
+        out = torch.einsum("hij,jhe->ihe", weights, v[:, heads].float()).to(q.dtype)
+        if mistake == "largest score as lse" and len(k):
+            lse = scores.amax(-1)
+        if mistake == "lse in base 2":
+            lse = lse * 1.4426950408889634
+        if mistake == "lse of empty rows":
+            lse = lse.masked_fill(empty, torch.inf)
+        return out, lse.T
+
+
+def supports(case, rule):
+    if case.constants:
+        return "scales by the root of D alone"
+    if case.dtype == "float64":
+        return "computes in float32"
+    return (
+        None if case.mask in (Mask(), Mask(causal="lower_right")) else "needs causal:lower_right or no mask"
+    )
+
+
+@hookimpl
+def attnbench_backends():
+    for mistake in ("", *MISTAKES):
+        yield Backend(
+            name="wrong_" + mistake.replace(" ", "_") if mistake else "one_by_one",
+            summary=mistake or "attention of one sequence after the other",
+            prepare=lambda setup, mistake=mistake: Packed(setup, mistake),
+            supports=supports,
+            rules=("scaled_dot",),
+            passes=("forward", "backward", "both"),
+            storages=("packed",),
+            returns=("lse",),
+        )
