@@ -176,7 +176,8 @@ def score() -> str:
     found = json.loads(SCORE.read_text())
     facts, controls = found["facts"], found["controls"]
     seeds = ", ".join(map(str, facts["seeds"]))
-    machine = f"{facts['cpu']}, {facts['cores']} cores, torch {facts['torch']}, {facts['date']}"
+    load = f"load average {facts['load_before']:.1f} before and {facts['load_after']:.1f} after"
+    machine = f"{facts['cpu']}, {facts['cores']} cores, torch {facts['torch']}, {load}, {facts['date']}"
     head = (
         f"Seeds {seeds}: {facts['verdicts']:,} verdicts in {facts['seconds']:,} s on {machine}. Of "
         f"{controls['of']} right backends {controls['kept']} were kept, in "
@@ -193,7 +194,7 @@ def score() -> str:
     table = _table(("family", "mistakes", "refused", "in their cases", "witness"), rows)
     missed = [
         (f"`{one['mutant'].removeprefix('wrong_')}`", one["summary"], f"{one['missed']} of {one['of']}",
-         f"`{one['cases'][0]}`" if one["cases"] else "it ended with an exception")
+         f"`{one['cases'][0]}`" if one["cases"] else "it crashed, raised or was too slow")
         for one in found["missed"]
     ]  # fmt: skip
     if not missed:
