@@ -148,8 +148,6 @@ class Packed:
 def supports(case, rule):
     if case.constants:
         return "scales by the root of D alone"
-    if case.dtype == "float64":
-        return "computes in float32"
     return (
         None if case.mask in (Mask(), Mask(causal="lower_right")) else "needs causal:lower_right or no mask"
     )
@@ -164,6 +162,7 @@ def attnbench_backends():
             prepare=lambda setup, mistake=mistake: Packed(setup, mistake),
             supports=supports,
             rules=("scaled_dot",),
+            dtypes=("float32", "bfloat16", "float16"),
             passes=("forward", "backward", "both"),
             storages=("packed",),
             returns=("lse",),

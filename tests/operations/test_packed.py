@@ -22,6 +22,8 @@ from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, parameter_names
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.plugins.sources import named
+from attnbench.testing.cases import choose
+from attnbench.types.batch import parse_batch
 from attnbench.verifier.batch import BatchVerifier
 from attnbench.verifier.case import CaseVerifier
 from attnbench.worker.answers import stored_answer
@@ -169,6 +171,18 @@ def test_a_backend_hears_of_lengths_with_all_inputs_and_never_of_queries(registr
     backend = judge.given(backend, 1, fresh=False)
     assert [list(ahead) for ahead in heard] == [["cu_seqlens_q", "cu_seqlens_k"]] * 2
     assert heard[0]["cu_seqlens_k"].tolist() == [0, 12, 24, 44, 76, 79, 79, 83]
+
+
+def test_the_conformance_kit_makes_batches_for_it_and_asks_for_lse(registry: Registry) -> None:
+    chosen = choose(registry.backend("one_by_one"), {"scaled_dot": registry.rule("scaled_dot")})
+    cases = [one.case for one in chosen.cases]
+    assert {case.storage for case in cases} == {"packed"}
+    assert {case.returns for case in cases} == {(), ("lse",)}
+    lengths = {pair for case in cases for pair in parse_batch(case.batch)}
+    assert any(queries > keys > 0 for queries, keys in lengths)
+    assert any(not queries for queries, _ in lengths)
+    assert any(not keys for _, keys in lengths)
+    assert chosen.findings == ()
 
 
 def test_it_is_run_timed_and_reported_like_any_other(tmp_path: Path) -> None:

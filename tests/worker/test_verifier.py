@@ -11,6 +11,7 @@ import torch
 from asked import BUILT_IN_RULES, RULES, Stored
 
 from attnbench.cases.ids import case_id, parse_case
+from attnbench.inputs.draw import widen
 from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL
 from attnbench.inputs.symmetries import draw_change
 from attnbench.ipc import messages as m
@@ -171,6 +172,52 @@ def test_one_wrong_element_fails_its_family(plain: PlainHere, family: str) -> No
 )
 def test_a_trivial_answer_that_passes_is_found(case: str, canary: str) -> None:
     assert passing_trivial_answer(scored(case).opened) == canary
+
+
+LSE = "attention/{}/B2-H4-Hkv2-Lq7-Lk5-D8/causal:lower_right/{}/cpu/{}/lse"
+WRONG_LSE = {
+    "in base 2": lambda lse: lse * np.float32(np.log2(np.e)),
+    "+inf in empty rows": lambda lse: np.where(np.isneginf(lse), np.inf, lse),
+    "0 in empty rows": lambda lse: np.where(np.isneginf(lse), 0, lse),
+    "NaN in empty rows": lambda lse: np.where(np.isneginf(lse), np.nan, lse),
+    "rounded to bfloat16": lambda lse: (lse.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32),
+    "of the row before": lambda lse: np.roll(lse, 1, 2),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("pass_", ["forward", "both"])
+@pytest.mark.parametrize("rule", ["scaled_dot", "sinks"])
+def test_lse_is_the_logarithm_of_a_sum_without_the_sink(rule: str, dtype: str, pass_: str) -> None:
+    made = scored(LSE.format(rule, dtype, pass_))
+    case, drawn = made.opened.case, made.opened.draw(0)
+    q, k = (torch.from_numpy(widen(drawn.inputs[name], case.dtype)) for name in "qk")
+    scores = q @ k.repeat_interleave(2, 1).mT / 8**0.5
+    scores.masked_fill_(torch.ones(7, 5).triu(5 - 7 + 1).bool(), -torch.inf)
+    expected = np.asarray(drawn.expected["lse"], np.float64)
+    np.testing.assert_allclose(expected, scores.logsumexp(-1).numpy(), rtol=1e-13, atol=1e-14)
+    assert np.isneginf(expected[:, :, :2]).all()
+    answer = made.answer(0)
+    assert answer["lse"].dtype == (np.float64 if dtype == "float64" else np.float32)
+    made.score("mine")
+    judged = made.opened.judge("mine")
+    assert judged.problem == ""
+    assert {"out", "lse"} <= set(judged.parts)
+
+
+@pytest.mark.parametrize("wrong", WRONG_LSE)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_wrong_lse_is_refused_by_its_name(wrong: str, dtype: str) -> None:
+    made = scored(LSE.format("scaled_dot", dtype, "forward"))
+    for index in range(len(made.opened.families)):
+        answer = made.answer(index)
+        answer["lse"] = WRONG_LSE[wrong](answer["lse"]).astype(np.float32)
+        found = made.opened.score("mine", index, answer)
+        if found:
+            break
+    else:
+        found = made.opened.judge("mine").problem
+    assert "the output 'lse': " in found
 
 
 @pytest.mark.parametrize("family", DELIVERIES)
