@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from attnbench.cases.ids import case_id, parse_case, short_id
 from attnbench.cases.suites import parse_suite
-from attnbench.cases.variant import variant_case
+from attnbench.cases.variant import variant_cases
 from attnbench.cases.work import (
     all_pairs,
     bytes_of_problems,
@@ -24,7 +24,7 @@ from attnbench.inputs.draw import draw_inputs
 from attnbench.masks import keep_rows, kept_pairs
 from attnbench.plugins.registry import load_registry
 from attnbench.types.batch import batch_text, parse_batch
-from attnbench.types.case import DTYPES, Case
+from attnbench.types.case import DTYPES
 from attnbench.types.errors import BadCase
 from attnbench.types.problem import problems_of
 
@@ -177,10 +177,10 @@ def test_parameters_count_once_in_a_batch() -> None:
 @given(seed=st.integers(0, 2**32))
 def test_the_variant_of_a_batch_varies_its_lengths(seed: int) -> None:
     case = replace(parse_case(CASE), dtype="bfloat16")
-    found = variant_case(case, rule(), DTYPES, np.random.default_rng(seed))
-    assert isinstance(found, Case)
-    assert found.batch != case.batch
-    assert (found.storage, found.returns, found.dtype) == ("apart", ("lse",), "float32")
-    assert parse_case(case_id(found)) == found
-    for queries, keys in parse_batch(found.batch):
-        assert (queries, keys) == (0, keys) or keys == 0 or queries <= keys
+    variants = variant_cases(case, rule(), DTYPES, np.random.default_rng(seed), 3)
+    assert len({found.batch for found in variants} - {case.batch}) == 3
+    for found in variants:
+        assert (found.storage, found.returns, found.dtype) == ("apart", ("lse",), "float32")
+        assert parse_case(case_id(found)) == found
+        for queries, keys in parse_batch(found.batch):
+            assert (queries, keys) == (0, keys) or keys == 0 or queries <= keys
