@@ -1,6 +1,6 @@
 """How many known mistakes the judge refuses, by family, each with a case that shows it, and at what cost.
 
-    python tests/benchmarks/judge_score.py [--seeds 3] [--out results/judge-score.json]
+    python tests/benchmarks/judge_score.py [--seeds 3] [--out docs/measured/judge-score.json]
 
 It judges the mutants of ``attnbench selftest judge --full``, and then the few mistakes of the conformance kit
 of which the self-test makes no backend. ``python tests/docs/written.py`` makes the table in docs/judge.md of
@@ -31,7 +31,7 @@ from attnbench.testing.mistakes.inputs import ENDS, FIRST_TRIES, HEADS, LAYER, M
 from attnbench.testing.mistakes.parts import Mistake
 from attnbench.testing.mistakes.scores import BLOCKS, PRECISION, RULES, SCORES
 
-OUT = Path(__file__).parents[2] / "results" / "judge-score.json"
+OUT = Path(__file__).parents[2] / "docs" / "measured" / "judge-score.json"
 KIT = {
     "scores and softmax": SCORES, "blocks of an online softmax": BLOCKS, "masks": MASKS,
     "heads and batch": HEADS, "ends of axes": ENDS, "one rule": RULES, "layer": LAYER,

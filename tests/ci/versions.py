@@ -6,7 +6,7 @@
 ``versions.toml`` says which environments there are; NAME picks some. In each this runs the default run, then
 ``capture`` of a program with a run of what it captured, ``choose``, ``compare`` with a second run, the tests,
 and those of packages under plugins/. Tests marked ``pinned`` or ``slow`` are left out. FOLDER gets a folder
-for each environment, with the output of each step. --store puts the outcomes into results/versions.json, from
+for each environment, with the output of each step. --store puts the outcomes into docs/measured/versions.json, from
 which ``python tests/docs/written.py`` makes a table. The exit status is 1 if a step failed.
 
 --keep leaves the environments in FOLDER, gigabytes each. --again goes through the steps that failed in those
@@ -35,7 +35,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_name("versions.toml")
-STORED = ROOT / "results" / "versions.json"
+STORED = ROOT / "docs" / "measured" / "versions.json"
 PROGRAM = ROOT / "tests" / "programs" / "examples" / "training.py"
 MAIN_JOB = Path(__file__).with_name("main_job.py")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -39,8 +39,8 @@ from attnbench.types.status import CHECKS, MEANING
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURE = DOCS / "pictures" / "weights.svg"
-SCORE = DOCS.parent / "results" / "judge-score.json"
-VERSIONS = DOCS.parent / "results" / "versions.json"
+SCORE = DOCS / "measured" / "judge-score.json"
+VERSIONS = DOCS / "measured" / "versions.json"
 PICTURED = "scaled_dot on the example five-tokens"
 PART = "<!-- {0}: written by python tests/docs/written.py -->\n", "<!-- end of {0} -->\n"
 OUTPUT = re.compile(
