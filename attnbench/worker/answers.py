@@ -64,7 +64,7 @@ def stored_answer(prepared: PreparedBackend, answer: Any) -> dict[str, Stored]:
             for spec in outputs_of(prepared)
         }
     parts: dict[str, Stored] = {}
-    specs = {spec.name: spec for spec in outputs_of(prepared)} if prepared.passed.both else {}
+    specs = {spec.name: spec for spec in outputs_of(prepared)}
     for name, part in zip(prepared.passed.names, answer, strict=True):
         if name in specs:
             spec = specs[name]
