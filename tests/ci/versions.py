@@ -6,8 +6,9 @@
 ``versions.toml`` says which environments there are; NAME picks some. In each this runs the default run, then
 ``capture`` of a program with a run of what it captured, ``choose``, ``compare`` with a second run, the tests,
 and those of packages under plugins/. Tests marked ``pinned`` or ``slow`` are left out. FOLDER gets a folder
-for each environment, with the output of each step. --store puts the outcomes into docs/measured/versions.json, from
-which ``python tests/docs/written.py`` makes a table. The exit status is 1 if a step failed.
+for each environment, with the output of each step. --store puts the outcomes into
+docs/measured/versions.json, from which ``python tests/docs/written.py`` makes a table. The exit status is 1
+if a step failed.
 
 --keep leaves the environments in FOLDER, gigabytes each. --again goes through the steps that failed in those
 that were kept, and of tests through those that failed. Such outcomes are never stored, since a stored one is
