@@ -90,14 +90,14 @@ def can_meet(one: str, a: str, other: str, b: str) -> bool:
     if forward and (get("upstream") or one_wanted or get("values") == TWO_GRAPHS):
         return False
     if get("pass") in ("backward", "both") and (
-        get("grad") in ("no_grad", "enabled") or get("values") in (GRADED, TRANSPOSED)
+        get("grad") in ("no_grad", "enabled") or get("values") == GRADED
     ):
         return False
     if get("pass") == "backward" and get("grad"):
         return False
     if get("layout") and (moved or get("upstream")):
         return False
-    of_values = get("values") and (not delivered or get("values") in (SLICED, TRANSPOSED))
+    of_values = get("values") and (not delivered or get("values") == SLICED)
     of_heads = moved or one_wanted or get("upstream") or get("layout") or of_values
     if of_heads and both.get("operation", PLAIN) != PLAIN:
         return False
@@ -264,7 +264,8 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
 
 def _kinds(backend: Backend) -> Iterator[str]:
     """Yield the kinds of values that a backend is given, as a run gives them."""
-    left_out = not_delivered(backend)
+    # Of where keys lie there is a property of its own.
+    left_out = (*not_delivered(backend), TRANSPOSED)
     for family in (*FAMILIES, *SEARCHED):
         if family.name not in left_out:
             yield family.name
