@@ -92,7 +92,7 @@ def test_again_goes_through_what_failed_and_stores_nothing(
         return Step("install", True, "passed")
 
     steps = {"run": step("run", lambda _: True), "tests": step("tests", lambda place: place.again)}
-    monkeypatch.setattr(versions, "environments", lambda: [Environment("new", "3.2")])
+    monkeypatch.setattr(versions, "environments", lambda: [Environment("torch 2.8", "3.2")])
     monkeypatch.setattr(versions, "interpreter", lambda version: "python")
     monkeypatch.setattr(versions, "install", install)
     monkeypatch.setattr(versions, "STEPS", steps)
@@ -100,6 +100,7 @@ def test_again_goes_through_what_failed_and_stores_nothing(
     assert versions.main([str(tmp_path), "--keep"]) == 1
     assert versions.main([str(tmp_path), "--again"]) == 0
     assert ran == [("run", False), ("tests", False), ("tests", True)]
+    assert [path.name for path in tmp_path.iterdir()] == ["torch-2.8"], "compilers refuse a blank"
     with pytest.raises(SystemExit):
         versions.main([str(tmp_path), "--again", "--store"])
     assert "a stored outcome is of all steps" in capsys.readouterr().err

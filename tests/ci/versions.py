@@ -379,7 +379,9 @@ def main(words: list[str] | None = None) -> int:
             left_out.append(name)
             continue
         print(f"== {name}", flush=True)
-        place = Place(environment, python, given.folder.resolve() / name, given.again)
+        # Compilers of older torch fail where a path has a blank.
+        folder = given.folder.resolve() / name.replace(" ", "-")
+        place = Place(environment, python, folder, given.again)
         outcomes.append(tried_again(place) if given.again else tried(place, given.keep))
     if given.store:
         store(outcomes)
