@@ -38,7 +38,7 @@ def prepare(setup):
     return lambda q, k, v: (q @ k.mT).softmax(-1) @ v
 def supports(case, rule):
     sizes = (case.B, case.Lq, case.D, case.Dv, case.group)
-    if sizes == (2, 17, 16, 16, 1) and case.mask.is_none and not case.constants:
+    if sizes == (3, 17, 16, 16, 1) and case.mask.is_none and not case.constants:
         return None
     return "is for one case"
 @hookimpl
@@ -125,7 +125,7 @@ def test_a_wrong_one_has_one_finding(
 def test_a_case_that_supports_let_through(report: Report) -> None:
     found = only(report, "square_only")
     assert found.problem.startswith("supports() let this case through, and preparation raised NotImplemented")
-    assert "Inputs were q (2, " in found.do
+    assert "Inputs were q (3, " in found.do
 
 
 def test_a_test_for_each_case(pytester: pytest.Pytester, not_in_xdist: None, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_test_for_each_case(pytester: pytest.Pytester, not_in_xdist: None, tmp
     result.stdout.fnmatch_lines(
         [
             "*TestMine::test_what_it_declares PASSED*",
-            "*TestMine::test_case?attention/scaled_dot/B2-H*-Lq17-Lk65-D16/none/float32/cpu/forward? FAILED*",
+            "*TestMine::test_case?attention/scaled_dot/B3-H*-Lq17-Lk65-D16/none/float32/cpu/forward? FAILED*",
             "*TestMine::test_answers_stay_the_same PASSED*",
             "problem: wrong answers: RMS error *",
             "*“not divided by √D”: multiply the products by setup.scoring.dot.scale.",

@@ -59,7 +59,7 @@ def takes_few(case: Any, rule: Any) -> str | None:
         return "shares no heads"
     if case.D not in (8, 16):
         return "is for 8 or 16 features"
-    return None if case.Lq == 17 and case.B == 2 else "is for two times 17 queries"
+    return None if case.Lq == 17 and case.B == 3 else "is for three times 17 queries"
 
 
 def takes_few_with_the_root(case: Any, rule: Any) -> str | None:
