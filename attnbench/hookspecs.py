@@ -27,7 +27,7 @@ from attnbench.types.storage import Storage
 
 PROJECT = "attnbench"
 
-T = TypeVar("T", Rule, Backend, Operation)
+T = TypeVar("T", Rule, Backend, Operation, Storage)
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)

@@ -1,5 +1,4 @@
-"""The operations and storages that come with attnbench: a plugin like any other. Importing it imports no
-NumPy.
+"""The operations that come with attnbench: a plugin like any other. Importing it imports no NumPy.
 
 An operation is an :class:`Operation` in a module of this package; it is listed nowhere else.
 """
@@ -10,16 +9,9 @@ from collections.abc import Iterable
 
 from attnbench.hookspecs import defined_in, hookimpl
 from attnbench.types.operation import Operation
-from attnbench.types.storage import APART, DENSE, Storage
 
 
 @hookimpl
 def attnbench_operations() -> Iterable[Operation]:
     """Bring every operation of this package."""
     return defined_in(__name__, Operation)
-
-
-@hookimpl
-def attnbench_storages() -> Iterable[Storage]:
-    """Bring the storages that every process knows."""
-    return DENSE, APART

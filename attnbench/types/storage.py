@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from attnbench.types.errors import BadCase
@@ -85,8 +86,9 @@ APART = Storage(
     take=lambda case, specs, stored: stored,
 )
 
+_BUILT_IN = "attnbench.storages"
 # Ids name storages; each process learns the names that its plugins bring.
-_known: dict[str, Storage] = {DENSE.name: DENSE, APART.name: APART}
+_known: dict[str, Storage] = {}
 
 
 def make_storages_known(storages: Iterable[Storage]) -> None:
@@ -96,6 +98,8 @@ def make_storages_known(storages: Iterable[Storage]) -> None:
 
 def known_storages() -> Mapping[str, Storage]:
     """Return the storages that cases in this process can use, by name."""
+    if DENSE.name not in _known:
+        make_storages_known(import_module(_BUILT_IN).attnbench_storages())
     return _known
 
 
@@ -105,9 +109,10 @@ def storage_named(name: str) -> Storage:
     Raises:
         BadCase: no plugin loaded in this process brings it.
     """
-    if name not in _known:
-        raise BadCase(unknown_name("storage", name, tuple(_known)))
-    return _known[name]
+    known = known_storages()
+    if name not in known:
+        raise BadCase(unknown_name("storage", name, tuple(known)))
+    return known[name]
 
 
 def storage_of(case: Case) -> Storage:

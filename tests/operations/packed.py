@@ -1,16 +1,18 @@
-"""A plugin with a storage of its own: sequences one after the other, told apart by cumulative lengths.
+"""A plugin for the storage packed: a plain backend with gradients, its planted mistakes, and a storage of its
+own that holds numbers in the same way.
 
 Queries are (T, H, D), keys and values (S, Hkv, ·), the log-sum-exp (T, H), and ``cu_seqlens`` say where each
-sequence begins. The storage, a plain backend with gradients and its planted mistakes stand in this one file.
+sequence begins.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from attnbench import Backend, Mask, Storage, TensorSpec, hookimpl
-from attnbench.types.batch import parse_batch
+from attnbench import Backend, Mask, hookimpl
+from attnbench.types.storage import storage_named
 
+OWN_STORAGE = "one_after_another"
 MISTAKES = {
     "last key of a decode": ("out", 3),
     "upper left": ("lse", 4),
@@ -28,54 +30,9 @@ MISTAKES = {
 """By name, the part and the first sequence that are wrong in the case of the test."""
 
 
-def tokens(spec):
-    """Return the place of the axis that counts queries or keys; batch elements stand before it."""
-    return next(place for place, letter in enumerate(spec.axes) if letter in "ij")
-
-
-def tensors(case, specs):
-    first, at = specs[0], tokens(specs[0])
-    shape = (sum(spec.shape[at] for spec in specs), *first.shape[1:at], *first.shape[at + 1 :])
-    axes = first.axes[at] + first.axes[1:at] + first.axes[at + 1 :]
-    return (replace(first, shape=shape, axes=axes),)
-
-
-def put(case, specs, arrays):
-    import numpy as np
-
-    return (np.concatenate([np.moveaxis(array[0], tokens(specs[0]) - 1, 0) for array in arrays]),)
-
-
-def take(case, specs, stored):
-    import numpy as np
-
-    at = tokens(specs[0])
-    ends = np.cumsum([spec.shape[at] for spec in specs])
-    return [np.moveaxis(part, 0, at - 1)[None] for part in np.split(stored[0], ends[:-1])]
-
-
-def planned(case):
-    return tuple(TensorSpec(f"cu_seqlens_{of}", (case.B + 1,), "int32") for of in "qk")
-
-
-def plan(case):
-    import numpy as np
-
-    sums = np.cumsum([(0, 0), *parse_batch(case.batch)], axis=0, dtype=np.int32)
-    return {"cu_seqlens_q": sums[:, 0].copy(), "cu_seqlens_k": sums[:, 1].copy()}
-
-
 @hookimpl
 def attnbench_storages():
-    yield Storage(
-        name="packed",
-        summary="sequences one after the other, told apart by cumulative lengths",
-        tensors=tensors,
-        put=put,
-        take=take,
-        planned=planned,
-        plan=plan,
-    )
+    yield replace(storage_named("packed"), name=OWN_STORAGE)
 
 
 class Packed:
@@ -164,6 +121,6 @@ def attnbench_backends():
             rules=("scaled_dot",),
             dtypes=("float32", "bfloat16", "float16"),
             passes=("forward", "backward", "both"),
-            storages=("packed",),
+            storages=("packed", OWN_STORAGE),
             returns=("lse",),
         )

@@ -1,4 +1,4 @@
-"""A storage that a plugin brings in one file is judged by every check of attention, sequence by sequence."""
+"""Packed sequences are judged by every check of attention, sequence by sequence; so is a plugin's storage."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, parameter_names
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.plugins.sources import named
+from attnbench.storages.packed import PACKED
 from attnbench.testing.cases import choose
 from attnbench.types.batch import parse_batch
 from attnbench.verifier.batch import BatchVerifier
@@ -69,7 +70,7 @@ class Judge:
 
     def __init__(self, registry: Registry, case: str) -> None:
         self.rule = registry.rules["scaled_dot"]
-        opening = rm.OpenCase(case_id(parse_case(case)), self.rule.source, 5, 1, 1e9, storage_source=SOURCE)
+        opening = rm.OpenCase(case_id(parse_case(case)), self.rule.source, 5, 1, 1e9)
         self.opened = BatchVerifier(opening, self.rule.record)
         self.draws = range(len(self.opened.families) + 1)
         plain = self.prepared("")
@@ -83,9 +84,7 @@ class Judge:
     def prepared(self, name: str) -> PreparedBackend:
         parameters = parameter_names(self.opened.parameters.rule, self.opened.parameters.projections)
         source = SOURCE if name else None
-        asked = m.Prepare(
-            case_id(self.opened.case), name, source, self.rule.source, (), None, storage_source=SOURCE
-        )
+        asked = m.Prepare(case_id(self.opened.case), name, source, self.rule.source, (), None)
         with grad_mode():
             return prepare(asked, parameters)[0]
 
@@ -158,7 +157,7 @@ def test_a_batch_of_one_sequence_gets_the_numbers_and_limits_of_the_dense_case(r
 
 def test_a_storage_that_rounds_is_refused(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = Judge(registry, CASE.format("float32", "forward", ""))
-    rounding = replace(judge.opened.storage, put=lambda *given: [x.round(3) for x in packed.put(*given)])
+    rounding = replace(judge.opened.storage, put=lambda *given: [x.round(3) for x in PACKED.put(*given)])
     monkeypatch.setattr(judge.opened, "storage", rounding)
     with pytest.raises(ValueError, match="the storage packed changes what it holds of q"):
         judge.opened.arrays(0, 0)
@@ -177,7 +176,7 @@ def test_a_backend_hears_of_lengths_with_all_inputs_and_never_of_queries(registr
 def test_the_conformance_kit_makes_batches_for_it_and_asks_for_lse(registry: Registry) -> None:
     chosen = choose(registry.backend("one_by_one"), {"scaled_dot": registry.rule("scaled_dot")})
     cases = [one.case for one in chosen.cases]
-    assert {case.storage for case in cases} == {"packed"}
+    assert {case.storage for case in cases} == {"packed", packed.OWN_STORAGE}
     assert {case.returns for case in cases} == {(), ("lse",)}
     lengths = {pair for case in cases for pair in parse_batch(case.batch)}
     assert any(queries > keys > 0 for queries, keys in lengths)
@@ -186,13 +185,14 @@ def test_the_conformance_kit_makes_batches_for_it_and_asks_for_lse(registry: Reg
     assert chosen.findings == ()
 
 
-def test_it_is_run_timed_and_reported_like_any_other(tmp_path: Path) -> None:
-    case = CASE.format("float32", "both", "/lse")
+@pytest.mark.parametrize("storage", ["packed", packed.OWN_STORAGE])
+def test_it_is_run_timed_and_reported_like_any_other(tmp_path: Path, storage: str) -> None:
+    case = CASE.format("float32", "both", "/lse").replace("packed", storage)
     backends = ["eager", "one_by_one", "wrong_lse_in_base_2"]
     run = attnbench.run([case], backends, plugins=PLUGIN, sets=1, budget=0.2, out=tmp_path)
     found = {record.backend: record for record in run.records}
     dense, right, wrong = (found[name] for name in backends)
-    assert (dense.status, dense.reason) == ("unsupported", "takes dense inputs, not packed")
+    assert (dense.status, dense.reason) == ("unsupported", f"takes dense inputs, not {storage}")
     assert (right.status, right.reason) == ("ok", "")
     assert right.median_ms is not None
     assert set(right.parts) == {"out", "lse", "q", "k", "v"}

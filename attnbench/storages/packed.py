@@ -1,0 +1,65 @@
+"""packed: sequences one after the other, as functions for unlike lengths take them (``varlen``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from attnbench.types.batch import parse_batch
+from attnbench.types.operation import TensorSpec
+from attnbench.types.storage import Storage
+
+if TYPE_CHECKING:
+    from attnbench.types.case import Case
+
+    Specs = tuple[TensorSpec, ...]
+
+
+def tensors(case: Case, specs: Specs) -> Specs:
+    """Return the one stored tensor: its first axis counts the queries, or the keys, of all sequences."""
+    first, at = specs[0], _tokens(specs[0])
+    shape = (sum(spec.shape[at] for spec in specs), *first.shape[1:at], *first.shape[at + 1 :])
+    axes = first.axes[at] + first.axes[1:at] + first.axes[at + 1 :]
+    return (replace(first, shape=shape, axes=axes),)
+
+
+def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
+    """Join the sequences: (1, H, L, D) each to (T, H, D)."""
+    import numpy as np
+
+    at = _tokens(specs[0])
+    return (np.concatenate([np.moveaxis(array[0], at - 1, 0) for array in arrays]),)
+
+
+def take(case: Case, specs: Specs, stored: Sequence[Any]) -> Sequence[Any]:
+    """Cut the sequences apart."""
+    import numpy as np
+
+    at = _tokens(specs[0])
+    ends = np.cumsum([spec.shape[at] for spec in specs])
+    return [np.moveaxis(part, 0, at - 1)[None] for part in np.split(stored[0], ends[:-1])]
+
+
+def plan(case: Case) -> Mapping[str, Any]:
+    """Return where sequences begin among the queries and among the keys, and at last where they end."""
+    import numpy as np
+
+    sums = np.cumsum([(0, 0), *parse_batch(case.batch)], axis=0, dtype=np.int32)
+    return {"cu_seqlens_q": sums[:, 0].copy(), "cu_seqlens_k": sums[:, 1].copy()}
+
+
+def _tokens(spec: TensorSpec) -> int:
+    """Return the place of the axis that counts queries or keys, after that of batch elements."""
+    return next(place for place, letter in enumerate(spec.axes) if letter in "ipj")
+
+
+PACKED = Storage(
+    name="packed",
+    summary="sequences one after the other, (T, H, D), with cumulative lengths",
+    tensors=tensors,
+    put=put,
+    take=take,
+    planned=lambda case: tuple(TensorSpec(f"cu_seqlens_{of}", (case.B + 1,), "int32") for of in "qk"),
+    plan=plan,
+)
