@@ -111,7 +111,7 @@ def _kept(case: Case) -> tuple[int, int, Keep]:
         each = np.broadcast_to(True if keep is None else keep, (case.B, heads, len(rows), case.Lk))
         pairs += int(each.sum())
         queries += int(each.any(-1).sum())
-        kept |= each.any(2).reshape(case.B, groups, -1, case.Lk).any(2)
+        kept |= each.any(2).reshape(case.B, groups, heads // groups, case.Lk).any(2)
     return pairs, queries, kept
 
 

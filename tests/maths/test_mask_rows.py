@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from maths_tools import masks, small_case
 
 import attnbench.masks as masks_module
+from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import store, widen
 from attnbench.masks import KEPT_SHARE, added_rows, keep_rows, kept_pairs, kept_rows, key_lengths
 from attnbench.types.case import DTYPES, Case
 from attnbench.types.mask import Mask, mask_text
+from attnbench.types.problem import problems_of
 
 
 def by_hand(case: Case) -> np.ndarray:
@@ -210,3 +212,10 @@ def test_counting_a_long_case_holds_no_square() -> None:
     L = 1 << 20
     case = small_case(B=1, H=1, Hkv=1, Lq=L, Lk=L, mask=Mask(causal="upper_left"))
     assert kept_pairs(case) == L * (L + 1) // 2
+
+
+@pytest.mark.parametrize("mask", ["bool", "float:per_head", "causal:lower_right"])
+def test_sequences_without_queries_or_keys_keep_nothing(mask: str) -> None:
+    batch = parse_case(f"attention/scaled_dot/q3_q2s0_q0s4-H4-Hkv2-D4/{mask}/packed")
+    for problem in problems_of(batch)[1:]:
+        assert (kept_pairs(problem), kept_rows(problem)) == (0, (0, 0))
