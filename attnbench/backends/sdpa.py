@@ -53,7 +53,7 @@ def attention(setup: Setup) -> Call:
     A causal mask from the upper left becomes torch's own ``is_causal``. Any other mask, and every bias,
     becomes a float mask that is prepared here. A sink becomes one more key and value of zeros.
     """
-    case, dtype = setup.case, _mask_dtype(setup.case)
+    case, dtype = setup.case, mask_dtype(setup.case)
     is_causal = is_plain_causal(case, setup.scoring)
     mask = None if is_causal else additive_mask(case, dtype, case.device)
 
@@ -62,12 +62,16 @@ def attention(setup: Setup) -> Call:
         added = plus_bias(mask, scoring, slice(0, case.Lq), slice(0, case.Lk), dtype)
         if scoring.sink is not None:
             added = with_sink_column(added, scoring.sink, case)
-        return _call(setup, added, is_causal)
+        return call_with(setup, added, is_causal)
 
     return derived(setup, made)
 
 
-def _call(setup: Setup, added: Tensor | None, is_causal: bool) -> Call:
+def call_with(setup: Setup, added: Tensor | None, is_causal: bool) -> Call:
+    """Make the call of torch's function with a float mask that is prepared already.
+
+    added: (B or 1, 1 or H, Lq, Lk), with a column for the sink where the rule has one.
+    """
     from torch.nn.functional import scaled_dot_product_attention as sdpa
 
     case, scoring = setup.case, setup.scoring
@@ -143,7 +147,8 @@ def refuse_on_cuda(case: Case, rule: Rule, kernel: Kernel) -> str | None:
     return f"torch can't use this kernel here: {reasons or 'torch gives no reason'}"
 
 
-def _mask_dtype(case: Case) -> torch.dtype:
+def mask_dtype(case: Case) -> torch.dtype:
+    """Return the dtype of a float mask for torch's function."""
     # The CPU's kernels take a float32 mask with half-precision inputs, so the bias isn't rounded.
     return softmax_dtype(case_dtype(case)) if case.device == "cpu" else case_dtype(case)
 

@@ -125,7 +125,9 @@ def plan_run(
     options: Options,
     brought: Sequence[str] = (),
 ) -> RunPlan:
-    """Plan a run of selected cases with the named backends, or with all if none is named.
+    """Plan a run of selected cases with the named backends.
+
+    If none is named, all run that take the storage of some case, with the baseline and ``brought``.
 
     brought: backends of plugins that the user named. They count as named where no backend is.
 
@@ -138,7 +140,7 @@ def plan_run(
     on = selection.compiled_on
     return RunPlan(
         cases=selection.cases,
-        backends=tuple(backends) or tuple(registry.backends),
+        backends=tuple(backends) or _all(registry, selection, (options.baseline, *brought)),
         registry=registry,
         options=options,
         named=tuple(backends or brought),
@@ -146,6 +148,16 @@ def plan_run(
         counts={case_id(case): count for case, count in selection.counts.items()},
         stages={case_id(case): stage for case, stage in selection.stages.items()},
         shard=selection.shard,
+    )
+
+
+def _all(registry: Registry, selection: Selection, named: Sequence[str | None]) -> tuple[str, ...]:
+    """Return all backends but those that are not named and take the storage of no case."""
+    storages = {case.storage for case in selection.cases}
+    return tuple(
+        name
+        for name, entry in registry.backends.items()
+        if name in named or not storages.isdisjoint(entry.record.storages)
     )
 
 

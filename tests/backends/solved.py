@@ -25,7 +25,7 @@ from attnbench.worker.outputs import to_tensors
 
 Array = NDArray[Any]
 
-BACKENDS = {backend.name: backend for backend in attnbench_backends()}
+BACKENDS = {backend.name: backend for backend in attnbench_backends() if "dense" in backend.storages}
 RULES = {rule.name: rule for rule in attnbench_rules()}
 QUICK = [name for name, backend in BACKENDS.items() if "cpu" in backend.devices and not backend.compiles]
 

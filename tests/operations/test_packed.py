@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,25 +13,22 @@ import numpy as np
 import packed
 import pytest
 import torch
+from batch_judge import Judge
 
 import attnbench
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.ipc import messages as m
+from attnbench.cases.select import Selection
 from attnbench.ipc import verifier_messages as rm
-from attnbench.ipc.names import PLAIN, parameter_names
 from attnbench.plugins.registry import Registry, load_wanted
-from attnbench.plugins.sources import named
+from attnbench.runner.case import refusal
+from attnbench.runner.forecast import plan_run
+from attnbench.runner.options import make_options
 from attnbench.storages.packed import PACKED
 from attnbench.testing.cases import choose
 from attnbench.types.batch import parse_batch
-from attnbench.verifier.batch import BatchVerifier
 from attnbench.verifier.case import CaseVerifier
-from attnbench.worker.answers import stored_answer
-from attnbench.worker.calls import exact_gradients
-from attnbench.worker.prepared import PreparedBackend, prepare
 
 PLUGIN = str(Path(__file__).with_name("packed.py"))
-SOURCE = named(PLUGIN)
 BATCH = "2q12_q9s20_q1s32_q5s3_q3s0_q0s4"
 CASE = f"attention/scaled_dot/{BATCH}-H4-Hkv2-D8/causal:lower_right/{{}}/cpu/{{}}/packed{{}}"
 ASKED = (
@@ -59,61 +55,6 @@ def registry() -> Registry:
     return load_wanted([PLUGIN])
 
 
-@contextmanager
-def grad_mode() -> Iterator[None]:
-    with torch.inference_mode(False), torch.enable_grad():
-        yield
-
-
-class Judge:
-    """A case that is open, with what the plain reference answers to its draws."""
-
-    def __init__(self, registry: Registry, case: str) -> None:
-        self.rule = registry.rules["scaled_dot"]
-        opening = rm.OpenCase(case_id(parse_case(case)), self.rule.source, 5, 1, 1e9)
-        self.opened = BatchVerifier(opening, self.rule.record)
-        self.draws = range(len(self.opened.families) + 1)
-        plain = self.prepared("")
-        for index in self.draws:
-            ready = self.given(plain, index, apart=True)
-            if self.opened.case.pass_ != "forward":
-                with grad_mode():
-                    self.opened.expect(index, exact_gradients(ready))
-            assert self.opened.score(PLAIN, index, self.answer(ready)) == ""
-
-    def prepared(self, name: str) -> PreparedBackend:
-        parameters = parameter_names(self.opened.parameters.rule, self.opened.parameters.projections)
-        source = SOURCE if name else None
-        asked = m.Prepare(case_id(self.opened.case), name, source, self.rule.source, (), None)
-        with grad_mode():
-            return prepare(asked, parameters)[0]
-
-    def given(self, backend: PreparedBackend, index: int, change: int = 0, **how: Any) -> PreparedBackend:
-        arrays = self.opened.arrays(index, change, apart=how.pop("apart", False))
-        with grad_mode():
-            return backend.with_inputs(arrays, fresh=how.pop("fresh", True), **how)
-
-    def answer(self, ready: PreparedBackend) -> dict[str, Any]:
-        assert ready.inputs is not None
-        with grad_mode():
-            return {name: np.array(x) for name, x in stored_answer(ready, ready.call(*ready.inputs)).items()}
-
-    def problem(self, name: str) -> str:
-        """What the check says of a backend, then of its answers to changed inputs."""
-        backend = self.prepared(name)
-        for index in self.draws[:-1]:
-            backend = self.given(backend, index, fresh=index == 0)
-            if found := self.opened.score(name, index, self.answer(backend)):
-                return found
-        if found := self.opened.judge(name).problem:
-            return found
-        for change in (0, 3, 8):
-            backend = self.given(backend, self.draws[-1], change, fresh=False)
-            if found := self.opened.score_timed(self.draws[-1], change, self.answer(backend)):
-                return found
-        return ""
-
-
 @pytest.fixture(scope="module")
 def judges(registry: Registry) -> Callable[[str, str, str], Judge]:
     """Open each case once."""
@@ -131,6 +72,26 @@ def test_a_right_backend_passes(judges: Callable[..., Judge], dtype: str, pass_:
     wanted |= {"q", "k", "v"} if pass_ != "forward" else set()
     assert set(judged.parts) == (wanted if len(wanted) > 1 else set())
     assert judge.opened.passing_trivial_answer() == ""
+
+
+@pytest.mark.parametrize(
+    ("rule", "mask", "dtype", "pass_"),
+    [
+        ("scaled_dot", "causal:lower_right", "float32", "both"),
+        ("scaled_dot", "causal:lower_right", "bfloat16", "forward"),
+        ("scaled_dot", "causal:lower_right+window:4", "float32", "backward"),
+        ("scaled_dot", "float:per_head", "float32", "forward"),
+        ("sinks", "causal:lower_right", "float32", "forward"),
+        ("alibi", "none", "float16", "forward"),
+    ],
+)
+def test_the_built_in_backends_pass(registry: Registry, rule: str, mask: str, dtype: str, pass_: str) -> None:
+    case = CASE.replace("scaled_dot", rule).replace("causal:lower_right", mask).format(dtype, pass_, "")
+    judge = Judge(registry, case)
+    for name in ("per_sequence", "padded_sdpa"):
+        asked = registry.backend(name), judge.opened.case, judge.rule.record
+        assert refusal(*asked, cuda_devices=()) is None
+        assert judge.problem(name) == ""
 
 
 @pytest.mark.parametrize("mistake", packed.MISTAKES)
@@ -183,6 +144,19 @@ def test_the_conformance_kit_makes_batches_for_it_and_asks_for_lse(registry: Reg
     assert any(not queries for queries, _ in lengths)
     assert any(not keys for _, keys in lengths)
     assert chosen.findings == ()
+
+
+def test_backends_that_take_no_storage_of_the_cases_are_asked_only_if_named(registry: Registry) -> None:
+    def asked(case: str, *named: str, brought: tuple[str, ...] = ()) -> tuple[str, ...]:
+        selection = Selection((parse_case(case),))
+        return plan_run(selection, named, registry, make_options(), brought).backends
+
+    dense, batch = "attention/scaled_dot/H2-L9-D8", CASE.format("float32", "forward", "")
+    assert not {"per_sequence", "padded_sdpa", "one_by_one"} & {*asked(dense)}
+    assert "one_by_one" in asked(dense, brought=("one_by_one",))
+    assert asked(dense, "per_sequence") == ("per_sequence",)
+    assert {"eager", "per_sequence", "padded_sdpa", "one_by_one"} <= {*asked(batch)}
+    assert "bmm" not in asked(batch)
 
 
 @pytest.mark.parametrize("storage", ["packed", packed.OWN_STORAGE])

@@ -1,0 +1,76 @@
+"""per_sequence: torch's own attention, of one packed sequence after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from attnbench.backends.sdpa import attention, refuse_cap
+from attnbench.kit.problems import problem_setups
+from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
+from attnbench.types.problem import is_empty
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+
+
+class Sequences:
+    """Attention of each sequence by itself: of q (Lq, H, D), k and v (Lk, Hkv, ·) to (Lq, H, Dv).
+
+    The masks are prepared, since the case says how long sequences are.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self.heads, self.features = setup.case.H, setup.case.Dv
+        problems = problem_setups(setup)
+        self.calls: list[Call | None] = [None if is_empty(one.case) else attention(one) for one in problems]
+
+    def attend(self, number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Return the output of a sequence: zeros where it has no key."""
+        call = self.calls[number]
+        if call is None:
+            return q.new_zeros(len(q), self.heads, self.features)
+        q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
+        return call(q, k, v).squeeze(0).transpose(0, 1)
+
+
+class PerSequence:
+    """The prepared function."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.sequences = Sequences(setup)
+        self.places: list[tuple[slice, slice]] = []
+
+    def renew(self, ahead: Mapping[str, Any]) -> None:
+        """Read where the queries and the keys of each sequence lie."""
+        queries, keys = (ranges(ahead[f"cu_seqlens_{of}"]) for of in "qk")
+        self.places = list(zip(queries, keys, strict=True))
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *lengths: Tensor) -> Tensor:
+        """Attend from each sequence to its own keys."""
+        import torch
+
+        attend = self.sequences.attend
+        return torch.cat([attend(n, q[rows], k[keys], v[keys]) for n, (rows, keys) in enumerate(self.places)])
+
+
+def ranges(cumulative: Tensor) -> list[slice]:
+    """Return the range of each sequence from cumulative lengths, (N + 1,)."""
+    ends = cumulative.tolist()
+    return [slice(start, end) for start, end in pairwise(ends)]
+
+
+PER_SEQUENCE = Backend(
+    name="per_sequence",
+    summary="torch SDPA of one packed sequence after the other",
+    prepare=PerSequence,
+    supports=refuse_cap,
+    passes=PASSES,
+    storages=("packed",),
+    needs_dot_form=True,
+    masks_by_head=True,
+)
