@@ -39,6 +39,10 @@ class Storage:
     A tensor of the operation comes as its :class:`TensorSpec` in each problem, with the letters of its axes
     and its shape there. The functions must do for any tensor of these letters: inputs, outputs, the gradient
     that comes from above (named ``upstream``) and gradients, also of other dtypes.
+
+    What a storage may choose, as the order of pages, it draws from the seed of the case that ``put``,
+    ``take`` and ``plan`` get: a seed of its own for each draw and each refreshed input, the same for all
+    tensors of one call. Backends never see it. Shapes must not depend on it.
     """
 
     name: str

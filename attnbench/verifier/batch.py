@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -76,18 +77,23 @@ class BatchVerifier:
             ValueError: what the storage takes back is not what it was given.
         """
         by_problem = [one.arrays(index, change) for one in self.problems]
-        storage = APART if apart else self.storage
+        storage, case = APART if apart else self.storage, self._anew(index, change)
         stored: dict[str, Stored] = {}
         for held in held_inputs(self.case, self.rule, storage):
-            stored |= _put(self.case, storage, held, [arrays[held[0][0].name] for arrays in by_problem])
-        stored |= dict(storage.plan(self.case))
+            stored |= _put(case, storage, held, [arrays[held[0][0].name] for arrays in by_problem])
+        stored |= dict(storage.plan(case))
         if self.case.pass_ != "forward":
             held = held_upstream(self.case, storage)
-            stored |= _put(self.case, storage, held, [arrays[UPSTREAM] for arrays in by_problem])
+            stored |= _put(case, storage, held, [arrays[UPSTREAM] for arrays in by_problem])
         return stored
 
-    def _taken(self, who: str, answer: Answer) -> list[dict[str, Stored]]:
-        """Return the parts of an answer by problem.
+    def _anew(self, index: int, change: int) -> Case:
+        """Return the case as a storage gets it: with a seed of its own for each draw and each change."""
+        # Number 0 keeps a seed, so draws count from 1: change 3 of the first is not the draw with number 3.
+        return replace(self.case, seed=mixed(mixed(self.case.seed, 1 + index), change))
+
+    def _taken(self, who: str, index: int, change: int, answer: Answer) -> list[dict[str, Stored]]:
+        """Return the parts of an answer to a draw by problem.
 
         Raises:
             ValueError: the answer has other parts.
@@ -100,9 +106,10 @@ class BatchVerifier:
         wanted = {spec.name for _, stored in held for spec in stored}
         if set(answer) != wanted:
             raise ValueError(f"an answer of {sorted(answer)} where {sorted(wanted)} are asked for")
+        case = self._anew(index, change)
         parts: list[dict[str, Stored]] = [{} for _ in self.problems]
         for name, (specs, tensors) in by_name.items():
-            taken = storage.take(self.case, specs, [answer[spec.name] for spec in tensors])
+            taken = storage.take(case, specs, [answer[spec.name] for spec in tensors])
             for own, array in zip(parts, taken, strict=True):
                 own[name] = array
         return parts
@@ -119,7 +126,7 @@ class BatchVerifier:
 
     def score(self, who: str, index: int, parts: Answer) -> str:
         """Compare an answer with the exact ones; return the fault of values that are not finite, else ""."""
-        taken = self._taken(who, parts)
+        taken = self._taken(who, index, 0, parts)
         problems = [one.score(who, index, own) for one, own in zip(self.problems, taken, strict=True)]
         return next(filter(None, problems), "")
 
@@ -132,7 +139,7 @@ class BatchVerifier:
 
     def score_timed(self, index: int, change: int, parts: Answer, arithmetic: str = "") -> str:
         """Compare the answer of a timed call; return its fault, "" for none."""
-        for one, own in zip(self.problems, self._taken("a backend", parts), strict=True):
+        for one, own in zip(self.problems, self._taken("a backend", index, change, parts), strict=True):
             problem = one.score_timed(index, change, own, arithmetic)
             if problem:
                 return problem

@@ -1,0 +1,171 @@
+"""paged: keys and values in pages of one cache, found by a table, as serving engines hold them.
+
+Queries and outputs are packed. The cache of k is (pages, page, Hkv, D), that of v (pages, page, Hkv, Dv), and
+``block_table`` (N, most pages) names the pages of each sequence in the order of its keys. ``seqused_k`` (N,)
+says how many keys it has. Pages lie in any order, and there are more than are used. An entry of the table
+behind the last page of a sequence, and a slot that holds no key, may hold anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from attnbench.storages import packed
+from attnbench.types.batch import parse_batch
+from attnbench.types.operation import TensorSpec
+from attnbench.types.storage import Size, Storage, sizes_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from attnbench.types.case import Case
+
+    Specs = tuple[TensorSpec, ...]
+
+TAILS = ("-1", "stale", "in the pool")
+"""Entries behind a sequence's last page: none, a page of another sequence, any page."""
+UNUSED = ("zeros", "copied tokens", "largest number", "NaN")
+"""Contents of slots without a key."""
+_BITS_OF_BFLOAT16 = {"largest number": 0x7F7F, "NaN": 0x7FC0}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Where keys lie in one draw.
+
+    table: (N, most pages) int32. slots: of each sequence, the places of its keys among all slots of the
+    cache, in order. unused: a word of :data:`UNUSED`.
+    """
+
+    table: NDArray[np.int32]
+    slots: tuple[NDArray[np.int64], ...]
+    unused: str
+
+
+def pages_of(case: Case) -> list[int]:
+    """Return how many pages each sequence has."""
+    page = sizes_of(case)["page"]
+    return [-(-keys // page) for _, keys in parse_batch(case.batch)]
+
+
+def pages_in_pool(case: Case) -> int:
+    """Return the pages of the cache: a quarter more than are used, and one."""
+    used = sum(pages_of(case))
+    return used + used // 4 + 1
+
+
+def table_width(case: Case) -> int:
+    """Return the entries that each sequence has in the table: one more than the longest one needs."""
+    return max(pages_of(case)) + 1
+
+
+@lru_cache(maxsize=2)
+def drawn(case: Case) -> Drawn:
+    """Draw the order of pages, the tails of the table and what lies in unused slots from the case's seed."""
+    import numpy as np
+
+    rng = np.random.default_rng(case.seed)
+    page, pool, counts = sizes_of(case)["page"], pages_in_pool(case), pages_of(case)
+    own = np.split(rng.permutation(pool), np.cumsum(counts))[: len(counts)]
+    used = np.concatenate(own)
+    tail = TAILS[rng.integers(len(TAILS))]
+    shape = len(counts), table_width(case)
+    if tail == "-1":
+        table = np.full(shape, -1)
+    else:
+        table = rng.choice(used, shape) if tail == "stale" else rng.integers(pool, size=shape)
+    for row, pages in zip(table, own, strict=True):
+        row[: len(pages)] = pages
+    lengths = [keys for _, keys in parse_batch(case.batch)]
+    slots = tuple(
+        (pages[:, None] * page + np.arange(page)).ravel()[:length]
+        for pages, length in zip(own, lengths, strict=True)
+    )
+    return Drawn(table.astype(np.int32), slots, UNUSED[rng.integers(len(UNUSED))])
+
+
+def tensors(case: Case, specs: Specs) -> Specs:
+    """Return the cache of keys or values; other tensors are packed."""
+    whole = packed.tensors(case, specs)
+    if not _is_cached(specs):
+        return whole
+    shape = pages_in_pool(case), sizes_of(case)["page"], *whole[0].shape[1:]
+    return (replace(whole[0], shape=shape, axes=""),)
+
+
+def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
+    """Put keys or values into their slots, and something into all others."""
+    import numpy as np
+
+    tokens = packed.put(case, specs, arrays)[0]
+    if not _is_cached(specs):
+        return (tokens,)
+    where = drawn(case)
+    shape = tensors(case, specs)[0].shape
+    cache = np.empty((shape[0] * shape[1], *shape[2:]), tokens.dtype)
+    if where.unused == "copied tokens":
+        cache[:] = np.resize(tokens, cache.shape)
+    elif where.unused == "zeros":
+        cache[:] = 0
+    elif case.dtype == "bfloat16":
+        cache[:] = _BITS_OF_BFLOAT16[where.unused]
+    else:
+        cache[:] = np.finfo(tokens.dtype).max if where.unused == "largest number" else np.nan
+    cache[np.concatenate(where.slots)] = tokens
+    return (cache.reshape(shape),)
+
+
+def take(case: Case, specs: Specs, stored: Sequence[Any]) -> Sequence[Any]:
+    """Take the sequences out of the slots."""
+    import numpy as np
+
+    if not _is_cached(specs):
+        return packed.take(case, specs, stored)
+    cache = stored[0].reshape(-1, *stored[0].shape[2:])
+    return packed.take(case, specs, (cache[np.concatenate(drawn(case).slots)],))
+
+
+def planned(case: Case) -> Specs:
+    """Return cumulative lengths of queries, lengths of keys and the table."""
+    return (
+        TensorSpec("cu_seqlens_q", (case.B + 1,), "int32"),
+        TensorSpec("seqused_k", (case.B,), "int32"),
+        TensorSpec("block_table", (case.B, table_width(case)), "int32"),
+    )
+
+
+def plan(case: Case) -> Mapping[str, Any]:
+    """Return their arrays."""
+    import numpy as np
+
+    return {
+        "cu_seqlens_q": packed.plan(case)["cu_seqlens_q"],
+        "seqused_k": np.array([keys for _, keys in parse_batch(case.batch)], np.int32),
+        "block_table": drawn(case).table,
+    }
+
+
+def refuses(case: Case) -> str | None:
+    """Return why a case can't have a paged cache, or None."""
+    return None if case.pass_ == "forward" else "a paged cache has no gradients: take the storage packed"
+
+
+def _is_cached(specs: Specs) -> bool:
+    return "j" in specs[0].axes
+
+
+PAGED = Storage(
+    name="paged",
+    summary="keys and values in pages of a cache, found by a table; queries packed",
+    tensors=tensors,
+    put=put,
+    take=take,
+    planned=planned,
+    plan=plan,
+    sizes=(Size("page", "keys in a page", 16, most=1 << 20),),
+    refuses=refuses,
+)

@@ -1,0 +1,107 @@
+"""Keys and values in pages are judged with another order of pages in every draw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import paged
+import pytest
+import torch
+from batch_judge import Judge
+
+from attnbench.cases.ids import case_id, parse_case
+from attnbench.plugins.registry import Registry, load_wanted
+from attnbench.storages.paged import PAGED
+from attnbench.testing.cases import choose
+from attnbench.types.errors import BadCase
+from attnbench.types.operation import TensorSpec
+from attnbench.types.problem import call_inputs
+
+PLUGIN = str(Path(__file__).with_name("paged.py"))
+BATCH = "q5s19_q3s16_q1s33_q7s4_q2s0_q0s9_q1"
+CASE = f"attention/scaled_dot/{BATCH}-H4-Hkv2-D8/causal:lower_right/{{}}/cpu/forward/paged:{{}}"
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    torch.set_num_threads(1)
+    return load_wanted([PLUGIN])
+
+
+@pytest.fixture(scope="module")
+def judge(registry: Registry) -> Judge:
+    return Judge(registry, CASE.format("float32", 8))
+
+
+@pytest.mark.parametrize("name", ["gather", "copied_pages"])
+def test_right_backends_pass(judge: Judge, name: str) -> None:
+    assert judge.problem(name) == ""
+
+
+@pytest.mark.parametrize(("dtype", "page"), [("bfloat16", 1), ("float16", 16), ("float64", 64)])
+def test_gather_passes_in_each_precision(registry: Registry, dtype: str, page: int) -> None:
+    case = CASE.format(dtype, page).replace("causal:lower_right", "causal:lower_right+window:6")
+    assert Judge(registry, case).problem("gather") == ""
+
+
+@pytest.mark.parametrize("mistake", paged.MISTAKES)
+def test_a_mistake_is_refused_with_its_sequence(judge: Judge, mistake: str) -> None:
+    problem = judge.problem("wrong_" + mistake.replace(" ", "_"))
+    assert f"sequence {paged.MISTAKES[mistake]}: " in problem
+
+
+def test_each_draw_has_an_order_of_its_own_and_all_kinds_of_fillers(judge: Judge) -> None:
+    tables, unused, tails = set(), set(), set()
+    for index in judge.draws:
+        for change in (0, 3, 8):
+            arrays = judge.opened.arrays(index, change)
+            again = judge.opened.arrays(index, change)
+            table, lengths = arrays["block_table"], arrays["seqused_k"]
+            assert all(np.array_equal(arrays[name], again[name], equal_nan=True) for name in arrays)
+            assert lengths.tolist() == [19, 16, 33, 4, 0, 9, 1]
+            own = [page for row, keys in zip(table, lengths, strict=True) for page in row[: -(-keys // 8)]]
+            assert len(set(own)) == len(own)
+            assert 0 <= min(own) <= max(own) < len(arrays["k"])
+            tables.add(table.tobytes())
+            tails.add("none" if table[4, 0] == -1 else "a page")
+            left = arrays["k"][table[3, 0], 4:]
+            kinds = {"zeros": left == 0, "NaN": np.isnan(left), "largest": left == np.finfo(np.float32).max}
+            unused.add(next((kind for kind, found in kinds.items() if found.all()), "tokens"))
+    assert len(tables) == 3 * len(judge.draws)
+    assert unused == {"zeros", "NaN", "largest", "tokens"}
+    assert tails == {"none", "a page"}
+
+
+def test_the_page_is_a_size_of_the_id_and_shapes_follow_from_it(registry: Registry) -> None:
+    case = parse_case(CASE.format("float32", 16))
+    assert case_id(case).endswith("/paged")
+    assert case_id(parse_case(CASE.format("float32", 4))).endswith("/paged:4")
+    specs = {spec.name: spec.shape for spec in call_inputs(case, registry.rule("scaled_dot"))}
+    # 2 + 1 + 3 + 1 + 0 + 1 + 1 pages are used, a quarter more and one are in the pool.
+    assert specs["k"] == specs["v"] == (12, 16, 2, 8)
+    assert specs["block_table"] == (7, 4)
+    assert specs["q"] == (19, 4, 8)
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    for wrong, words in (("paged:0", "page = 0: give 1 to"), ("paged:8/both", "has no gradients")):
+        with pytest.raises(BadCase, match=words):
+            parse_case(CASE.format("float32", 8).replace("forward/paged:8", wrong))
+
+
+def test_it_gives_back_what_it_was_given() -> None:
+    case = parse_case(CASE.format("float32", 3))
+    specs = tuple(TensorSpec("v", (1, 2, keys, 5), axes="bgje") for keys in (19, 16, 33, 4, 0, 9, 1))
+    arrays = [np.random.default_rng(spec.shape[2]).random(spec.shape) for spec in specs]
+    stored = PAGED.put(case, specs, arrays)
+    assert [array.shape for array in stored] == [spec.shape for spec in PAGED.tensors(case, specs)]
+    for given, back in zip(arrays, PAGED.take(case, specs, stored), strict=True):
+        assert np.array_equal(given, back)
+
+
+def test_the_conformance_kit_makes_cases_for_it(registry: Registry) -> None:
+    rules = {name: entry.record for name, entry in registry.rules.items()}
+    chosen = choose(registry.backend("gather"), rules)
+    assert chosen.findings == ()
+    assert {one.case.storage for one in chosen.cases} == {"paged"}
