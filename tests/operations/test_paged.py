@@ -105,3 +105,15 @@ def test_the_conformance_kit_makes_cases_for_it(registry: Registry) -> None:
     chosen = choose(registry.backend("gather"), rules)
     assert chosen.findings == ()
     assert {one.case.storage for one in chosen.cases} == {"paged"}
+
+
+def test_the_example_of_the_docs_is_right_and_declines_other_batches(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    plugin = tmp_path / "my_paged.py"
+    plugin.write_text(page.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
+    registry = load_wanted([str(plugin)])
+    decode = "attention/scaled_dot/5q1s21-H4-Hkv2-D8/causal:lower_right/float32/paged:4"
+    assert Judge(registry, decode).problem("my_paged") == ""
+    supports = registry.backend("my_paged").supports
+    for other in (decode.replace("5q1s21", "5q1s21_q3"), decode.replace("/causal:lower_right", "")):
+        assert supports(parse_case(other), registry.rule("scaled_dot")) is not None
