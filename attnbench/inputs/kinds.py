@@ -151,6 +151,7 @@ SEARCHED: tuple[Family, ...] = (
         elements=1024,
         most=2,
         applies=known_scores.large_logits_apply,
+        largest_score=known_scores.farthest_below,
     ),
     # All keys of a head alike: equal scores.
     Family("equal", known_scores.draw_equal, elements=1024, most=2, applies=known_scores.equal_applies),

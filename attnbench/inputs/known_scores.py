@@ -121,6 +121,11 @@ BELOW: dict[Dtype, tuple[float, ...]] = {
 LARGE_VALUES = 4096.0
 
 
+def farthest_below(case: Case) -> float:
+    """Return the largest magnitude of a score in ``far_below``."""
+    return float(np.sqrt(2)) * STEP[case.dtype] * max(BELOW[case.dtype])
+
+
 def draw_far_below(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
     """Draw inputs number ``index``: v as in an ordinary draw; q and k have one feature, all keys the same."""
     v = draw_activations(case, rule, entropy, index)[2]

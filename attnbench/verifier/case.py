@@ -82,7 +82,7 @@ class CaseVerifier:
         self._rng = np.random.default_rng()
         self.counts = self.judging.check_draws(opening.without)
         self._check = in_turn(self.counts)
-        self._delivered = self.families
+        self._in_place_of: dict[int, str] = {}
         self._draws: dict[int, Drawn] = {}
         self._changes: dict[tuple[int, int], Change] = {}
         self._redrawn: dict[tuple[int, int], Drawn] = {}
@@ -100,7 +100,7 @@ class CaseVerifier:
             for place, (family, number) in enumerate(draws)
         )
         # A backend that is not given a delivery lacks these draws, whatever this problem has in their place.
-        self._delivered = tuple(family for family, _ in draws)
+        self._in_place_of = {place: family for place, (family, _) in enumerate(draws)}
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -347,7 +347,11 @@ class CaseVerifier:
         """
         scores = self._scores.get(who, {})
         needless = set(left_out) & set(DELIVERIES)
-        asked = {index for index, family in enumerate(self._delivered) if family not in needless}
+        asked = {
+            index
+            for index, family in enumerate(self.families)
+            if self._in_place_of.get(index, family) not in needless
+        }
         missing = asked - set(scores)
         if missing:
             raise ValueError(f"no outputs of draws {sorted(missing)} to judge")

@@ -409,3 +409,15 @@ def test_where_tensors_lie(word: str, strides: tuple[int, ...]) -> None:
     assert moved.stride() == strides
     assert torch.equal(moved, x)
     assert moved.storage_offset() == {"offset": 1, "slice": 5}.get(word, 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_parts_that_are_merged_by_their_lse_are_right_far_below_zero(dtype: str) -> None:
+    """An lse of -16,384 is rounded in float32, which is a relative error of the output."""
+    file = str(Path(__file__).parents[1] / "benchmarks" / "right_kernels.py")
+    registry = load_wanted([file])
+    source, rule = registry.backends["right_decode"].source, registry.rules["scaled_dot"].source
+    for seed in range(6):
+        case = f"attention/scaled_dot/B1-H1-Lq1-Lk35-D1/none/{dtype}/cpu/forward/seed{seed}"
+        outcome = judge(parse_point(f"{case} values:far_below"), "right_decode", source, rule)
+        assert outcome.status == "right", outcome.problem
