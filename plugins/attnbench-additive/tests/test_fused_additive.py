@@ -191,7 +191,7 @@ def test_many_small_tiles_give_the_same(mask: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("mask", "rows"),
     [
-        ("none", 512), ("causal", 512), ("bool+causal", 512), ("padding+causal:lower_right", 512),
+        ("none", 512), ("causal", 512), ("bool+causal", 512), ("padding:672,203+causal:lower_right", 512),
         ("window:40", 128), ("float+window:40", 128), ("padding:60,70", 128), ("float", 512),
     ],
 )  # fmt: skip
