@@ -78,27 +78,16 @@ def _some_words(value: object) -> str | None:
     return "a tuple of one word or more is needed" if _words(value) or not value else None
 
 
-def _constants(value: Any) -> str | None:
-    fine = isinstance(value, tuple) and all(isinstance(one, Constant) for one in value)
+def _ranged(kind: type, noun: str, chosen: str, value: Any) -> str | None:
+    """Check named numbers with a range. chosen: the field that must lie in it."""
+    fine = isinstance(value, tuple) and all(isinstance(one, kind) for one in value)
     if not fine or len({one.name for one in value}) < len(value):
-        return "a tuple of Constant is needed, each with a name of its own"
+        return f"a tuple of {kind.__name__} is needed, each with a name of its own"
     for one in value:
         if not NAME.fullmatch(one.name):
-            return f"the constant {one.name!r}: {NAMES_ARE}"
-        if not one.least <= one.example <= one.most:
-            return f"the constant {one.name!r} needs least <= example <= most"
-    return None
-
-
-def _sizes(value: Any) -> str | None:
-    fine = isinstance(value, tuple) and all(isinstance(one, Size) for one in value)
-    if not fine or len({one.name for one in value}) < len(value):
-        return "a tuple of Size is needed, each with a name of its own"
-    for one in value:
-        if not NAME.fullmatch(one.name):
-            return f"the size {one.name!r}: {NAMES_ARE}"
-        if not one.least <= one.default <= one.most:
-            return f"the size {one.name!r} needs least <= default <= most"
+            return f"the {noun} {one.name!r}: {NAMES_ARE}"
+        if not one.least <= getattr(one, chosen) <= one.most:
+            return f"the {noun} {one.name!r} needs least <= {chosen} <= most"
     return None
 
 
@@ -137,8 +126,8 @@ _TESTS: dict[str, Test] = {
     "digits": partial(_count, 1),
     "head": _head,
     "cases": _cases,
-    "constants": _constants,
-    "sizes": _sizes,
+    "constants": partial(_ranged, Constant, "constant", "example"),
+    "sizes": partial(_ranged, Size, "size", "default"),
 }
 """The tests of fields by name; a field means the same in every kind of record."""
 

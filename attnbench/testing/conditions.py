@@ -18,7 +18,7 @@ BLOCK = 16
 
 @dataclass(frozen=True)
 class Property:
-    """What a case has or has not. words: after "with" or "without". code: what ``supports`` tests."""
+    """A property of cases. words: after "with" or "without". code: what ``supports`` tests."""
 
     words: str
     code: str

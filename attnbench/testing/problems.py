@@ -160,7 +160,7 @@ def _known(diagnoses: Mapping[str, Diagnosed]) -> dict[str, Diagnosed]:
             name = max(one.equals, key=shows.__getitem__)
             told[case] = Diagnosed(one.equals[name], name, equals=one.equals)
     first: dict[tuple[str, str], Diagnosed] = {}
-    # What ordinary inputs show is told first: another kind alone may show it in other cases.
+    # A fault on ordinary inputs is told first: another kind alone may show it in other cases.
     for one in sorted(told.values(), key=lambda one: one.kind != ""):
         first.setdefault(_fault(one), one)
     return {case: first[_fault(one)] for case, one in told.items()}

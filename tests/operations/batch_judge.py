@@ -62,7 +62,7 @@ class Judge:
             return {name: np.array(x) for name, x in stored_answer(ready, ready.call(*ready.inputs)).items()}
 
     def problem(self, name: str) -> str:
-        """What the check says of a backend, then of its answers to changed inputs."""
+        """Return the verdict on a backend, then that on its answers to changed inputs."""
         backend = self.prepared(name)
         left_out = not_delivered(backend.backend)
         for index in self.draws[:-1]:
