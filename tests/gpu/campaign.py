@@ -70,7 +70,13 @@ class Visit:
         self._keep_state()
         before = os.environ.get("PYTHONPATH", "")
         paths = [*use_tree(site), *([before] if before else [])]
-        self.env = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "NO_COLOR": "1", "COLUMNS": "160"}
+        self.env = os.environ | {
+            "PYTHONPATH": os.pathsep.join(paths), "NO_COLOR": "1", "COLUMNS": "160",
+            # An installation that nobody may write to, or without its compiled files: each process would
+            # compile torch's sources anew, for three seconds.
+            "PYTHONPYCACHEPREFIX": str(site / "pycache"),
+        }  # fmt: skip
+        self.env.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def _refuse_files_of_others(self) -> None:
         if any(self.work.iterdir()) and not self._state_file.is_file():

@@ -311,6 +311,39 @@ def test_a_host_that_is_late_twice_condemns_no_call(
     assert take.refused == ""
 
 
+@given(LENGTHS, CALLS, st.integers(20_000, 200_000))
+def test_a_host_that_always_waits_long_condemns_no_call(lengths: list[int], calls: int, wait_ns: int) -> None:
+    """As seen on a virtual machine with an H100: waiting for an idle device took 5 µs or over 20 µs."""
+    cuda = FakeCuda(wait_ns=wait_ns)
+    take, call = timer(cuda), squaring(cuda, lengths)
+    take(call, A_CELL, B, C, 1)
+    for _ in range(3):
+        sample, _ = take(call, A_CELL, B, C, calls)
+        assert sample.wall_ns == calls * sum(lengths)
+    assert take.refused == ""
+
+
+@given(LENGTHS, CALLS, st.integers(2, 6), st.integers(30_000, 10**6))
+def test_a_host_that_is_late_after_one_sample_adds_nothing_to_it(
+    lengths: list[int], calls: int, sample_no: int, late_ns: int
+) -> None:
+    cuda = FakeCuda()
+    take, call = timer(cuda), squaring(cuda, lengths)
+    for _ in range(sample_no):
+        take(call, A_CELL, B, C, calls)
+    wait, waits = cuda.synchronize, count()
+
+    def synchronize() -> None:
+        wait()
+        # The second wait of a sample is the one after its end.
+        cuda.host_ns += late_ns if next(waits) == 1 else 0
+
+    cuda.synchronize = synchronize  # type: ignore[method-assign]
+    sample, _ = take(call, A_CELL, B, C, calls)
+    assert sample.wall_ns == calls * sum(lengths)
+    assert take.refused == ""
+
+
 def test_short_work_on_another_stream_adds_up_where_no_output_can_be_cleared() -> None:
     cuda = FakeCuda(launch_ns=1_000)
     hidden = cuda.Stream()
