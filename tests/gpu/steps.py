@@ -19,8 +19,8 @@ class Step:
 
     name: of its file. kind: what makes the file: device.py, or a command of attnbench. words: of the command.
     most_s: how long it may take before it is interrupted; a run goes on in a later visit. One visit reaches
-    all steps up to the judge, since these limits together are a visit. shows: what it is to show, for the
-    summary.
+    all steps up to the slower code, since these limits together are a visit. shows: what it is to show, for
+    the summary.
     """
 
     name: str
@@ -73,17 +73,16 @@ def steps(device: str, have: Collection[str]) -> tuple[Step, ...]:
     return (
         Step("environment", "device", ("environment",), 60, "the device and its software"),
         Step("peaks", "device", ("peaks",), 30, "products and a copy at full speed"),
-        edges(1),
-        Step("smoke", "run", ("smoke", *on, *few, *(() if card else ("--rule", "dot"))), 60, "every status"),
-        Step("aa", "selftest", ("aa", *on, *trials, *lengths), 55, "identical code"),
-        Step("power", "selftest", ("power", *on, *trials[:2], "--trials", "1", *lengths), 55, "slower code"),
-        Step("anchors-forward", "run", (*forward, *fused), 70, "forward passes of 16k tokens"),
-        Step("anchors-backward", "run", (*backward, *fused), 40, "backward passes of 16k tokens"),
+        Step("smoke", "run", ("smoke", *on, *few, *(() if card else ("--rule", "dot"))), 80, "every status"),
+        Step("aa", "selftest", ("aa", *on, *trials, *lengths), 90, "identical code"),
+        Step("anchors-forward", "run", (*forward, *fused), 80, "forward passes of 16k tokens"),
         Step(
             "decode", "run", (*(f"attention/scaled_dot/{each}-D128/none/float16" for each in decode), *fused),
-            70, "decoding against the bandwidth",
+            60, "decoding against the bandwidth",
         ),
         Step("judge", "selftest", ("judge", *on, *mutants), 50, "wrong backends are refused"),
+        Step("power", "selftest", ("power", *on, *trials[:2], "--trials", "1", *lengths), 80, "slower code"),
+        Step("anchors-backward", "run", (*backward, *fused), 50, "backward passes of 16k tokens"),
         Step(
             "half", "check",
             (prefill, layer, *on, *few, *half, "--pass", "forward", "--pass", "both"),
@@ -98,5 +97,5 @@ def steps(device: str, have: Collection[str]) -> tuple[Step, ...]:
             "whole", "run", (case(128, "none", "forward", 2048), *backends(*FUSED[:3]), *timed),
             150, "the whole shape of the papers",
         ),
-        *(edges(k) for k in range(2, part + 1) if card),
+        *(edges(k) for k in range(1, part + 1 if card else 2)),
     )  # fmt: skip

@@ -407,7 +407,7 @@ def test_files_that_a_kill_cut_off_are_made_again(tmp_path: Path) -> None:
         (folder / name).write_text('{"kind": "manifest"}\n{"gpu": tr')
     code, out, err = went(tmp_path, "--dry", *NOTHING)
     assert (code, err) == (1, "")
-    assert "not done yet: environment, peaks, edges-1" in out
+    assert "not done yet: environment, peaks, smoke" in out
 
 
 @pytest.mark.slow
