@@ -123,7 +123,7 @@ def check_case(case: Case, registry: Registry) -> None:
     rule = registry.rule(case.rule)
     if problem := wrong_constant(case, rule):
         raise BadCase(f"case {case_id(case)!r}: {problem}")
-    reason = rule.supports(case)
+    reason = rule.refuses(case)
     if reason is not None:
         raise BadCase(f"case {case_id(case)!r}: the rule {case.rule} does not support it: {reason}")
 

@@ -71,7 +71,7 @@ def command(
     if plot is not None:
         check_picture(plot, force=force)
     registry = load_plugins()
-    wanted = [registry.rule(name).name for name in dict.fromkeys(names or registry.rules)]
+    wanted = [registry.rule(name).name for name in dict.fromkeys(names or registry.scoring_rules)]
 
     def of_rules(widths: Sequence[int], gains: Sequence[float]) -> list[Behaviour]:
         found: list[Behaviour] = []

@@ -210,7 +210,7 @@ def _topics(registry: Registry) -> dict[str, tuple[str, str]]:
 
     topics = {name: ("examples", f"{one.summary} ({one.rule})") for name, one in EXAMPLES.items()}
     topics |= {name: ("lessons", summary) for name, (summary, _) in LESSONS.items()}
-    rules = {name: ("rules", entry.record.formula) for name, entry in registry.rules.items()}
+    rules = {name: ("rules", rule.formula) for name, rule in registry.scoring_rules.items()}
     return rules | {name: topic for name, topic in topics.items() if name not in rules}
 
 

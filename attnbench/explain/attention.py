@@ -91,7 +91,7 @@ def explain(rule: Rule, example: Example) -> tuple[Step, ...]:
         raise BadInput(f"{rule.name} needs {needed} keys, one for each {what}: there are {keys}")
     if problem := wrong_constant(case, rule):
         raise BadInput(problem)
-    reason = rule.supports(case)
+    reason = rule.refuses(case)
     if reason is not None:
         raise BadInput(f"{rule.name} does not support these inputs: {reason}")
     if rule.pairs_keys:

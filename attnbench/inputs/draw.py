@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from attnbench.types.arithmetic import UNIT
 from attnbench.types.case import DTYPES, Case, Dtype, output_shape, rule_parameter_shapes
 from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
+
+if TYPE_CHECKING:
+    from attnbench.types.operation import Draw
 
 Stored = NDArray[Any]
 Wide = NDArray[np.float64]
@@ -89,8 +92,12 @@ class Parameters:
     projections: Mapping[str, NDArray[Any]]
 
 
-def draw_inputs(case: Case, rule: Rule, entropy: int, index: int) -> dict[str, Stored]:
+def draw_inputs(
+    case: Case, rule: Rule, entropy: int, index: int, draw: Draw | None = None
+) -> dict[str, Stored]:
     """Draw inputs number ``index`` of a case as its operation draws them; return stored arrays by name.
+
+    draw: in place of the operation's own.
 
     One array that serves twice (x, or a context) is the same object under both names.
 
@@ -101,7 +108,7 @@ def draw_inputs(case: Case, rule: Rule, entropy: int, index: int) -> dict[str, S
     """
     operation = operation_of(case)
     specs = operation.inputs(case, rule)
-    draw = _standard_normal if operation.draw is None else operation.draw
+    draw = draw or operation.draw or _standard_normal
     drawn = draw(case, rule, lambda word: stream(case, "activations", entropy, index, word))
     stored: dict[int, Stored] = {}
     for spec in specs:
@@ -116,6 +123,14 @@ def draw_inputs(case: Case, rule: Rule, entropy: int, index: int) -> dict[str, S
                 store(array, case.dtype) if spec.kind == "float" else array.astype(spec.kind, casting="safe")
             )
     return {spec.name: stored[id(drawn[spec.name])] for spec in specs}
+
+
+def widen_inputs(case: Case, rule: Rule, inputs: Mapping[str, Stored]) -> dict[str, Any]:
+    """Return inputs by name as an operation's ``solve`` takes them: floats in float64, others as they are."""
+    kinds = {spec.name: spec.kind for spec in operation_of(case).inputs(case, rule)}
+    return {
+        name: widen(array, case.dtype) if kinds[name] == "float" else array for name, array in inputs.items()
+    }
 
 
 def draw_activations(case: Case, rule: Rule, entropy: int, index: int) -> tuple[Stored, Stored, Stored]:

@@ -30,6 +30,8 @@ LARGEST_GRADED = 2**26
 """The most elements of scores for inputs that require gradients: a graph keeps several such arrays."""
 
 _AFTER_NORMAL = 1000
+_OWN_DRAWS = 2
+"""The draws of a kind that an operation brings."""
 
 
 @dataclass(frozen=True)
@@ -179,20 +181,23 @@ _BY_NAME = {family.name: family for family in (*FAMILIES, *SEARCHED)}
 
 def families_of(case: Case, rule: Rule) -> tuple[str, ...]:
     """Return the names of the kinds that make sense for a case, ``normal`` first."""
-    if operation_of(case).heads is None:
-        return (NORMAL,)
+    operation = operation_of(case)
+    if operation.heads is None:
+        return (NORMAL, *operation.stress(case, rule))
     return tuple(family.name for family in FAMILIES if family.applies(case, rule))
 
 
 def applies(case: Case, rule: Rule, family: str) -> bool:
     """Return whether a kind makes sense for a case."""
     if operation_of(case).heads is None:
-        return family == NORMAL
+        return family in families_of(case, rule)
     return _BY_NAME[family].applies(case, rule)
 
 
 def family_draws(case: Case, family: str) -> int:
     """Return how many draws of a kind a case is checked on."""
+    if family not in _BY_NAME:
+        return _OWN_DRAWS
     chosen = _BY_NAME[family]
     needed = math.ceil(chosen.elements / math.prod(output_shape(case)))
     return max(chosen.fewest(case), min(chosen.most, needed))
@@ -200,7 +205,7 @@ def family_draws(case: Case, family: str) -> int:
 
 def largest_score(case: Case, family: str) -> float:
     """Return the largest magnitude of a score in a kind of inputs, where limits must know it, else 0."""
-    return _BY_NAME[family].largest_score(case)
+    return _BY_NAME[family].largest_score(case) if family in _BY_NAME else 0.0
 
 
 def draw_family(case: Case, rule: Rule, family: str, entropy: int, index: int) -> Triple:

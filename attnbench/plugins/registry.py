@@ -71,6 +71,11 @@ class Registry:
         """Return the rule of a name; raises :class:`BadInput` with the nearest name."""
         return self._find("rule", self.rules, name).record
 
+    @property
+    def scoring_rules(self) -> dict[str, Rule]:
+        """The rules that score pairs of queries and keys, by name; the others are updates of a recurrence."""
+        return {name: entry.record for name, entry in self.rules.items() if entry.record.update is None}
+
     def backend(self, name: str) -> Backend:
         """Return the backend of a name; raises :class:`BadInput` with the nearest name."""
         return self._find("backend", self.backends, name).record

@@ -24,6 +24,7 @@ from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import mask_text, parse_mask
+from attnbench.types.operation import operation_named
 from attnbench.types.rule import Rule
 from attnbench.types.words import clean
 from attnbench.worker.failures import no_answer
@@ -146,7 +147,9 @@ def rules_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
     if options.rules:
         return [rules[name] for name in options.rules]
     names = [name for name in (rules if backend.rules is None else backend.rules) if name in rules]
-    return [rules[name] for name in names if rules[name].has_dot_form or not backend.needs_dot_form]
+    updates = {operation_named(name).updates for name in backend.operations}
+    taken = [rules[name] for name in names if (rules[name].update is not None) in updates]
+    return [rule for rule in taken if rule.has_dot_form or not backend.needs_dot_form]
 
 
 def possible(row: Row) -> bool:
@@ -198,9 +201,12 @@ def _with_rule(row: Row, rules: Sequence[Rule], number: int, options: Overrides)
     (D, Dv), (H, Hkv) = row["features"], row["heads"]
     sizes = _lengths(row) | {"returns": row.get("returns", ())}
     for turn in range(len(rules)):
-        rule = rules[(number + turn) % len(rules)]
+        rule, mask = rules[(number + turn) % len(rules)], row["mask"]
+        if rule.update is not None and "Lq" in sizes:
+            # A recurrence has one length, and sees what comes before each step.
+            sizes, mask = sizes | {"Lk": sizes["Lq"]}, "none"
         case = _case(
-            rule, row["layer"], **sizes, H=H, Hkv=Hkv, D=D, Dv=Dv, mask=row["mask"],
+            rule, row["layer"], **sizes, H=H, Hkv=Hkv, D=D, Dv=Dv, mask=mask,
             dtype=row["dtype"], device=row["device"], pass_=row["pass"], **_fixed(options),
         )  # fmt: skip
         if case is not None:
@@ -239,7 +245,7 @@ def _case(rule: Rule, variant: tuple[str, dict[str, Any]], *, mask: str, **sizes
         case = build_case(operation=operation, rule=rule.name, mask=parse_mask(mask), **sizes, **layer)
     except BadCase:
         return None
-    refused = rule.supports(case) or (case.pass_ != "forward" and rule.no_gradients(case))
+    refused = rule.refuses(case) or (case.pass_ != "forward" and rule.no_gradients(case))
     return None if refused else case
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, Array]
     Named = Mapping[str, Any]
+    Draw = Callable[[Case, Rule, Callable[[str], Generator]], Named]
 
 Shape = tuple[int, ...]
 Kind = Literal["float", "float32", "int32", "int64", "bool"]
@@ -111,9 +112,20 @@ class Operation:
     unread: ``unread(case, rule, queries, keys)`` counts the elements of inputs that no kept pair reads, where
         so many queries and keys are kept over all batch elements.
     returns: the names of further outputs, which ``outputs`` lists where ``case.returns`` asks for them.
+    updates: whether its rules are updates of a state, and not scores.
 
-    Without ``heads`` only forward passes without dropout are computed, on ordinary inputs. Inputs of timed
-    calls are refreshed by new draws, each solved anew.
+    Without ``heads`` only forward passes without dropout are computed. What else is known of such an
+    operation makes its check stronger:
+
+    stress: ``stress(case, rule)`` gives kinds of inputs that show mistakes which ordinary ones hide, by name,
+        each drawn as by ``draw``.
+    trivial: ``trivial(problem)`` gives answers that need no computation, by what they are in words, each with
+        all outputs. A case in which one of them passes is refused. Zeros are always among them.
+    growth: ``growth(case, rule, inputs)`` says how many roundings of float32, RMS and at most, the outputs of
+        right kernels may have besides one of their dtype, relative to the size of outputs.
+    change: ``change(case, rule, rng)`` draws a change of the inputs whose effect on the outputs is known
+        without new rounding: the orders and the factors of :class:`attnbench.inputs.symmetries.Change`.
+        Inputs of timed calls are refreshed by it; None: by new draws, each solved anew.
     """
 
     name: str
@@ -124,11 +136,16 @@ class Operation:
     solve: Callable[[Problem], Arrays] | None = None
     heads: Heads | None = None
     parameters: Callable[[Case, Rule], tuple[TensorSpec, ...]] = lambda case, rule: ()
-    draw: Callable[[Case, Rule, Callable[[str], Generator]], Named] | None = None
+    draw: Draw | None = None
     check: Callable[[Case], str | None] = lambda case: None
     reference: Callable[[Setup], Callable[..., Any]] | None = None
     unread: Callable[[Case, Rule, int, int], int] = lambda case, rule, queries, keys: 0
     returns: tuple[str, ...] = ()
+    updates: bool = False
+    stress: Callable[[Case, Rule], Mapping[str, Draw]] = lambda case, rule: {}
+    trivial: Callable[[Problem], Mapping[str, Arrays]] = lambda problem: {}
+    growth: Callable[[Case, Rule, Named], tuple[float, float]] = lambda case, rule, inputs: (0.0, 0.0)
+    change: Callable[[Case, Rule, Generator], tuple[Named, Named]] | None = None
 
     def refuses(self, case: Case) -> str | None:
         """Return the reason why a case can't have this operation, or None."""

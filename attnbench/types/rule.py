@@ -1,10 +1,12 @@
-"""Scoring rules: the maths from queries and keys to attention weights."""
+"""Rules: the maths from queries and keys to attention weights, or the update of a state in a recurrence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from attnbench.types.operation import operation_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,8 +105,31 @@ class Scoring:
 
 
 @dataclass(frozen=True)
+class Update:
+    """What one step of a recurrence does to the state S (D, Dv) of a head, before it is read with a query.
+
+    S is multiplied by e^g first, if it decays. Then k (v - Sᵀk)ᵀ · beta is added if the update corrects what
+    the state has for the key, else k vᵀ.
+
+    decays: with ``head`` there is one g for each head and step, with ``channel`` one for each feature of the
+    key too; "" for none.
+    """
+
+    decays: Literal["", "head", "channel"] = ""
+    corrects: bool = False
+
+
+def _no_scores(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
+    raise TypeError("this rule is an update of a state: it scores no pairs of queries and keys")
+
+
+def _no_scoring(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
+    return Scoring()
+
+
+@dataclass(frozen=True)
 class Rule:
-    """A scoring rule.
+    """A scoring rule, or the update of a recurrence.
 
     name: used everywhere. formula: the score of query i and key j in one line, with the names of parameters
     and constants; q and k are columns in it. source: of the formula, one line. constants: numbers that a case
@@ -130,6 +155,9 @@ class Rule:
     scores: 1, or D for ``additive``. score_flops: ``score_flops(case)`` gives operations for the score of one
     kept pair; None for 2·D, the dot product.
 
+    update: what a step does to the state, for a rule of a recurrence. It has no scores, so it needs neither
+    ``reference`` nor ``bind``.
+
     laws: the ones of :data:`Law` that hold. They let attnbench check outputs on new inputs in every call.
     Those that hold for any rule need no entry.
 
@@ -140,8 +168,9 @@ class Rule:
     name: str
     formula: str
     source: str
-    reference: Callable[[Array, Array, Mapping[str, Array], Array], Array]
-    bind: Callable[[Case, Mapping[str, Tensor]], Scoring]
+    reference: Callable[[Array, Array, Mapping[str, Array], Array], Array] = _no_scores
+    bind: Callable[[Case, Mapping[str, Tensor]], Scoring] = _no_scoring
+    update: Update | None = None
     parameters: Callable[[Case], tuple[Parameter, ...]] = lambda case: ()
     constants: tuple[Constant, ...] = ()
     inner: Callable[[Array, Array, Mapping[str, Array], Array], Mapping[str, Array]] | None = None
@@ -154,6 +183,13 @@ class Rule:
     laws: tuple[Law, ...] = ()
     supports: Callable[[Case], str | None] = lambda case: None
     no_gradients: Callable[[Case], str | None] = lambda case: None
+
+    def refuses(self, case: Case) -> str | None:
+        """Return why the rule can't be that of a case, or None."""
+        if (self.update is not None) != operation_of(case).updates:
+            kind = "a scoring rule" if self.update is None else "the update of a recurrence"
+            return f"{self.name} is {kind}, which {case.operation} has not"
+        return self.supports(case)
 
 
 def constants_of(case: Case, rule: Rule) -> dict[str, float]:

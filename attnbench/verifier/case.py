@@ -17,6 +17,7 @@ from attnbench.inputs.draw import (
     draw_parameters,
     draw_upstream,
     widen,
+    widen_inputs,
     widened,
 )
 from attnbench.inputs.kinds import DELIVERIES, NORMAL, draw_family, largest_score
@@ -44,7 +45,7 @@ from attnbench.verifier.errors import (
     verdict,
 )
 from attnbench.verifier.judging import AttentionJudging, Judging, Rows, in_turn
-from attnbench.verifier.parts import Drawn, Part
+from attnbench.verifier.parts import Drawn, Part, dtype_of
 from attnbench.verifier.weights import WeightErrors, weight_errors, weights_problem
 
 if TYPE_CHECKING:
@@ -127,13 +128,10 @@ class CaseVerifier:
 
     def _solved(self, inputs: Mapping[str, Stored], arithmetic: str = "") -> dict[str, Array]:
         """Return the exact outputs for inputs, as they are stored or as an arithmetic holds them."""
-        wide = {name: self._wide(name, array) for name, array in inputs.items()}
+        wide = widen_inputs(self.case, self.rule, inputs)
         if arithmetic:
             wide = {name: rounded(array, arithmetic) for name, array in wide.items()}
         return self.judging.solve(wide)
-
-    def _wide(self, name: str, stored: Stored) -> Array:
-        return widen(stored, self.case.dtype) if self.inputs[name].kind == "float" else stored
 
     def _after(self, index: int, seed: int) -> tuple[Drawn, Change]:
         """Return the draw whose answer a changed call gives, and the change to undo on it.
@@ -187,7 +185,8 @@ class CaseVerifier:
         by_id: dict[int, Stored] = {}
         for name, array in drawn.inputs.items():
             if id(array) not in by_id:
-                by_id[id(array)] = made.do(name, self.inputs[name].axes, array, self.case.dtype)
+                spec = self.inputs[name]
+                by_id[id(array)] = made.do(name, spec.axes, array, dtype_of(spec, self.case))
             arrays[name] = by_id[id(array)]
         if drawn.upstream is not None:
             axes = self.operation.outputs(self.case)[0].axes
@@ -404,6 +403,9 @@ class CaseVerifier:
         family, number = self._check[index]
         if family == NORMAL:
             return draw_inputs(self.case, self.rule, self.case.seed, number)
+        own = self.operation.stress(self.case, self.rule)
+        if family in own:
+            return draw_inputs(self.case, self.rule, self.case.seed, number, own[family])
         drawn = draw_family(self.case, self.rule, family, self.case.seed, number)
         return dict(zip(self.inputs, drawn, strict=True))
 

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.cases.ids import rule_word
-from attnbench.inputs.draw import Parameters, Stored, store, widen
+from attnbench.inputs.draw import Parameters, Stored, store, widen, widen_inputs
 from attnbench.inputs.kinds import NORMAL, families_of, family_draws
 from attnbench.inputs.symmetries import Change, draw_change
 from attnbench.ipc.names import OUT
 from attnbench.oracle.solve import FEWEST_ROWS, choose_rows, log_sums, solve, solve_outputs
 from attnbench.types.case import Case, output_shape
-from attnbench.types.operation import operation_of
+from attnbench.types.operation import Problem, operation_of
 from attnbench.types.problem import ProblemCase, is_empty
 from attnbench.types.rule import Rule
 from attnbench.verifier.parts import (
@@ -64,11 +64,12 @@ class Judging:
 
     def list_parts(self) -> Sequence[Part]:
         """Return the parts of an answer, the most telling first."""
-        return output_parts(self.case, operation_of(self.case))
+        return output_parts(self.case, self.rule, operation_of(self.case))
 
     def check_draws(self, without: Sequence[str]) -> dict[str, int]:
         """Return how many draws of each kind the check has; :func:`in_turn` puts them in order."""
-        return {NORMAL: family_draws(self.case, NORMAL)}
+        named = [name for name in families_of(self.case, self.rule) if name not in without]
+        return {family: family_draws(self.case, family) for family in named}
 
     def solve(self, wide: Mapping[str, Any]) -> dict[str, Array]:
         """Return the exact outputs for inputs in float64, of the rows that are compared."""
@@ -76,7 +77,8 @@ class Judging:
 
     def change(self, rng: np.random.Generator) -> Change | None:
         """Draw a change whose effect on answers is known; None where none is."""
-        return None
+        draw = operation_of(self.case).change
+        return None if draw is None else Change(*draw(self.case, self.rule, rng))
 
     def may_assume_arithmetic(self) -> bool:
         """Return whether errors like those of a coarser arithmetic may be taken for it."""
@@ -84,7 +86,19 @@ class Judging:
 
     def trivial_answers(self, drawn: Drawn) -> dict[str, dict[str, Stored]]:
         """Return parts of answers that need no computation, by name; those of wrong constants come apart."""
-        return {"zeros": {name: np.zeros(x.shape, np.float32) for name, x in drawn.expected.items()}}
+        given, own = widen_inputs(self.case, self.rule, drawn.inputs), self.parameters
+        problem = Problem(self.case, self.rule, own.rule, own.projections, given)
+        answers: dict[str, Mapping[str, Array]] = {
+            "zeros": {name: np.zeros_like(exact) for name, exact in drawn.expected.items()}
+        }
+        answers.update(operation_of(self.case).trivial(problem))
+        return {
+            words: {
+                name: store(array.astype(np.float64), self.parts[name].dtype)
+                for name, array in answer.items()
+            }
+            for words, answer in answers.items()
+        }
 
     def wrong_constants(self) -> Iterator[WrongConstant]:
         """Yield what a case is that has another constant than it says."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -14,7 +14,7 @@ from attnbench.types.case import Case, Dtype
 from attnbench.types.problem import ProblemCase
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
-from attnbench.verifier.errors import Errors, Scale, longest_sum, rounding_unit, scale_of, together
+from attnbench.verifier.errors import Errors, Scale, gap_of, longest_sum, rounding_unit, scale_of, together
 from attnbench.verifier.gradients import few, gradient_scale, summed
 
 if TYPE_CHECKING:
@@ -60,15 +60,22 @@ class Allowance(Protocol):
 
 @dataclass(frozen=True)
 class OwnScale:
-    """The limits of an output of which nothing is known but its size: one gap, and the reference's error."""
+    """The limits of an output of an operation that solves its problem by itself.
+
+    One gap, those in which right kernels differ as the operation says, and the reference's error.
+    """
 
     name: str
     dtype: Dtype
+    growth: Callable[[Drawn], tuple[float, float]]
+    """How many gaps of float32, RMS and at most, right kernels are further off; of float64 in its cases."""
 
     def scales(self, draws: Sequence[Drawn], arithmetic: str) -> tuple[Scale, Scale]:
-        """Return the scale of the exact output twice."""
+        """Return the scale of the exact output, larger by what right kernels add, and as it is."""
         own = together([drawn.scale(self.name, self.dtype) for drawn in draws])
-        return own, own
+        share = min(1.0, gap_of("float32", "") / gap_of(self.dtype, ""))
+        rms, most = (1 + share * max(grown) for grown in zip(*map(self.growth, draws), strict=True))
+        return Scale(own.rms * rms, own.largest * most, own.count), own
 
     def unit(self, largest_score: float, arithmetic: str) -> float:
         """Return one gap."""
@@ -198,16 +205,20 @@ def of_problem(part: Part, case: Case) -> Part:
     return replace(part, problem=case.number, words=f"sequence {case.number}: {words}")
 
 
-def output_parts(case: Case, operation: Operation) -> tuple[Part, ...]:
+def output_parts(case: Case, rule: Rule, operation: Operation) -> tuple[Part, ...]:
     """Return the outputs of an operation of which nothing is known but what it declares."""
     outputs = operation.outputs(case)
+
+    def growth(drawn: Drawn) -> tuple[float, float]:
+        return operation.growth(case, rule, drawn.inputs)
+
     several = len(outputs) > 1
     return tuple(
         Part(
             name=spec.name,
             axes=spec.axes,
             words=f"the output {spec.name!r}: " if several else "",
-            limits=OwnScale(spec.name, dtype_of(spec, case)),
+            limits=OwnScale(spec.name, dtype_of(spec, case), growth),
             dtype=dtype_of(spec, case),
             leads=place == 0,
         )
