@@ -29,7 +29,7 @@ from attnbench.explain.picture import svg
 from attnbench.explain.steps import Step
 from attnbench.plugins.commands import PluginCommands
 from attnbench.plugins.kinds import KINDS
-from attnbench.plugins.registry import load_registry
+from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 from attnbench.reports.answer import SUMMARY
 from attnbench.reports.columns import COLUMNS
@@ -102,10 +102,23 @@ def with_part(page: str, name: str, made: str, text: str | None = None) -> str:
 
 
 def rules() -> str:
-    """A section for each built-in rule."""
-    ours = load_registry(source for source in installed() if source.distribution == "attnbench")
-    sections = "\n".join(_rule_section(entry.record) for entry in ours.rules.values())
+    """A section for each built-in scoring rule."""
+    sections = "\n".join(map(_rule_section, _ours().scoring_rules.values()))
     return f"\n{sections}\n"
+
+
+def updates() -> str:
+    """The table of the built-in updates of a recurrence."""
+    rows = [
+        (f"`{rule.name}`", f"`{rule.formula}`", rule.source)
+        for rule in (entry.record for entry in _ours().rules.values())
+        if rule.update is not None
+    ]
+    return "\n" + _table(("rule", "a step", "source"), rows)
+
+
+def _ours() -> Registry:
+    return load_registry(source for source in installed() if source.distribution == "attnbench")
 
 
 def columns() -> str:
@@ -255,6 +268,7 @@ def documents() -> dict[Path, str]:
     made = {
         DOCS / "commands.md": commands_page(),
         DOCS / "rules.md": with_part("rules.md", "rules", rules()),
+        DOCS / "recurrent.md": with_part("recurrent.md", "updates", updates()),
         DOCS / "reports.md": with_part(
             "reports.md", "columns", columns(), with_part("reports.md", "summary", summary())
         ),

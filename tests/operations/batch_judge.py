@@ -1,4 +1,4 @@
-"""A batch of sequences, judged in this process as a run judges it."""
+"""A case, judged in this process as a run judges it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from attnbench.ipc.names import PLAIN, parameter_names
 from attnbench.plugins.registry import Registry
 from attnbench.runner.outputs import not_delivered
 from attnbench.verifier.batch import BatchVerifier
+from attnbench.verifier.case import CaseVerifier
 from attnbench.worker.answers import stored_answer
 from attnbench.worker.calls import exact_gradients
 from attnbench.worker.prepared import PreparedBackend, prepare
@@ -34,7 +35,8 @@ class Judge:
         self.registry = registry
         self.rule = registry.rules[parse_case(case).rule]
         opening = rm.OpenCase(case_id(parse_case(case)), self.rule.source, 5, 1, 1e9)
-        self.opened = BatchVerifier(opening, self.rule.record)
+        opened = BatchVerifier if parse_case(case).batch else CaseVerifier
+        self.opened: Any = opened(opening, self.rule.record)
         self.draws = range(len(self.opened.families) + 1)
         plain = self.prepared("")
         for index in self.draws:
@@ -52,7 +54,10 @@ class Judge:
             return prepare(asked, parameters)[0]
 
     def given(self, backend: PreparedBackend, index: int, change: int = 0, **how: Any) -> PreparedBackend:
-        arrays = self.opened.arrays(index, change, apart=how.pop("apart", False))
+        # The plain reference takes the sequences of a batch apart.
+        way = {"apart": how.pop("apart", False)} if self.opened.case.batch else {}
+        how.pop("apart", None)
+        arrays = self.opened.arrays(index, change, **way)
         with grad_mode():
             return backend.with_inputs(arrays, fresh=how.pop("fresh", True), **how)
 

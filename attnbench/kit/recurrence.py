@@ -1,0 +1,71 @@
+"""The steps of a recurrence in torch, one after the other: the plain reference of ``recurrent``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from attnbench.kit.dtypes import case_dtype
+from attnbench.types.backend import Setup
+from attnbench.types.case import Case
+from attnbench.types.operation import operation_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+def wide_dtype(case: Case) -> torch.dtype:
+    """Return the dtype of a state: float32, or float64 in a float64 case."""
+    import torch
+
+    return torch.float64 if case.dtype == "float64" else torch.float32
+
+
+def named_inputs(setup: Setup) -> Callable[..., dict[str, Tensor]]:
+    """Return a function that takes the inputs of a call and gives them by name, in the dtype of the state.
+
+    q and k are repeated to the heads of v. decay: (B, H, L, 1) or (B, H, L, D); beta: (B, H, L, 1). Those
+    that the rule has not are missing.
+    """
+    case, wide = setup.case, wide_dtype(setup.case)
+    names = [spec.name for spec in operation_of(case).inputs(case, setup.rule)]
+
+    def named(*inputs: Tensor) -> dict[str, Tensor]:
+        given = {name: x.to(wide) for name, x in zip(names, inputs, strict=True)}
+        for name in ("q", "k"):
+            given[name] = given[name].repeat_interleave(case.group, 1)
+        for name in ("decay", "beta"):
+            if name in given and given[name].ndim == 3:
+                given[name] = given[name][..., None]
+        return given
+
+    return named
+
+
+def prepare(setup: Setup) -> Callable[..., Any]:
+    """Return a function of the inputs that takes one step after the other; it gives the output and the state.
+
+    The state is in float32 at least.
+    """
+    import torch
+
+    case, named = setup.case, named_inputs(setup)
+    scale, dtype = case.D**-0.5, case_dtype(case)
+
+    def call(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+        given = named(*inputs)
+        q, k, v, state = (given[name] for name in ("q", "k", "v", "state"))
+        kept = given["decay"].exp() if "decay" in given else None
+        read = []
+        for i in range(case.Lq):
+            if kept is not None:
+                state = kept[:, :, i, :, None] * state
+            value = v[:, :, i]
+            if "beta" in given:
+                value = given["beta"][:, :, i] * (value - (k[:, :, i, None] @ state)[:, :, 0])
+            state = state + k[:, :, i, :, None] * value[:, :, None]
+            read.append((q[:, :, i, None] @ state)[:, :, 0])
+        return (scale * torch.stack(read, 2)).to(dtype), state
+
+    return call

@@ -1,0 +1,271 @@
+"""Recurrent attention: a state for each head, which each step updates and reads.
+
+The words are those of ONNX's operator LinearAttention (opset 27), whose reference this follows: the state
+(D, Dv) is updated by the step's key, value, decay and beta, then read with its query times 1/√D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from attnbench.types.operation import Kind, Operation, Problem, TensorSpec
+from attnbench.types.rule import Rule, Update
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from attnbench.types.backend import Setup
+    from attnbench.types.case import Case
+    from attnbench.types.rule import Array
+
+    Stream = Callable[[str], np.random.Generator]
+    Named = Mapping[str, Any]
+
+FORGETS = -20.0
+"""A decay e^-20 leaves nothing of a state in float32. A kernel may still form sums of many of them."""
+SUMMED = 256
+"""Decays of so many steps are summed up by kernels that take a chunk of steps at once: 64 of delta rules,
+256 of Mamba-2's."""
+SLOWEST, FASTEST = 1e-3, 0.3
+"""The typical decay of a step, -g, in the head that forgets least and the one that forgets most."""
+
+
+def _update(rule: Rule) -> Update:
+    assert rule.update is not None, "recurrent has only rules with an update"
+    return rule.update
+
+
+def _wide(case: Case) -> Kind:
+    """Return the kind of a state and of decays: float32 at least."""
+    return "float" if case.dtype == "float64" else "float32"
+
+
+def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
+    """Return q, k, v, then the decay and beta where the rule has them, and the state before the first step.
+
+    H counts heads of v and of the state, Hkv those of q and k: one of q and k serves H / Hkv next to each
+    other.
+    """
+    update, steps = _update(rule), (case.B, case.H, case.Lq)
+    specs = [
+        TensorSpec("q", (case.B, case.Hkv, case.Lq, case.D), axes="bgid"),
+        TensorSpec("k", (case.B, case.Hkv, case.Lq, case.D), axes="bgid"),
+        TensorSpec("v", (*steps, case.Dv), axes="bhie"),
+    ]
+    if update.decays == "head":
+        specs.append(TensorSpec("decay", steps, _wide(case), axes="bhi"))
+    elif update.decays == "channel":
+        specs.append(TensorSpec("decay", (*steps, case.D), _wide(case), axes="bhid"))
+    if update.corrects:
+        specs.append(TensorSpec("beta", steps, axes="bhi"))
+    return (*specs, _state(case))
+
+
+def _outputs(case: Case) -> tuple[TensorSpec, ...]:
+    return (TensorSpec("out", (case.B, case.H, case.Lq, case.Dv), axes="bhie"), _state(case))
+
+
+def _state(case: Case) -> TensorSpec:
+    return TensorSpec("state", (case.B, case.H, case.D, case.Dv), _wide(case), axes="bhde")
+
+
+def _draw(case: Case, rule: Rule, stream: Stream) -> dict[str, Any]:
+    """Draw keys of length 1, and states that are not zero; heads forget at different speeds."""
+    import numpy as np
+
+    drawn = {spec.name: stream(spec.name).standard_normal(spec.shape) for spec in _inputs(case, rule)}
+    drawn["k"] /= np.linalg.norm(drawn["k"], axis=-1, keepdims=True)
+    if "decay" in drawn:
+        typical = np.geomspace(SLOWEST, FASTEST, case.H).reshape(-1, *[1] * (drawn["decay"].ndim - 2))
+        drawn["decay"] = -typical * np.exp(drawn["decay"] / 2)
+    if "beta" in drawn:
+        drawn["beta"] = 1 / (1 + np.exp(-drawn["beta"]))
+    return _stored(case, drawn)
+
+
+def _stored(case: Case, drawn: dict[str, Any]) -> dict[str, Any]:
+    """Return drawn inputs with those of the kind float32 rounded to it."""
+    import numpy as np
+
+    single = {"decay", "state"} if _wide(case) == "float32" else ()
+    return {name: array.astype(np.float32) if name in single else array for name, array in drawn.items()}
+
+
+def _stress(case: Case, rule: Rule) -> dict[str, Callable[[Case, Rule, Stream], Named]]:
+    """Return kinds of inputs by name: the ends of what decays and betas can be, and one key for all steps."""
+    update = _update(rule)
+    kinds: dict[str, Callable[[dict[str, Any], np.random.Generator], None]] = {"same_key": _same_key}
+    if update.decays:
+        kinds |= {"no_decay": _no_decay, "forgets": _forgets}
+    if update.corrects:
+        kinds["beta_ends"] = _beta_ends
+    return {name: partial(_draw_changed, change=change) for name, change in kinds.items()}
+
+
+def _draw_changed(
+    case: Case,
+    rule: Rule,
+    stream: Stream,
+    change: Callable[[dict[str, Any], np.random.Generator], None],
+) -> Named:
+    drawn = _draw(case, rule, lambda word: stream(f"stress {word}"))
+    change(drawn, stream("change"))
+    return drawn
+
+
+def _same_key(drawn: dict[str, Any], rng: np.random.Generator) -> None:
+    drawn["k"][:] = drawn["k"][:, :, :1]
+
+
+def _no_decay(drawn: dict[str, Any], rng: np.random.Generator) -> None:
+    drawn["decay"][:] = 0
+
+
+def _forgets(drawn: dict[str, Any], rng: np.random.Generator) -> None:
+    """Let about every tenth step forget all that was before."""
+    steps = rng.random(drawn["decay"].shape[:3]) < 0.1
+    drawn["decay"][steps] = FORGETS
+
+
+def _beta_ends(drawn: dict[str, Any], rng: np.random.Generator) -> None:
+    drawn["beta"][:] = rng.integers(0, 2, drawn["beta"].shape)
+
+
+def _read_scale(case: Case) -> float:
+    return float(case.D**-0.5)
+
+
+def _steps(problem: Problem) -> Iterator[tuple[Array, Array, Array, Array]]:
+    """Yield for each step its query, key, value and what the state is multiplied by, in float64 or wider.
+
+    Shapes: (B, H, D), (B, H, D), (B, H, Dv) and (B, H, D or 1, 1).
+    """
+    import numpy as np
+
+    case, given = problem.case, _widest(problem)
+    q, k = (np.repeat(given[name], case.group, axis=1) for name in ("q", "k"))
+    kept = np.exp(given["decay"]) if "decay" in given else np.ones((case.B, case.H, case.Lq))
+    kept = kept[..., None, None] if kept.ndim == 3 else kept[..., None]
+    for i in range(case.Lq):
+        yield q[:, :, i], k[:, :, i], given["v"][:, :, i], kept[:, :, i]
+
+
+def _widest(problem: Problem) -> dict[str, Array]:
+    """Return the inputs in float64, in longdouble where the case is in float64 itself."""
+    import numpy as np
+
+    wide = np.longdouble if problem.case.dtype == "float64" else np.float64
+    return {name: np.asarray(x, wide) for name, x in problem.inputs.items()}
+
+
+def _solve(problem: Problem) -> dict[str, Array]:
+    """Take one step after the other in float64, or wider."""
+    import numpy as np
+
+    case, update, given = problem.case, _update(problem.rule), _widest(problem)
+    state = given["state"]
+    out = np.zeros((case.B, case.H, case.Lq, case.Dv), state.dtype)
+    for i, (q, k, v, kept) in enumerate(_steps(problem)):
+        state = kept * state
+        if update.corrects:
+            v = given["beta"][:, :, i, None] * (v - np.einsum("bhd,bhde->bhe", k, state))
+        state = state + k[..., None] * v[..., None, :]
+        out[:, :, i] = _read_scale(case) * np.einsum("bhd,bhde->bhe", q, state)
+    return {"out": out, "state": state}
+
+
+def _trivial(problem: Problem) -> dict[str, dict[str, Array]]:
+    """Return answers of kernels that lack one half: what was before the first step, or all but one step."""
+    import numpy as np
+
+    case = problem.case
+    state = _widest(problem)["state"]
+    first: list[Array] = []
+    own: list[Array] = []
+    last = np.zeros_like(state)
+    for q, k, v, _ in _steps(problem):
+        first.append(np.einsum("bhd,bhde->bhe", q, state))
+        last = k[..., None] * v[..., None, :]
+        own.append(np.einsum("bhd,bhde->bhe", q, last))
+    scale = _read_scale(case)
+    return {
+        "the initial state alone": {"out": scale * np.stack(first, 2), "state": state},
+        "each step's own key and value alone": {"out": scale * np.stack(own, 2), "state": last},
+    }
+
+
+def _change(case: Case, rule: Rule, rng: np.random.Generator) -> tuple[Named, Named]:
+    """Draw orders of batch elements, heads and features; v, state and output get factors together."""
+    import numpy as np
+
+    groups = rng.permutation(case.Hkv)
+    within = np.stack([rng.permutation(case.group) for _ in range(case.Hkv)])
+    orders = {
+        "b": rng.permutation(case.B),
+        "g": groups,
+        "h": (groups[:, None] * case.group + within).ravel(),
+        "d": rng.permutation(case.D),
+        "e": rng.permutation(case.Dv),
+    }
+    values = rng.choice([-1.0, 1.0], case.Dv) * np.exp2(rng.integers(0, 3, case.Dv))
+    return orders, dict.fromkeys(("v", "state", "out"), ("e", values))
+
+
+def _growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
+    """Return the RMS and the largest sum of a chunk's decays, in nats.
+
+    A kernel that takes a chunk at once has e^(G_i - G_j) for the decays between two of its steps. G is a sum
+    from the chunk's beginning, so its rounding is relative to the sum, and that of the power is absolute.
+    """
+    import numpy as np
+
+    if "decay" not in inputs:
+        return 0.0, 0.0
+    since = np.cumsum(np.asarray(inputs["decay"], np.float64), axis=2)
+    before = since[:, :, :-SUMMED] if case.Lq > SUMMED else np.zeros_like(since[:, :, :1])
+    sums = since[:, :, -before.shape[2] :] - before
+    return float(np.sqrt((sums**2).mean())), float(np.abs(sums).max())
+
+
+def _flops(case: Case, rule: Rule, pairs: int) -> float:
+    """Count the operations of the steps: a decay, what the state has for the key, its sum, its reading."""
+    update = _update(rule)
+    each = 4 + (1 if update.decays else 0) + (2 if update.corrects else 0)
+    return float(case.B * case.H * case.Lq * each * case.D * case.Dv)
+
+
+def _check(case: Case) -> str | None:
+    if case.layer is not None:
+        return "recurrent has no model width E: that belongs to multihead"
+    if case.Lq != case.Lk:
+        return (
+            f"recurrent reads each step with its own query: Lq = {case.Lq} and Lk = {case.Lk} must be equal"
+        )
+    return None if case.mask.is_none else "recurrent has no mask: each step sees all steps before it"
+
+
+def _plain(setup: Setup) -> Callable[..., Any]:
+    """Prepare the plain reference. It is imported here because it needs torch."""
+    from attnbench.kit.recurrence import prepare
+
+    return prepare(setup)
+
+
+RECURRENT = Operation(
+    name="recurrent",
+    summary="a state for each head: q, k, v and a state to (B, H, L, Dv) and the state after the last step",
+    inputs=_inputs,
+    outputs=_outputs,
+    flops=_flops,
+    solve=_solve,
+    draw=_draw,
+    check=_check,
+    reference=_plain,
+    updates=True,
+    stress=_stress,
+    trivial=_trivial,
+    growth=_growth,
+    change=_change,
+)

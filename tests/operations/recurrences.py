@@ -1,0 +1,190 @@
+"""A plugin with recurrences: right ones in other ways of computing, and mistakes of honest authors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attnbench import Backend, hookimpl
+from attnbench.kit.dtypes import case_dtype
+from attnbench.kit.recurrence import named_inputs
+
+MISTAKES = {
+    "decay_after_the_update": "gated",
+    "decay_as_a_power_of_two": "gated",
+    "decay_of_the_next_head": "gated",
+    "decay_of_the_step_before": "gated",
+    "decay_left_out_of_the_initial_state": "gated",
+    "decay_in_the_correction_forgotten": "gated_delta",
+    "decay_of_the_first_feature": "gated_delta_channels",
+    "decays_lost_between_chunks": "gated_delta",
+    "beta_twice": "delta",
+    "beta_on_the_value_alone": "delta",
+    "beta_forgotten": "delta",
+    "beta_of_the_next_step": "gated_delta",
+    "correction_forgotten": "delta",
+    "correction_added": "delta",
+    "correction_by_the_state_after": "gated_delta",
+    "state_transposed": "linear",
+    "state_transposed_at_the_start": "linear",
+    "state_of_the_neighbour": "gated",
+    "state_before_the_last_step": "linear",
+    "state_with_the_scale": "linear",
+    "state_in_bfloat16": "gated_delta",
+    "state_of_zeros_at_the_start": "gated",
+    "state_as_it_was": "linear",
+    "read_before_the_update": "linear",
+    "scale_forgotten": "linear",
+    "scale_twice": "linear",
+    "heads_tiled": "linear",
+    "tail_of_the_last_chunk_dropped": "linear",
+    "outputs_kept_by_address": "linear",
+    "keys_of_length_one_in_each_chunk": "gated_delta",
+}
+"""By name, the rule of a case that shows it."""
+
+CHUNK = 16
+
+
+def prepare(setup, mistake=""):
+    import torch
+
+    case, named = setup.case, named_inputs(setup)
+    remembered = {}
+    wide = torch.float64 if case.dtype == "float64" else torch.float32
+
+    def call(*inputs):
+        if mistake == "outputs_kept_by_address" and inputs[0].data_ptr() in remembered:
+            return tuple(x.clone() for x in remembered[inputs[0].data_ptr()])
+        given = named(*inputs)
+        q, k, v, state = (given[name] for name in ("q", "k", "v", "state"))
+        if mistake == "heads_tiled":
+            order = torch.arange(case.H) % case.Hkv * case.group
+            q, k = q[:, order], k[:, order]
+        if mistake == "state_transposed_at_the_start":
+            state = state.mT
+        if mistake == "state_of_zeros_at_the_start":
+            state = torch.zeros_like(state)
+        if mistake == "state_of_the_neighbour":
+            state = state.roll(1, 0)
+        begun = state
+        decay, beta = given.get("decay"), given.get("beta")
+        if decay is not None:
+            kept = decay.exp2() if mistake == "decay_as_a_power_of_two" else decay.exp()
+            if mistake == "decay_of_the_next_head":
+                kept = kept.roll(1, 1)
+            if mistake == "decay_of_the_step_before":
+                kept = torch.cat([torch.ones_like(kept[:, :, :1]), kept[:, :, :-1]], 2)
+            if mistake == "decay_left_out_of_the_initial_state":
+                kept = torch.cat([torch.ones_like(kept[:, :, :1]), kept[:, :, 1:]], 2)
+            if mistake == "decay_of_the_first_feature":
+                kept = kept[..., :1]
+        if beta is not None and mistake == "beta_of_the_next_step":
+            beta = beta.roll(-1, 2)
+        scale = case.D**-0.5
+        read, last = [], case.Lq - case.Lq % CHUNK or case.Lq
+        for i in range(case.Lq):
+            key, value = k[:, :, i, :, None], v[:, :, i, None]
+            if mistake == "tail_of_the_last_chunk_dropped" and i >= last:
+                key = torch.zeros_like(key)
+            if mistake == "keys_of_length_one_in_each_chunk" and i % CHUNK == 0:
+                key = key / key.norm(dim=(0, 2), keepdim=True)
+            fresh = state
+            lost = mistake == "decays_lost_between_chunks" and i and i % CHUNK == 0
+            if decay is not None and mistake != "decay_after_the_update" and not lost:
+                state = kept[:, :, i, :, None] * state
+            if beta is not None:
+                known = fresh if mistake == "decay_in_the_correction_forgotten" else state
+                known = key.mT @ known
+                if mistake == "correction_forgotten":
+                    known = torch.zeros_like(known)
+                if mistake == "correction_added":
+                    known = -known
+                if mistake == "correction_by_the_state_after":
+                    known = key.mT @ (state + key * value)
+                written = beta[:, :, i, None]
+                if mistake == "beta_on_the_value_alone":
+                    value = written * value - known
+                elif mistake == "beta_forgotten":
+                    value = value - known
+                else:
+                    value = written * (value - known)
+                if mistake == "beta_twice":
+                    value = written * value
+            before = state
+            state = state + key * value
+            if decay is not None and mistake == "decay_after_the_update":
+                state = kept[:, :, i, :, None] * state
+            if mistake == "state_in_bfloat16":
+                state = state.bfloat16().to(wide)
+            seen = before if mistake == "read_before_the_update" else state
+            read.append((q[:, :, i, None] @ seen)[:, :, 0])
+        out = torch.stack(read, 2) * (1 if mistake == "scale_forgotten" else scale)
+        out = out * scale if mistake == "scale_twice" else out
+        left = {
+            "state_transposed": state.mT.contiguous(),
+            "state_before_the_last_step": before,
+            "state_with_the_scale": state * scale,
+            "state_as_it_was": begun,
+        }.get(mistake, state)
+        given_back = out.to(case_dtype(case)), left.clone()
+        if mistake == "outputs_kept_by_address":
+            remembered[inputs[0].data_ptr()] = tuple(x.clone() for x in given_back)
+        return given_back
+
+    return call
+
+
+def right_in_two_pieces(setup):
+    """Hand the state on from the first half to the second."""
+    import torch
+
+    case = setup.case
+    half = case.Lq // 2
+    pieces = [prepare(replace(setup, case=replace(case, Lq=n, Lk=n))) for n in (half, case.Lq - half) if n]
+
+    def call(*inputs):
+        *steps, state = inputs
+        read, start = [], 0
+        for piece, length in zip(pieces, [n for n in (half, case.Lq - half) if n], strict=True):
+            out, state = piece(*(x[:, :, start : start + length] for x in steps), state)
+            read.append(out)
+            start += length
+        return torch.cat(read, 2), state
+
+    return call
+
+
+def right_in_float64(setup):
+    """Take all steps in float64 and round once."""
+    steps = prepare(replace(setup, case=replace(setup.case, dtype="float64")))
+
+    def call(*inputs):
+        out, state = steps(*(x.double() for x in inputs))
+        return out.to(case_dtype(setup.case)), state.to(inputs[-1].dtype)
+
+    return call
+
+
+def right_by_heads(setup):
+    """Take one head after the other, with the features in the other order."""
+    steps = prepare(setup)
+
+    def call(*inputs):
+        *_, state = inputs
+        flipped = [x.flip(-1) if n < 2 else x for n, x in enumerate(inputs[:-1])]
+        if setup.rule.update.decays == "channel":
+            flipped[3] = flipped[3].flip(-1)
+        out, after = steps(*flipped, state.flip(-2))
+        return out, after.flip(-2)
+
+    return call
+
+
+RIGHT = {"in_two_pieces": right_in_two_pieces, "in_float64": right_in_float64, "by_heads": right_by_heads}
+
+
+@hookimpl
+def attnbench_backends():
+    made = {name: lambda setup, name=name: prepare(setup, name) for name in MISTAKES}
+    for name, function in ({"step_by_step": prepare} | RIGHT | made).items():
+        yield Backend(name=name, summary=name, prepare=function, operations=("recurrent",))

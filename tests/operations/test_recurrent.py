@@ -1,0 +1,142 @@
+"""Recurrent attention: the exact answer, and what its judge refuses and keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import recurrences
+import torch
+from batch_judge import Judge
+
+import attnbench
+from attnbench.cases.ids import parse_case
+from attnbench.cases.select import check_case
+from attnbench.inputs.draw import draw_inputs, draw_parameters, widen_inputs, widened
+from attnbench.oracle.solve import solve_outputs
+from attnbench.plugins.registry import Registry, load_wanted
+from attnbench.testing.judge import plan
+from attnbench.types.errors import BadCase
+from attnbench.verifier.case import passing_trivial_answer
+
+PLUGIN = str(Path(recurrences.__file__))
+CASE = "recurrent/{}/B3-H4-Hkv2-L37-D8-Dv8/none/{}"
+RULES = ("linear", "gated", "delta", "gated_delta", "gated_delta_channels")
+RIGHT = ("step_by_step", *recurrences.RIGHT, "recurrent_loop", "recurrent_chunked")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return load_wanted([PLUGIN])
+
+
+@pytest.fixture(scope="module")
+def judges(registry: Registry) -> Callable[[str], Judge]:
+    """Open each case once."""
+    return cache(lambda case: Judge(registry, case))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_exact_answer_is_that_of_the_recurrence(registry: Registry, rule: str) -> None:
+    """Written down for one head at a time, from the table of ONNX's LinearAttention."""
+    case, record = parse_case(f"recurrent/{rule}/B2-H4-Hkv2-L9-D3-Dv5/none/float64"), registry.rule(rule)
+    stored = draw_inputs(case, record, 3, 0)
+    exact = solve_outputs(
+        case, record, widened(draw_parameters(case, record), case), widen_inputs(case, record, stored)
+    )
+    for b in range(2):
+        for h in range(4):
+            S = stored["state"][b, h].copy()
+            for i in range(9):
+                q, k, v = stored["q"][b, h // 2, i], stored["k"][b, h // 2, i], stored["v"][b, h, i]
+                if "gated" in rule:
+                    S = np.diag(np.exp(stored["decay"][b, h, i] * np.ones(3))) @ S
+                if "delta" in rule:
+                    v = stored["beta"][b, h, i] * (v - S.T @ k)
+                S = S + np.outer(k, v)
+                np.testing.assert_allclose(exact["out"][b, h, i], S.T @ q / 3**0.5, rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(exact["state"][b, h], S, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("rule", RULES)
+def test_right_kernels_are_kept(judges: Callable[[str], Judge], rule: str, dtype: str) -> None:
+    judge = judges(CASE.format(rule, dtype))
+    assert {name: found for name in RIGHT if (found := judge.problem(name))} == {}
+    assert passing_trivial_answer(judge.opened) == ""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("mistake", recurrences.MISTAKES)
+def test_a_wrong_kernel_is_refused_by_the_part(
+    judges: Callable[[str], Judge], mistake: str, dtype: str
+) -> None:
+    problem = judges(CASE.format(recurrences.MISTAKES[mistake], dtype)).problem(mistake)
+    in_state = {
+        "state_transposed", "state_before_the_last_step", "state_with_the_scale", "state_as_it_was",
+        # In a bfloat16 case the output is rounded like that by right kernels too.
+        *(["state_in_bfloat16"] if dtype == "bfloat16" else []),
+    }  # fmt: skip
+    assert f"the output {'state' if mistake in in_state else 'out'!r}: " in problem
+    assert "worst at (b=" in problem
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["gated", "gated_delta"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_limits_hold_over_a_hundred_thousand_steps(registry: Registry, rule: str, dtype: str) -> None:
+    judge = Judge(registry, f"recurrent/{rule}/H2-L100000-D4-Dv4/none/{dtype}")
+    assert judge.problem("recurrent_chunked") == ""
+    assert "the output" in judge.problem("state_in_bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("recurrent/linear/H2-Lq4-Lk5-D8", "Lq = 4 and Lk = 5 must be equal"),
+        ("recurrent/linear/H2-L8-D8/causal", "recurrent has no mask"),
+        ("recurrent/linear/H2-L8-D8/none/float32/cpu/both", "recurrent has no gradients"),
+        ("recurrent/scaled_dot/H2-L8-D8", "scaled_dot is a scoring rule, which recurrent has not"),
+        ("attention/delta/H2-L8-D8", "delta is the update of a recurrence, which attention has not"),
+    ],
+)
+def test_what_a_recurrence_can_not_have_is_refused(registry: Registry, case: str, reason: str) -> None:
+    with pytest.raises(BadCase, match=reason):
+        check_case(parse_case(case), registry)
+
+
+def test_the_conformance_kit_makes_cases_of_all_updates(registry: Registry) -> None:
+    planned = plan(registry, ["step_by_step"])
+    cases = [parse_case(case) for case in planned.cases(large=False)]
+    assert {case.rule for case in cases} == set(RULES)
+    assert {case.operation for case in cases} == {"recurrent"}
+    assert {case.Lq for case in cases} >= {1, 17, 65}
+
+
+def test_a_run_checks_and_times_both_built_in_backends(tmp_path: Path) -> None:
+    run = attnbench.run(
+        ["recurrent/gated_delta/H4-Hkv2-L40-D8"],
+        ["recurrent_loop", "recurrent_chunked", "eager"],
+        baseline="recurrent_loop",
+        sets=1,
+        budget=0.02,
+        out=tmp_path,
+    )
+    records: dict[str, Any] = {record.backend: record for record in run.records}
+    assert records["eager"].reason == "computes attention and multihead, not recurrent"
+    for name in ("recurrent_loop", "recurrent_chunked"):
+        assert (records[name].status, records[name].reason) == ("ok", "")
+        assert records[name].median_ms > 0
+        assert set(records[name].parts) == {"out", "state"}
