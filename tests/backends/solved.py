@@ -26,7 +26,7 @@ from attnbench.worker.outputs import to_tensors
 Array = NDArray[Any]
 
 BACKENDS = {backend.name: backend for backend in attnbench_backends() if "dense" in backend.storages}
-RULES = {rule.name: rule for rule in attnbench_rules()}
+RULES = {rule.name: rule for rule in attnbench_rules() if rule.update is None}
 QUICK = [name for name, backend in BACKENDS.items() if "cpu" in backend.devices and not backend.compiles]
 
 WITHOUT_GROUPS = () if flash_takes_groups() else ("sdpa_flash",)
