@@ -5,7 +5,6 @@ Tables, Markdown, JSON, CSV, frames and the page all take it from here.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,16 +22,15 @@ from attnbench.types.words import count_of
 if TYPE_CHECKING:
     import pandas as pd
 
-FASTEST, TIED, UNSURE, BOTH, ABSENT = "*", "=", "?", "~", "–"
+FASTEST, TIED, ABSENT = "1", "≈", "·"
 WIDE = 100
 """From so many characters on there is room for two spaces between columns."""
 BUSY_SHARE = 0.1
 """A run with a larger share of disturbed measurements says so."""
-FEW_CASES = 0.25
-"""A backend without a mean and with no more than this share of the cases has no line in the matrix."""
 MOST_IN_MATRIX = 1000
 """The matrix of backends has cells for no more cases."""
-_MOST_TIES = 3
+_MOST_TIES = 2
+"""So many names stand in a table for a tie of no more."""
 STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
 _MOST_LOST, _WORTH = 3, 0.01
 """A total names so many cases in which it loses most, if each is so large a share of it."""
@@ -120,12 +118,18 @@ def summary_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of text. right: the heads whose cells are aligned to the right. gap: spaces between columns."""
+    """A table of text.
+
+    right: the heads whose cells are aligned to the right. gap: spaces between columns. above: a line that
+    explains the table and those that follow. marked: the heads whose cells are times as long as the fastest.
+    """
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: frozenset[str]
     gap: int = 1
+    above: str = ""
+    marked: frozenset[str] = frozenset()
 
 
 def case_numbers(parts: Sequence[ReportPart]) -> dict[str, int]:
@@ -154,11 +158,15 @@ def case_list(numbers: Iterable[int]) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
-def cases_grid(parts: Sequence[ReportPart], width: int = 1000) -> Grid:
-    """Return a row for each case: its number and short id, its fastest backend, time, and how sure that is.
+KEY = f"×: so many times as long as the fastest   {TIED}: may be the fastest   {ABSENT}: not run"
+"""Explains both tables of the answer, above the first."""
 
-    On several kinds of device a case has a row for each kind. Texts are shortened so that a line has at most
-    ``width`` characters, if that is possible.
+
+def cases_grid(parts: Sequence[ReportPart], width: int = 1000, *, details: bool = False) -> Grid:
+    """Return a row for each case: its number and short id, the backend to use, its time, and the next ones.
+
+    On several kinds of device a case has a row for each kind. Where all parts have the same baseline, its
+    time over the fastest's has a column. details: with intervals.
     """
     numbers, several = case_numbers(parts), len(parts) > 1
     names = short_names(numbers)
@@ -166,28 +174,66 @@ def cases_grid(parts: Sequence[ReportPart], width: int = 1000) -> Grid:
     if not leads:
         listed = tuple((str(n), names[case]) for case, n in numbers.items())
         return Grid(("#", "case"), listed, frozenset({"#"}))
-    there = {(one.record.case, part.kind) for part in parts for one in part.judged}
-    heads = ("#", "case", *((KIND,) if several else ()), "fastest", "time", "next × as long, or ties")
-    known: list[tuple[str, ...]] = []
-    shown: list[Lead | None] = []
+    cells = {(one.record.case, part.kind, one.record.backend): one for part in parts for one in part.judged}
+    there = {(case, kind) for case, kind, _ in cells}
+    baseline = _baseline_of(parts)
+    against = () if baseline is None else (f"{baseline} ×",)
+    heads = ("#", "case", *((KIND,) if several else ()), "use", "time", *against, "next ×")
+    most = _MOST_TIES if width >= WIDE else 1
+    rows: list[tuple[str, ...]] = []
     for case, n in numbers.items():
         first = (str(n), names[case])
         for kind in (part.kind for part in parts if (case, part.kind) in there):
             lead = leads.get((case, kind))
-            who, time = (_who(lead.best), time_text(lead.best) or "") if lead else ("", "")
-            known.append((*first, *((kind,) if several else ()), who, time))
-            shown.append(lead)
+            use, time = (_use(lead, most), time_text(lead.best) or "") if lead else ("", "")
+            told = [_cell(cells.get((case, kind, baseline)), lead)] if baseline is not None else []
+            last = _next_text(lead, details=details) if lead else ""
+            rows.append((*first, *((kind,) if several else ()), use, time, *told, last))
             first = ("", "")
     gap = 2 if width >= WIDE else 1
-    room = width - sum(max(map(len, column)) + gap for column in zip(heads[:-1], *known, strict=True))
-    tight = any(len(_next_text(lead, room)) > room for lead in leads.values())
-    last = [_next_text(lead, room, tight=tight) if lead else "" for lead in shown]
-    rows = tuple((*cells, text) for cells, text in zip(known, last, strict=True))
-    return Grid(heads, rows, frozenset({"#", "time"}), gap)
+    return Grid(heads, tuple(rows), frozenset({"#", "time", *against}), gap, KEY, frozenset(against))
+
+
+def _baseline_of(parts: Sequence[ReportPart]) -> str | None:
+    """The baseline of all parts, if it is one and has a time somewhere."""
+    baselines = {part.answer.baseline for part in parts if part.answer is not None}
+    return baselines.pop() if len(baselines) == 1 else None
 
 
 def _who(record: Record) -> str:
     return record.backend + arithmetic_text(record)
+
+
+def _use(lead: Lead, most: int) -> str:
+    """The backends to use: at most so many that tie by name, more by number, since the matrix marks them."""
+    names = (_who(lead.best), *lead.ties)
+    if lead.sure != "tie":
+        return names[0]
+    return " or ".join(names) if len(names) <= most else f"any of {len(names)}"
+
+
+def slower(lead: Lead) -> dict[str, TimeRatio]:
+    """Return the backends that do not tie with the fastest of a case, the next one first."""
+    tied = lead.ties if lead.sure == "tie" else ()
+    others = {name: takes for name, takes in lead.over.items() if name not in tied}
+    return dict(sorted(others.items(), key=lambda one: one[1].ratio))
+
+
+def _next_text(lead: Lead, *, details: bool) -> str:
+    """Name the next backend that does not tie, with its time over the fastest's."""
+    for name, takes in slower(lead).items():
+        few = ": few sets" if lead.sure == "few sets" else ""
+        return f"{name} {_compared_text(takes) if details else times_text(takes)}{few}"
+    return ""
+
+
+def times_text(takes: TimeRatio) -> str:
+    """A time over the fastest's in three digits, or fewer if its interval supports no more."""
+    low, high, _ = ends(takes)
+    most = 3 if takes.ratio < 10 else 2
+    text = number(takes.ratio, reach(takes.ratio, low, high), most)
+    # A backend that is shown to be slower has no 1.0.
+    return number(takes.ratio, 0.0, most) if low is not None and float(text) == 1 else text
 
 
 def lead_text(lead: Lead) -> str:
@@ -196,24 +242,9 @@ def lead_text(lead: Lead) -> str:
     if lead.following is None:
         return f"only {best}"
     if lead.sure == "tie":
-        return f"fastest: {best}, {_next_text(lead)}"
+        return f"fastest: {best}, or {', '.join(lead.ties)}"
     few = "; too few sets to be sure" if lead.sure == "few sets" else ""
     return f"fastest: {best}; {_who(lead.following)} takes {_compared_text(lead.takes)} times as long{few}"
-
-
-def _next_text(lead: Lead, room: int = 1000, *, tight: bool = False) -> str:
-    """Name those that may be as fast, as many as there is room for; without a tie the next backend."""
-    if lead.sure == "tie":
-        count = len(lead.ties)
-        texts = [
-            f"or {', '.join(lead.ties[:shown])}{f' +{count - shown} more' if shown < count else ''}"
-            for shown in range(min(count, _MOST_TIES), 0, -1)
-        ]
-        return next((text for text in texts if len(text) <= room), texts[-1])
-    if lead.following is None:
-        return ""
-    few = ": few sets" if lead.sure == "few sets" else ""
-    return f"{_who(lead.following)} {_compared_text(lead.takes, tight=tight)}{few}"
 
 
 def takes_text(compared: TimeRatio | None) -> str:
@@ -235,38 +266,37 @@ def _compared_text(compared: TimeRatio | None, *, tight: bool = False) -> str:
 
 def backends_grid(
     judged: Sequence[JudgedRecord], answer: RunAnswer, numbers: Mapping[str, int]
-) -> tuple[Grid, str]:
-    """Return a row for each backend that ran: its mean, its wins, and a cell for each case by number.
+) -> Grid | None:
+    """Return a row for each backend that ran, with a cell for each case by number.
 
-    Backends that ran in few cases are not in the grid but in a sentence, which may be "". Of many cases
-    there are no cells, which nobody would find again; the sentence then says where they are.
+    A cell has the time over that of the fastest; where nothing was timed, rms/ref. None for more cases than
+    anybody would find again.
     """
-    many = ""
     if len(numbers) > MOST_IN_MATRIX:
-        many = f"more than {MOST_IN_MATRIX:,} cases: --csv and --html have the ratio in each"
-        numbers = {}
+        return None
     cells = {(one.record.case, one.record.backend): one for one in judged}
     leads = {lead.best.case: lead for lead in answer.leads}
-    ran = Counter(one.record.backend for one in judged if not MEANING[one.record.status].declined)
-    wins = {one.backend: f"{one.wins}+{one.ties}" if one.ties else str(one.wins) for one in answer.standings}
-    means = {one.backend: _compared_text(one.mean, tight=True) for one in answer.standings if one.mean}
-    if answer.baseline in means:
-        means[answer.baseline] = "1"
-    columns = {head: column for head, column in (("mean", means), ("wins", wins)) if column}
-    rows, others = [], []
+    ran = {one.record.backend for one in judged if not MEANING[one.record.status].declined}
     coarse = {one.record.backend: text for one in judged if (text := arithmetic_text(one.record))}
-    for name in dict.fromkeys([*wins, *ran]):
-        row = [_cell(cells.get((case, name)), leads.get(case)) for case in numbers]
-        if not many and name not in means and ran[name] <= FEW_CASES * len(numbers):
-            placed = zip(numbers.values(), row, strict=True)
-            shown = (f"{text} in {n}" for n, text in placed if text not in ("", ABSENT))
-            others.append(f"{name} {', '.join(shown)}")
-            continue
-        told = (column.get(name, "") for column in columns.values())
-        rows.append((name + coarse.get(name, ""), *told, *row))
-    places = [str(place) for place in numbers.values()]
-    words = f"in few cases: {'; '.join(others)}" if others else many
-    return Grid(("backend", *columns, *places), tuple(rows), frozenset([*columns, *places])), words
+    rows = []
+    for name in dict.fromkeys([*(one.backend for one in answer.standings), *sorted(ran)]):
+        row = (_cell(cells.get((case, name)), leads.get(case)) for case in numbers)
+        rows.append((name + coarse.get(name, ""), *row))
+    places = frozenset(map(str, numbers.values()))
+    heads = ("× in case" if leads else "backend", *map(str, numbers.values()))
+    above = "" if leads else f"rms/ref of each backend in each case; {ABSENT}: not run"
+    return Grid(heads, tuple(rows), places, above=above, marked=places if leads else frozenset())
+
+
+def standings_grid(answer: RunAnswer) -> Grid:
+    """Return a row for each backend: its mean ratio to the baseline, its wins and ties."""
+    rows = []
+    for one in answer.standings:
+        is_baseline = one.backend == answer.baseline
+        mean = "" if one.mean is None else "1" if is_baseline else _compared_text(one.mean, tight=True)
+        rows.append((one.backend, mean, *map(str, (one.wins, one.ties, one.cases))))
+    heads = ("backend", f"mean time/{answer.baseline or 'baseline'}", "wins", "ties", "cases")
+    return Grid(heads, tuple(rows), frozenset(heads[1:]), 2)
 
 
 def totals_grids(answer: RunAnswer, numbers: Mapping[str, int]) -> Iterator[Grid]:
@@ -296,45 +326,27 @@ def _totals_grid(totals: Sequence[Total], numbers: Mapping[str, int]) -> Grid:
 
 
 def _cell(judged: JudgedRecord | None, lead: Lead | None) -> str:
-    """The marks and the ratio of a backend in a case; where nothing is timed, its rms/ref."""
+    """The time of a backend over that of the fastest of a case; where nothing is timed, its rms/ref."""
     if judged is None:
-        return ""
+        return ABSENT
     record = judged.record
     if record.status != "ok":
         return ABSENT if MEANING[record.status].declined else MEANING[record.status].short
-    if record.ratio is not None:
-        text = _two_places(record.ratio)
-    elif record.median_ms is not None:
-        text = time_text(record) or ""
-    else:
+    if lead is None or record.median_ms is None:
         return "ok" if record.accuracy is None else number(record.accuracy.error_budget)
-    unsure = judged.verdict == "unclear"
-    if lead is None or lead.sure == "alone" or record.backend not in (lead.best.backend, *lead.ties):
-        return (UNSURE if unsure else "") + text
-    if lead.sure == "clear":
-        return FASTEST + text
-    return (BOTH if unsure else TIED) + text
+    if lead.sure == "tie" and record.backend in (lead.best.backend, *lead.ties):
+        return TIED
+    return FASTEST if record is lead.best else times_text(lead.over[record.backend])
 
 
-def _two_places(value: float) -> str:
-    return "1" if value == 1 else number(value, 0.0, most=3 if 1 <= value < 10 else 2)
-
-
-def key_lines(answer: RunAnswer, numbers: Mapping[str, int]) -> list[str]:
-    """Explain the marks of the matrix, and its columns. numbers: of the cases."""
-    if not answer.leads:
-        return [f"rms/ref of each backend in each case; {ABSENT} not run"]
-    name, mean = answer.baseline, ""
-    marks = f"{FASTEST}: fastest; {TIED}: may be the fastest"
-    if name is not None:
-        unsure = f"{UNSURE}: unclear against {name}; {BOTH}: {TIED} and {UNSURE}"
-        marks = f"× {name}'s time; {marks}; {unsure}"
-    marks += f"; {ABSENT}: not run"
-    if common := answer.common:
-        few = f"cases {case_list(numbers[case] for case in common)}"
-        over = "all cases" if len(common) == len(answer.leads) else few
-        mean = f"mean: geometric, of {over}, ± over repetitions. "
-    return [marks, f"{mean}wins: cases where it is + may be the fastest"]
+def mean_words(answer: RunAnswer, numbers: Mapping[str, int]) -> str:
+    """Explain the columns of :func:`standings_grid`."""
+    words = "wins: cases where it is the fastest; ties: where it may be"
+    if not answer.common:
+        return words
+    few = f"cases {case_list(numbers[case] for case in answer.common)}"
+    over = "all cases" if len(answer.common) == len(answer.leads) else few
+    return f"mean: geometric, of {over}, ± over repetitions; {words}"
 
 
 def busy_text(answer: RunAnswer) -> str:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from attnbench.reports.answer import (
     ABSENT,
-    BOTH,
     FASTEST,
+    MOST_IN_MATRIX,
     TIED,
-    UNSURE,
     Grid,
     backends_grid,
     busy_text,
     case_list,
     cases_grid,
-    key_lines,
+    mean_words,
     numbered,
+    standings_grid,
     totals_grids,
 )
 from attnbench.reports.columns import KIND
@@ -41,7 +41,9 @@ _What = TypeVar("_What")
 
 FEW_SETS = f"few sets: small leads need {fewest_sets(LEVEL)} sets, see --sets and --budget"
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_MARK_STYLES = {FASTEST: "bold green", TIED: "green", BOTH: "dim", UNSURE: "dim", ABSENT: "dim"}
+SLOW = 2
+"""From so many times as long on a time is red."""
+_MARK_STYLES = {FASTEST: "bold green", TIED: "green", ABSENT: "dim", "": ""}
 
 
 def counted(records: Sequence[Record]) -> str:
@@ -60,35 +62,69 @@ class Line:
 
 
 def answer_blocks(
-    parts: Sequence[ReportPart], width: int = 1000, *, reasons: bool = True
+    parts: Sequence[ReportPart], width: int = 1000, *, details: bool = False
 ) -> Iterator[Line | Grid]:
     """Yield the answer of a report: lines and tables, for a terminal or Markdown.
 
-    The cases of all kinds of device stand in one table; then each kind has a part of its own. reasons: say
-    why there are no ratios.
+    First what was measured and where, then the answer in a sentence, failures, and two tables. The cases of
+    all kinds of device stand in one table; then each kind has a part of its own. details: with intervals,
+    means, and why backends did not run.
     """
-    several, cases = len(parts) > 1, cases_grid(parts, width)
+    several, cases = len(parts) > 1, cases_grid(parts, width, details=details)
     records = [one.record for part in parts for one in part.judged]
-    shared = shared_words(record.case for record in records)
-    yield Line(counted(records).replace(":", f", all {shared}:" if shared else ":", 1), "")
+    where = f"{len(parts)} kinds of device" if several else place_words(parts[0])
+    yield Line(f"{what_words(records)}{f' on {where}' if where else ''}", "")
     if several:
         yield cases
     for part, answer, numbers in numbered(parts):
         records = [one.record for one in part.judged]
         if several:
             yield Line(part_head(part), "bold")
-            yield Line(counted(records), "")
-        else:
-            yield Line(machine_line(part))
-        yield from _absent(records, numbers)
+        yield Line(verdict_words(records, answer), "")
+        yield from _failures(records, numbers, details=details)
         if not several:
             yield cases
-        backends, others = backends_grid(part.judged, answer, numbers)
-        yield backends
-        few = FEW_SETS if any(lead.sure == "few sets" for lead in answer.leads) else ""
-        without = no_ratios(part.judged) if reasons else []
-        yield from map(Line, filter(None, (others, *key_lines(answer, numbers), few, *without)))
+        backends = backends_grid(part.judged, answer, numbers)
+        many = f"more than {MOST_IN_MATRIX:,} cases: --csv and --html have the ratio in each"
+        yield Line(many) if backends is None else backends
+        if answer.leads and (details or backends is None):
+            yield standings_grid(answer)
+            yield Line(mean_words(answer, numbers))
+        if details:
+            yield from _absent(records, numbers)
+        if any(lead.sure == "few sets" for lead in answer.leads):
+            yield Line(FEW_SETS)
         yield from end_blocks(answer, numbers)
+
+
+def what_words(records: Sequence[Record]) -> str:
+    """Count the cases, and say what they share."""
+    cases = dict.fromkeys(record.case for record in records)
+    shared = shared_words(cases)
+    return count_of(len(cases), "case") + (f" ({shared})" if shared else "")
+
+
+def place_words(part: ReportPart) -> str:
+    """Return where a part was measured."""
+    known = ("" if part.kind == UNKNOWN else part.kind, part.torch and f"torch {part.torch}")
+    return ", ".join(filter(None, known))
+
+
+def verdict_words(records: Sequence[Record], answer: RunAnswer) -> str:
+    """Say how many outputs are correct, and which backends are the fastest in how many cases."""
+    counts = Counter(record.status for record in records if not MEANING[record.status].declined)
+    right = count_of(counts.pop("ok", 0), "output")
+    wrong = [f"{count} {status_words(status)}" for status, count in counts.items()]
+    said = f"{right} correct, {', '.join(wrong)}." if wrong else f"{right} checked, all correct."
+    wins = Counter(lead.best.backend for lead in answer.leads if lead.sure == "clear")
+    sure = Counter(lead.sure for lead in answer.leads)
+    fastest = ", ".join(f"{name} in {count}" for name, count in wins.most_common())
+    told = [f"fastest: {fastest}"] if fastest else []
+    told += [count_of(sure["tie"], "tie")] if sure["tie"] else []
+    told += [f"{sure['few sets']} with too few sets to tell"] if sure["few sets"] else []
+    told += [f"{sure['alone']} with a single backend"] if sure["alone"] else []
+    words = "; ".join(told)
+    return f"{said} {words[:1].upper()}{words[1:]}." if words else said
 
 
 def print_blocks(console: Console, blocks: Iterable[Line | Grid]) -> set[str]:
@@ -100,6 +136,8 @@ def print_blocks(console: Console, blocks: Iterable[Line | Grid]) -> set[str]:
         if isinstance(block, Grid):
             heads.update(block.heads)
             console.print()
+            if block.above:
+                console.print(Text(block.above, style="dim"))
             for each in _fitting(block, console.width):
                 print_grid(console, each)
         else:
@@ -114,12 +152,6 @@ def part_head(part: ReportPart) -> str:
     again = f"; {count_of(part.again, 'other measurement')} of its cases left out" if part.again else ""
     torch = f", torch {part.torch}" if part.torch else ""
     return f"{part.kind}: {count_of(len(part.runs), 'run')}{again}{torch}"
-
-
-def machine_line(part: ReportPart) -> str:
-    """Return where a part was measured, and what ``ok`` means."""
-    known = ("" if part.kind == UNKNOWN else part.kind, part.torch and f"torch {part.torch}")
-    return "; ".join(filter(None, (", ".join(filter(None, known)), "ok: right by the float64 oracle")))
 
 
 def end_blocks(answer: RunAnswer, numbers: Mapping[str, int]) -> Iterator[Line | Grid]:
@@ -158,7 +190,9 @@ def _fitting(grid: Grid, width: int) -> Iterator[Grid]:
     each = -(-count // -(-count // each))
     for start in range(first, len(columns), each):
         heads, *rows = zip(*columns[:first], *columns[start : start + each], strict=True)
-        yield Grid(heads, tuple(rows), grid.right)
+        # A backend that runs none of these cases has no row among them.
+        kept = tuple(row for row in rows if set(row[first:]) != {ABSENT})
+        yield replace(grid, heads=heads, rows=kept)
 
 
 def print_grid(console: Console, grid: Grid) -> None:
@@ -170,19 +204,38 @@ def print_grid(console: Console, grid: Grid) -> None:
         right, folds = head in grid.right, head in ("case", KIND)
         block.add_column(head, justify="right" if right else "left", overflow="fold", no_wrap=not folds)
     for row in grid.rows:
-        block.add_row(*(Text(cell, style=_MARK_STYLES.get(cell[:1], "")) for cell in row))
+        marked = (head in grid.marked for head in grid.heads)
+        styles = (_style(cell) if mark else "" for mark, cell in zip(marked, row, strict=True))
+        block.add_row(*map(Text, row, styles))
     console.print(block)
 
 
-def _absent(records: Sequence[Record], numbers: Mapping[str, int]) -> Iterator[Line]:
-    """Yield each failure and each reason why backends do not run, once for the run."""
-    failed: dict[tuple[Status, str, str], list[int]] = {}
+def _style(cell: str) -> str:
+    """The colour of a time over that of the fastest, or of a failure."""
+    if cell in _MARK_STYLES:
+        return _MARK_STYLES[cell]
+    return "red" if not _NUMBER.fullmatch(cell) or float(cell) >= SLOW else ""
+
+
+def _failures(records: Sequence[Record], numbers: Mapping[str, int], *, details: bool) -> Iterator[Line]:
+    """Yield each failure of a backend once for the run, with all its reasons or the first."""
+    failed: dict[tuple[Status, str], dict[str, list[int]]] = {}
     for record, reason in zip(records, _reasons(records), strict=True):
         if record.status != "ok" and not MEANING[record.status].declined:
-            failed.setdefault((record.status, record.backend, reason), []).append(numbers[record.case])
-    for (status, name, reason), where in failed.items():
-        words = f"{status_words(status)}: {name} in {_cases_text(where)}: {reason}"
-        yield Line(words, MEANING[status].style)
+            reasons = failed.setdefault((record.status, record.backend), {})
+            reasons.setdefault(reason, []).append(numbers[record.case])
+    for (status, name), reasons in failed.items():
+        if not details and len(reasons) > 1:
+            first, *_ = reasons
+            every = [n for where in reasons.values() for n in where]
+            reasons = {f"{first} (in case {reasons[first][0]}; others: --details)": every}
+        for reason, where in reasons.items():
+            words = f"{status_words(status)}: {name} in {_cases_text(where)}: {reason}"
+            yield Line(words, MEANING[status].style)
+
+
+def _absent(records: Sequence[Record], numbers: Mapping[str, int]) -> Iterator[Line]:
+    """Yield each reason why backends do not run, once for the run."""
     ran = {record.backend for record in records if not MEANING[record.status].declined}
     declined = [record for record in records if MEANING[record.status].declined]
     nowhere = [record for record in declined if record.backend not in ran]

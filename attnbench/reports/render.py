@@ -60,7 +60,7 @@ def render(parts: Sequence[ReportPart], format: Format, view: View | None = None
         return table(parts, view)
     judged = [one for part in parts for one in part.judged]
     if format == "markdown":
-        answered = _markdown_answer(parts)
+        answered = _markdown_answer(parts, details=view.details)
         return answered if view.summary else answered + _markdown(judged, view.trace)
     return listing([record_row(one) for one in judged], KEYS, format)
 
@@ -78,11 +78,12 @@ def render_run(run: Run, format: Format, view: View) -> str:
     return "\n".join(f"{as_text(head) if format == 'markdown' else head}\n\n{text}" for head, text in texts)
 
 
-def _markdown_answer(parts: Sequence[ReportPart]) -> str:
+def _markdown_answer(parts: Sequence[ReportPart], *, details: bool) -> str:
     if not any(answer.leads for _, answer, _ in numbered(parts)):
         return ""
     return "".join(
-        f"{_grid(block) if isinstance(block, Grid) else _line(block)}\n" for block in answer_blocks(parts)
+        f"{_grid(block) if isinstance(block, Grid) else _line(block)}\n"
+        for block in answer_blocks(parts, details=details)
     )
 
 
@@ -92,7 +93,8 @@ def _line(line: Line) -> str:
 
 def _grid(grid: Grid) -> str:
     rows = [dict(zip(grid.heads, row, strict=True)) for row in grid.rows]
-    return as_markdown(rows, grid.heads, right=grid.right)
+    above = f"{as_text(grid.above)}\n\n" if grid.above else ""
+    return above + as_markdown(rows, grid.heads, right=grid.right)
 
 
 def _markdown(judged: Sequence[JudgedRecord], trace: bool) -> str:

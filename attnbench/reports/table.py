@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attnbench.cases.work import FLOP_CONVENTION
-from attnbench.reports.answer import (
-    BOTH,
-    FASTEST,
-    TIED,
-    UNSURE,
-    lead_text,
-    numbered,
-)
+from attnbench.reports.answer import ABSENT, FASTEST, TIED, lead_text, numbered
 from attnbench.reports.columns import (
     NAMES,
     Column,
@@ -34,8 +27,8 @@ from attnbench.reports.overview import (
     counted,
     end_blocks,
     gathered,
-    machine_line,
     no_ratios,
+    place_words,
     print_blocks,
     timed,
 )
@@ -70,15 +63,15 @@ CONVENTIONS = {
 """The lines that explain a column, by its head."""
 ANSWER_CONVENTION = (
     f"{FASTEST}: all others are shown to be slower (p is not corrected for many ratios); {TIED}: not shown "
-    f"to be slower than the fastest; {UNSURE}: the verdict is unclear; {BOTH}: both. "
-    "A ratio is a median over pairs or sets, so two of them need not multiply to a third. "
-    "mean: geometric mean of the ratios, interval over sets"
+    f"to be slower than the fastest; {ABSENT}: not run. "
+    "A ratio is a median over pairs or sets, so two of them need not multiply to a third"
 )
+MEAN_CONVENTION = "mean: geometric mean of the ratios to the baseline, interval over sets"
+TIME_CONVENTION = "time: median of a call"
 RATIO_CONVENTION = (
-    "time: median of a call; ratio: time over the baseline's, below 1 is faster, from pairs measured next to "
-    "each other"
+    "ratio: time over the baseline's, below 1 is faster, from pairs measured next to each other"
 )
-MORE = "more: --details (intervals, reasons), --legend (words)"
+MORE = "more: --details, --legend"
 _MOST_REASONS = 3
 
 
@@ -94,10 +87,12 @@ def legend(judged: Sequence[JudgedRecord], heads: Collection[str]) -> list[str]:
     records, with_time = [one.record for one in judged], timed(judged)
     sampled = any(r.accuracy is not None and r.accuracy.rows < r.accuracy.rows_of for r in records)
     rules = (
-        ("time" in heads, RATIO_CONVENTION),
+        ("time" in heads, TIME_CONVENTION),
+        ("verdict" in heads, RATIO_CONVENTION),
         (any(record.low_ms is not None for record in with_time), INTERVAL_CONVENTION),
-        ("verdict" in heads or "fastest" in heads, _verdict_convention(judged)),
-        ("mean" in heads, ANSWER_CONVENTION),
+        ("verdict" in heads, _verdict_convention(judged)),
+        ("use" in heads, ANSWER_CONVENTION),
+        ("wins" in heads, MEAN_CONVENTION),
         (any(record.kernel_of and record.status == "ok" for record in records), KERNEL_CONVENTION),
         (sampled, SAMPLED),
     )
@@ -180,16 +175,20 @@ def table(parts: Sequence[ReportPart], view: View | None = None) -> str:
     if several:
         if cases:
             console.print()
-        heads |= print_blocks(console, answer_blocks(parts, console.width, reasons=not cases))
-        heads |= set() if "fastest" in heads else {"rms/ref"}
+        heads |= print_blocks(console, answer_blocks(parts, console.width, details=view.details))
+        heads |= set() if "use" in heads else {"rms/ref"}
     else:
         for part, answer, numbers in found:
             leads = (Line(lead_text(lead), "") for lead in answer.leads)
-            print_blocks(console, [Line(machine_line(part)), *leads, *end_blocks(answer, numbers)])
+            print_blocks(console, [Line(place_words(part)), *leads, *end_blocks(answer, numbers)])
     if view.legend:
         print_blocks(console, map(Line, legend(judged, heads)))
-    elif judged:
-        print_blocks(console, [Line("more: --legend" if cases else MORE)])
+    counts = [] if cases else [counted([one.record for one in judged])]
+    more = [] if view.legend else ["more: --legend" if cases else MORE]
+    if judged and (counts or more):
+        if several:
+            console.print()
+        print_blocks(console, [Line("; ".join([*counts, *more]))])
     return written(console)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import exp, log
 from statistics import fmean, median
 from types import MappingProxyType
@@ -50,7 +50,8 @@ class Lead:
     following: the next one, and its time over the fastest's. ties: the backends that are not shown to be
     slower, the fastest first. sure: ``clear`` if all others are shown to be slower, by the rule of verdicts
     without the correction for many comparisons; ``tie`` if not; ``few sets`` if there are too few
-    repetitions for either; ``alone`` if no other backend has a time.
+    repetitions for either; ``alone`` if no other backend has a time. over: the time of each other backend
+    over the fastest's.
     """
 
     best: Record
@@ -58,6 +59,7 @@ class Lead:
     takes: TimeRatio | None
     ties: tuple[str, ...]
     sure: Sure
+    over: Mapping[str, TimeRatio] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -175,12 +177,20 @@ def _lead(those: Sequence[Record], sets: Mapping[int, Mapping[str, float]]) -> L
     if not others:
         return Lead(best, None, None, (), "alone")
     found = {one.backend: over(one, best, sets) for one in others}
+    times = {one.backend: found[one.backend].compared or _untold(one, best) for one in others}
     takes = found[others[0].backend].compared
     if takes is None or takes.interval is None:
-        return Lead(best, others[0], takes, (), "few sets")
-    rivals = [name for name, one in found.items() if not one.slower]
+        return Lead(best, others[0], takes, (), "few sets", times)
+    rivals = tuple(name for name, one in found.items() if not one.slower)
     few = any(found[name].few for name in rivals)
-    return Lead(best, others[0], takes, tuple(rivals), "few sets" if few else "tie" if rivals else "clear")
+    return Lead(best, others[0], takes, rivals, "few sets" if few else "tie" if rivals else "clear", times)
+
+
+def _untold(one: Record, best: Record) -> TimeRatio:
+    """Return the quotient of the times of two records that share no repetition."""
+    assert one.median_ms is not None
+    assert best.median_ms is not None
+    return TimeRatio(one.ratio_to_best or one.median_ms / best.median_ms, None)
 
 
 @dataclass(frozen=True)

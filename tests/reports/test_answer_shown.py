@@ -13,7 +13,6 @@ from page_runs import FAILED, TIMES, case, failed, run_of
 
 from attnbench.api import load
 from attnbench.reports.answer import SUMMARY, cases_grid, lead_text
-from attnbench.reports.judged import ReportPart
 from attnbench.reports.render import render
 from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
@@ -32,6 +31,10 @@ def shown(run: Run, width: int = 100) -> str:
     return table(run.parts, View(width))
 
 
+def details(run: Run) -> str:
+    return " ".join(table(run.parts, View(100, details=True)).split())
+
+
 def test_one_case_has_its_table() -> None:
     text = shown(run_of({case(64): {"eager": 1.0, "quick": 0.5}}))
     assert "×best" in text
@@ -42,12 +45,41 @@ def test_failures_are_told_once_with_the_numbers_of_their_cases() -> None:
     text = " ".join(shown(run_of(TIMES, *FAILED)).split())
     assert "mismatch: wrong in cases 1, 2: rms error 3.2e-01" in text
     assert "crashed: theirs in case 1: ended by signal 11" in text
-    assert "not run: sdpa_cudnn (runs on cuda only)" in text
+    assert text.index("mismatch: ") < text.index("# case")
+    assert "not run: sdpa_cudnn" not in text
     assert "disturbed" not in text
+    assert "not run: sdpa_cudnn (runs on cuda only)" in details(run_of(TIMES, *FAILED))
+
+
+def test_a_backend_that_fails_for_several_reasons_is_told_with_the_first() -> None:
+    whys = [
+        failed(case(n), "odd", "error", f"raised {why}") for n, why in ((128, "KeyError"), (256, "OSError"))
+    ]
+    text = " ".join(shown(run_of(TIMES, *whys)).split())
+    assert "error: odd in cases 1, 2: raised KeyError (in case 1; others: --details)" in text
+    assert "error: odd in case 2: raised OSError" in details(run_of(TIMES, *whys))
+
+
+def test_the_sentence_counts_outputs_and_wins_and_every_winner_has_a_row() -> None:
+    times = {case(64): {"eager": 2.0, "quick": 1.0, "twin": 1.0}, case(128): {"eager": 1.0, "quick": 3.0}}
+    times[case(256)] = {"eager": 1.0, "rare": 0.5}
+    head, sentence, _, key, heads, *rows = shown(run_of(times)).splitlines()
+    assert head.startswith("3 cases (attention scaled_dot")
+    assert head.endswith("on A made machine, torch 2.13.0")
+    assert sentence == "7 outputs checked, all correct. Fastest: eager in 1, rare in 1; 1 tie."
+    assert "×: so many times as long as the fastest" in key
+    assert heads.split() == ["#", "case", "use", "time", "eager", "×", "next", "×"]
+    assert [row.split() for row in rows[:3]] == [
+        ["1", "L64", "quick", "or", "twin", "1.00", "ms", "2.00", "eager", "2.00"],
+        ["2", "L128", "eager", "1.00", "ms", "1", "quick", "3.00"],
+        ["3", "L256", "rare", "500", "µs", "2.00", "eager", "2.00"],
+    ]
+    assert ["rare", "·", "·", "1"] in [row.split() for row in rows]
+    assert ["twin", "≈", "·", "·"] in [row.split() for row in rows]
 
 
 def test_reasons_that_differ_in_numbers_are_told_once_with_their_range() -> None:
-    text = shown(load(RESULTS / "reference-gpt2.jsonl"))
+    text = details(load(RESULTS / "reference-gpt2.jsonl"))
     assert "weighted values, 3.0 to 6.2 GiB here; it stops at 1 GiB)" in " ".join(text.split())
 
 
@@ -61,14 +93,14 @@ def test_a_failure_is_not_told_with_the_numbers_of_another_backend() -> None:
     assert "small in case" in text
 
 
-def test_a_tie_names_as_many_as_there_is_room_for() -> None:
+def test_a_tie_names_two_where_there_is_room() -> None:
     alike = {f"backend_{place}": 1.0 for place in range(6)}
     (answer,) = run_of({case(64): {"eager": 1.0} | alike, case(128): {"eager": 1.0}}).answers
     assert ", or backend_" in lead_text(answer.leads[0])
-    parts = [ReportPart(run_of({case(64): alike, case(128): alike}).judged, answer)]
-    texts = {width: cases_grid(parts, width).rows[0][-1] for width in (200, 55, 45)}
-    assert [text.count(",") for text in texts.values()] == [2, 1, 0]
-    assert [text.split("+")[1] for text in texts.values()] == ["3 more", "4 more", "5 more"]
+    parts = run_of({case(64): {"eager": 1.0} | alike, case(128): {"eager": 1.0}}).parts
+    assert cases_grid(parts).rows[0][2] == "any of 7"
+    two = run_of({case(64): {"eager": 2.0, "a": 1.0, "b": 1.0}, case(128): {"eager": 1.0}}).parts
+    assert [cases_grid(two, width).rows[0][2] for width in (200, 80)] == ["a or b", "any of 2"]
 
 
 def test_a_live_comparison_has_no_answer() -> None:
@@ -87,13 +119,12 @@ def test_the_frame_has_the_rows_of_the_summary(smoke: Run) -> None:
     assert pd.isna(means.loc["flex", "ratio"])
 
 
-def test_without_a_baseline_times_stand_in_the_matrix() -> None:
+def test_without_a_baseline_the_fastest_is_the_measure() -> None:
     run = run_of({case(64): {"a": 1.0, "b": 2.0}, case(128): {"a": 1.0, "b": 2.0}})
     records = tuple(structs.replace(record, ratio=None) for record in run.records)
-    lines = shown(replace(run, by_file=(records,))).splitlines()
-    assert lines[-5].split() == ["b", "0", "2.00", "ms", "2.00", "ms"]
-    assert lines[-4].startswith("*: fastest")
-    assert lines[-2] == "no ratios: the baseline eager has no time; run it too"
+    text = shown(replace(run, by_file=(records,)))
+    assert "eager" not in text
+    assert ["b", "2.00", "2.00"] in [line.split() for line in text.splitlines()]
 
 
 def test_a_check_of_several_cases_has_the_errors_of_each() -> None:
@@ -107,7 +138,7 @@ def test_a_check_of_several_cases_has_the_errors_of_each() -> None:
 def test_many_cases_are_divided_into_parts_that_fit() -> None:
     times = {case(n): {"eager": 1.0, "quick": 0.5} for n in range(10, 40)}
     lines = shown(run_of(times), 80).splitlines()
-    heads = [line for line in lines if line.startswith("backend")]
+    heads = [line for line in lines if line.startswith("× in case")]
     assert [word for line in heads for word in line.split() if word.isdecimal()] == [
         str(n) for n in range(1, 31)
     ]
