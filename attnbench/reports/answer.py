@@ -17,7 +17,7 @@ from attnbench.stats.answer import Lead, RunAnswer, TimeRatio, Total
 from attnbench.stats.tests import ends
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
-from attnbench.types.words import count_of
+from attnbench.types.words import count_of, first_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,8 +29,8 @@ BUSY_SHARE = 0.1
 """A run with a larger share of disturbed measurements says so."""
 MOST_IN_MATRIX = 1000
 """The matrix of backends has cells for no more cases."""
-_MOST_TIES = 2
-"""So many names stand in a table for a tie of no more."""
+_MOST_TIES, _MOST_LISTED = 2, 3
+"""Of a tie of so many backends a table, and a sentence, has all names."""
 STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
 _MOST_LOST, _WORTH = 3, 0.01
 """A total names so many cases in which it loses most, if each is so large a share of it."""
@@ -237,14 +237,30 @@ def times_text(takes: TimeRatio) -> str:
 
 
 def lead_text(lead: Lead) -> str:
-    """Say in a sentence which backend is the fastest of a case, and how sure that is."""
-    best = f"{_who(lead.best)}, {time_text(lead.best)}"
-    if lead.following is None:
-        return f"only {best}"
+    """Say in a sentence which backend to use in a case, how sure that is, and what the next and the baseline
+    take.
+    """
+    best, others = lead.best, slower(lead)
+    told = [f"use {_who(best)}: {time_text(best)}"]
+    if lead.sure == "alone":
+        return f"{told[0]}; no other backend has a time"
     if lead.sure == "tie":
-        return f"fastest: {best}, or {', '.join(lead.ties)}"
-    few = "; too few sets to be sure" if lead.sure == "few sets" else ""
-    return f"fastest: {best}; {_who(lead.following)} takes {_compared_text(lead.takes)} times as long{few}"
+        told.append(f"{_listed(lead.ties)} may be as fast")
+    names = [name for place, name in enumerate(others) if place == 0 or name == best.baseline]
+    takes = [f"{name} {_compared_text(others[name])}" for name in names]
+    if takes:
+        first, *more = takes
+        told.append(", ".join([f"{first.replace(' ', ' takes ', 1)} times as long", *more]))
+    if lead.sure == "few sets":
+        told.append("too few sets to be sure")
+    return "; ".join(told)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names as in a sentence: a, b and c."""
+    if 1 < len(names) <= _MOST_LISTED:
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+    return first_of(names, _MOST_LISTED - 1)
 
 
 def takes_text(compared: TimeRatio | None) -> str:

@@ -110,12 +110,19 @@ def place_words(part: ReportPart) -> str:
     return ", ".join(filter(None, known))
 
 
-def verdict_words(records: Sequence[Record], answer: RunAnswer) -> str:
-    """Say how many outputs are correct, and which backends are the fastest in how many cases."""
+def checked_words(records: Sequence[Record]) -> str:
+    """Say how many outputs are correct."""
     counts = Counter(record.status for record in records if not MEANING[record.status].declined)
     right = count_of(counts.pop("ok", 0), "output")
     wrong = [f"{count} {status_words(status)}" for status, count in counts.items()]
-    said = f"{right} correct, {', '.join(wrong)}." if wrong else f"{right} checked, all correct."
+    if not wrong and right.startswith("0 "):
+        return "No output was checked."
+    return f"{right} correct, {', '.join(wrong)}." if wrong else f"{right} checked, all correct."
+
+
+def verdict_words(records: Sequence[Record], answer: RunAnswer) -> str:
+    """Say how many outputs are correct, and which backends are the fastest in how many cases."""
+    said = checked_words(records)
     wins = Counter(lead.best.backend for lead in answer.leads if lead.sure == "clear")
     sure = Counter(lead.sure for lead in answer.leads)
     fastest = ", ".join(f"{name} in {count}" for name, count in wins.most_common())
@@ -171,7 +178,10 @@ def no_ratios(judged: Sequence[JudgedRecord]) -> list[str]:
     records = timed(judged)
     if not records or any(record.ratio is not None for record in records):
         return []
-    return [f"no ratios: the baseline {records[0].baseline} has no time; run it too"]
+    baseline = records[0].baseline
+    if any(one.record.backend == baseline and MEANING[one.record.status].declined for one in judged):
+        return [f"no ratios to {baseline}, which does not run here: --baseline takes another"]
+    return [f"no ratios: the baseline {baseline} has no time; run it too"]
 
 
 def _fitting(grid: Grid, width: int) -> Iterator[Grid]:

@@ -24,6 +24,7 @@ from attnbench.reports.judged import BASELINE, JudgedRecord, ReportPart, several
 from attnbench.reports.overview import (
     Line,
     answer_blocks,
+    checked_words,
     counted,
     end_blocks,
     gathered,
@@ -170,7 +171,7 @@ def table(parts: Sequence[ReportPart], view: View | None = None) -> str:
     cases = not several or view.details or view.trace
     heads: set[str] = set()
     if cases:
-        heads |= _print_cases(console, judged, trace=view.trace)
+        heads |= _print_cases(console, parts, trace=view.trace)
         print_blocks(console, map(Line, footer(judged)))
     if several:
         if cases:
@@ -178,9 +179,8 @@ def table(parts: Sequence[ReportPart], view: View | None = None) -> str:
         heads |= print_blocks(console, answer_blocks(parts, console.width, details=view.details))
         heads |= set() if "use" in heads else {"rms/ref"}
     else:
-        for part, answer, numbers in found:
-            leads = (Line(lead_text(lead), "") for lead in answer.leads)
-            print_blocks(console, [Line(place_words(part)), *leads, *end_blocks(answer, numbers)])
+        for _, answer, numbers in found:
+            print_blocks(console, end_blocks(answer, numbers))
     if view.legend:
         print_blocks(console, map(Line, legend(judged, heads)))
     counts = [] if cases else [counted([one.record for one in judged])]
@@ -192,19 +192,32 @@ def table(parts: Sequence[ReportPart], view: View | None = None) -> str:
     return written(console)
 
 
-def _print_cases(console: Console, judged: Sequence[JudgedRecord], *, trace: bool) -> set[str]:
-    """Print a block for each case on each kind of device; return the heads of the columns."""
-    cases: dict[str, dict[str, list[JudgedRecord]]] = {}
-    for one in judged:
-        cases.setdefault(one.record.case, {}).setdefault(one.device_kind, []).append(one)
+def _print_cases(console: Console, parts: Sequence[ReportPart], *, trace: bool) -> set[str]:
+    """Print a block for each case on each kind of device; return the heads of the columns.
+
+    It begins with the case and a sentence. A single case has its place beside it.
+    """
+    cases: dict[str, list[tuple[ReportPart, list[JudgedRecord]]]] = {}
+    for part in parts:
+        own: dict[tuple[str, str], list[JudgedRecord]] = {}
+        for one in part.judged:
+            own.setdefault((one.record.case, one.device_kind), []).append(one)
+        for (case, _), group in own.items():
+            cases.setdefault(case, []).append((part, group))
+    judged = [one for part in parts for one in part.judged]
     several = several_kinds(judged)
     columns, widths = fitting([one for one in judged if one.record.status == "ok"], console.width)
-    for case, kind, group in ((case, kind, those[kind]) for case, those in cases.items() for kind in those):
-        title = f"{case}  on {kind}" if several else case
-        console.print(title, style="bold", soft_wrap=True)
-        _print_block(console, group, columns, widths)
+    for case, (part, group) in ((case, one) for case, those in cases.items() for one in those):
+        where = group[0].device_kind if several else place_words(part) if len(cases) == 1 else ""
+        console.print(f"{case}  on {where}" if where else case, style="bold", soft_wrap=True)
         records = [one.record for one in group]
-        _print_others(console, records)
+        if part.answer is not None:
+            leads = [lead for lead in part.answer.leads if lead.best.case == case]
+            said = map(lead_text, leads) if leads else [checked_words(records)]
+            print_blocks(console, (Line(text, "") for text in said))
+        _print_failures(console, records)
+        _print_block(console, group, columns, widths)
+        _print_declined(console, records)
         ran = [(", ".join(record.ran), record.backend) for record in records if trace and record.ran]
         notes = [(note, record.backend) for record in records for note in record.notes]
         for what, pairs in (("ran", ran), ("note", notes)):
@@ -255,20 +268,22 @@ def _cell(column: Column, judged: JudgedRecord) -> Text:
     return Text(text, style=_STYLES.get(judged.verdict, "") if column.key == "verdict" else "")
 
 
-def _print_others(console: Console, group: Sequence[Record]) -> None:
-    """Print the records without a row: each failure with its reason, and declined ones by reason."""
-    for status in STATUSES:
-        those = [record for record in group if record.status == status != "ok"]
-        if MEANING[status].declined:
-            declined = gathered((record.reason, record.backend) for record in those)
-            sentences = [f"{names} ({reason})" for reason, names in declined]
-            if sentences:
-                print_indented(console, f"{status}: {'; '.join(sentences)}", MEANING[status].style)
-            continue
-        for record in those:
-            time, (times, _) = time_text(record), ratio_text(record)
-            name = name_text(record) if time is None else f"{name_text(record)} at {time}"
-            if record.status == "inaccurate" and times:
-                name += f", {times} × {record.baseline}"
-            words = f"{status_words(status)}: {name}: {record.reason}"
-            print_indented(console, words, MEANING[status].style)
+def _print_failures(console: Console, group: Iterable[Record]) -> None:
+    """Print each failure with its reason."""
+    failed = [one for one in group if one.status != "ok" and not MEANING[one.status].declined]
+    for record in sorted(failed, key=lambda one: STATUSES.index(one.status)):
+        time, (times, _) = time_text(record), ratio_text(record)
+        name = name_text(record) if time is None else f"{name_text(record)} at {time}"
+        if record.status == "inaccurate" and times:
+            name += f", {times} × {record.baseline}"
+        words = f"{status_words(record.status)}: {name}: {record.reason}"
+        print_indented(console, words, MEANING[record.status].style)
+
+
+def _print_declined(console: Console, group: Iterable[Record]) -> None:
+    """Print the backends that do not run, by reason."""
+    declined = [one for one in group if MEANING[one.status].declined]
+    for status in dict.fromkeys(sorted((one.status for one in declined), key=STATUSES.index)):
+        those = gathered((one.reason, one.backend) for one in declined if one.status == status)
+        sentences = "; ".join(f"{names} ({reason})" for reason, names in those)
+        print_indented(console, f"{status}: {sentences}", MEANING[status].style)

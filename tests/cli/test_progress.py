@@ -52,8 +52,8 @@ def test_without_a_terminal_each_case_that_is_done_is_a_line(capsys: pytest.Capt
         for told in (moment(1), done(1), moment(2, 30.0), done(2, 20.0), done(3, 0.0, "mismatch")):
             tell(told)
     assert capsys.readouterr().err.splitlines() == [
-        "1/3 dot/H2-L2-D8: only quick, 100 µs (about 40 s left)",
-        "2/3 dot/H2-L4-D8: only quick, 100 µs (about 20 s left)",
+        "1/3 dot/H2-L2-D8: use quick: 100 µs; no other backend has a time (about 40 s left)",
+        "2/3 dot/H2-L4-D8: use quick: 100 µs; no other backend has a time (about 20 s left)",
         "3/3 dot/H2-L8-D8: 1 mismatch, 1 unsupported",
     ]
 
@@ -73,7 +73,7 @@ def test_on_a_terminal_the_lines_of_cases_stay_above_the_bar(
         for told in (moment(1), done(1), moment(2, 30.0)):
             tell(told)
     lines = [line.rstrip() for line in shown(capsys.readouterr().err)]
-    assert "1/3 dot/H2-L2-D8: only quick, 100 µs" in lines
+    assert "1/3 dot/H2-L2-D8: use quick: 100 µs; no other backend has a time" in lines
 
 
 @pytest.fixture
@@ -135,7 +135,10 @@ def test_a_terminal_that_rewrites_nothing_has_lines(
         show("looking at libraries")
     with progress() as tell:
         tell(done(2, 30.0))
-    assert capsys.readouterr().err == "2/3 dot/H2-L4-D8: only quick, 100 µs (about 30 s left)\n"
+    assert (
+        capsys.readouterr().err
+        == "2/3 dot/H2-L4-D8: use quick: 100 µs; no other backend has a time (about 30 s left)\n"
+    )
 
 
 def test_progress_without_colour(

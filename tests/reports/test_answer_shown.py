@@ -38,7 +38,24 @@ def details(run: Run) -> str:
 def test_one_case_has_its_table() -> None:
     text = shown(run_of({case(64): {"eager": 1.0, "quick": 0.5}}))
     assert "×best" in text
-    assert "fastest: quick, 500 µs; eager takes 2.00 [" in text
+    assert text.splitlines()[0] == f"{case(64)}  on A made machine, torch 2.13.0"
+    assert text.splitlines()[1].startswith("use quick: 500 µs; eager takes 2.00 [")
+
+
+def test_a_sentence_names_ties_the_next_and_the_baseline() -> None:
+    times = {"eager": 20.0, "quick": 1.0, "twin": 1.0, "next": 2.0}
+    (lead,) = run_of({case(64): times}).answers[0].leads
+    parts = lead_text(lead).split("; ")
+    assert parts[:2] == ["use quick: 1.00 ms", "twin may be as fast"]
+    assert re.fullmatch(r"next takes 2.000 \[.*\] times as long, eager 20.0 \[.*\]", parts[2])
+    (alone,) = run_of({case(64): {"quick": 1.0}}).answers[0].leads
+    assert lead_text(alone) == "use quick: 1.00 ms; no other backend has a time"
+
+
+def test_a_single_case_tells_failures_before_its_table() -> None:
+    lines = shown(run_of({case(128): {"eager": 1.0, "quick": 0.5}}, FAILED[0])).splitlines()
+    assert lines[2].startswith("  mismatch: wrong: rms error 3.2e-01")
+    assert any(line.startswith("  quick") for line in lines[3:])
 
 
 def test_failures_are_told_once_with_the_numbers_of_their_cases() -> None:
@@ -96,7 +113,7 @@ def test_a_failure_is_not_told_with_the_numbers_of_another_backend() -> None:
 def test_a_tie_names_two_where_there_is_room() -> None:
     alike = {f"backend_{place}": 1.0 for place in range(6)}
     (answer,) = run_of({case(64): {"eager": 1.0} | alike, case(128): {"eager": 1.0}}).answers
-    assert ", or backend_" in lead_text(answer.leads[0])
+    assert re.search("; backend_., backend_. and 4 more may be as fast", lead_text(answer.leads[0]))
     parts = run_of({case(64): {"eager": 1.0} | alike, case(128): {"eager": 1.0}}).parts
     assert cases_grid(parts).rows[0][2] == "any of 7"
     two = run_of({case(64): {"eager": 2.0, "a": 1.0, "b": 1.0}, case(128): {"eager": 1.0}}).parts
