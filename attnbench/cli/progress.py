@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from attnbench.cli.output import loudness, say
+from attnbench.cli.output import loudness, note, say
 from attnbench.types.words import printable, span_words
 
 if TYPE_CHECKING:
@@ -21,21 +21,25 @@ _LEAST_CASE = 24
 
 
 @contextmanager
-def progress() -> Iterator[Progress]:
-    """Yield a function that shows a run: a line for each case that is done, and on a terminal a bar.
+def progress(plan: str = "") -> Iterator[Progress]:
+    """Yield a function that shows a run: its plan, a line for each case that is done, on a terminal a bar.
 
-    It also shows what backends printed whose calls failed: each once, and with --verbose at each failure.
+    On a terminal all this gives way to the answer. It also shows what backends printed whose calls failed:
+    each once, and with --verbose at each failure.
     """
     loud = loudness()
+    if loud == "normal" and _rewritable():
+        with _bar(plan) as show:
+            yield show
+        return
+    if plan:
+        note(plan)
     if loud == "quiet":
         yield lambda moment: None
     elif loud == "verbose":
         yield _print_step
-    elif not _rewritable():
-        yield _each_once(_print_row, lambda text: say(text, err=True))
     else:
-        with _bar() as show:
-            yield show
+        yield _each_once(_print_row, lambda text: say(text, err=True))
 
 
 def _each_once(show: Progress, tell: Callable[[str], None]) -> Progress:
@@ -57,13 +61,14 @@ def printed_words(moment: Moment) -> str:
 
 
 @contextmanager
-def _bar() -> Iterator[Progress]:
-    from rich.console import Console
+def _bar(plan: str) -> Iterator[Progress]:
+    from rich.console import Console, Group
+    from rich.live import Live
     from rich.progress import BarColumn, Progress, TextColumn
+    from rich.text import Text
 
     console = Console(stderr=True)
     room = console.width - _BESIDE_CASE
-    # No refreshing by a thread of its own: it would disturb what is measured.
     bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
@@ -71,14 +76,21 @@ def _bar() -> Iterator[Progress]:
         TextColumn("{task.fields[case]}", markup=False),
         console=console,
         auto_refresh=False,
-        transient=True,
     )
-    with bar:
-        task = bar.add_task("starting", total=None, left="", case="")
+    task = bar.add_task("starting", total=None, left="", case="")
+    rows = [plan] if plan else []
+
+    def drawn() -> Group:
+        # Lines that do not fit could not be taken away again.
+        last = rows[-max(1, console.height - 2) :] if console.height > 2 else []
+        return Group(*(Text(row, no_wrap=True, overflow="ellipsis") for row in last), bar)
+
+    # No refreshing by a thread of its own: it would disturb what is measured.
+    with Live(drawn(), console=console, auto_refresh=False, transient=True) as live:
 
         def show(moment: Moment) -> None:
             if row := case_row(moment):
-                bar.console.print(row, markup=False, highlight=False)
+                rows.append(row)
             case = moment.case if len(moment.case) <= room else moment.case[: room - 1] + "…"
             bar.update(
                 task,
@@ -87,10 +99,10 @@ def _bar() -> Iterator[Progress]:
                 total=moment.elapsed_s + moment.left_s,
                 left=left_words(moment),
                 case=case if room >= _LEAST_CASE else "",
-                refresh=True,
             )
+            live.update(drawn(), refresh=True)
 
-        yield _each_once(show, lambda text: bar.console.print(printable(text), markup=False, highlight=False))
+        yield _each_once(show, lambda text: console.print(printable(text), markup=False, highlight=False))
 
 
 def _print_step(moment: Moment) -> None:

@@ -67,6 +67,7 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
     """Run what the options of a command ask for, print its records, and exit with their status."""
     registry = load_plugins()
     printed = record_format(chosen["format_"], registry)
+    planned = ""
     if chosen["resume"] is not None:
         start = _resumed(ctx, chosen["resume"], registry, force=chosen["force"])
     else:
@@ -106,11 +107,11 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
             print_plan(plan.forecast, options, own_format(chosen["format_"], "--plan prints no records"))
             return
         if timed:
-            note(plan_words(plan.forecast, options))
+            planned = plan_words(plan.forecast, options)
             warn_of_busy_cores(selection.cases)
         start = partial(api.start, plan, chosen["out"])
     try:
-        with progress() as tell:
+        with progress(planned) as tell:
             run = start(tell)
     except Interrupted as stop:
         from attnbench.api import loaded

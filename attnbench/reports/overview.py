@@ -299,6 +299,18 @@ def _with_ranges(texts: Sequence[str]) -> str:
     return _NUMBER.sub(lambda _: next(words), texts[0])
 
 
+def gathered_notes(notes: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """List each text once, with the names that belong to it.
+
+    Texts that differ in numbers alone are one, with the least and the greatest of each.
+    """
+    alike: dict[str, list[str]] = {}
+    for text, _ in notes:
+        alike.setdefault(_NUMBER.sub("0", text), []).append(text)
+    told = {masked: _with_ranges(texts) for masked, texts in alike.items()}
+    return gathered((told[_NUMBER.sub("0", text)], name) for text, name in notes)
+
+
 def gathered(pairs: Iterable[tuple[_What, str]]) -> list[tuple[_What, str]]:
     """List each thing once, with the names that belong to it."""
     names: dict[_What, dict[str, None]] = {}

@@ -28,6 +28,7 @@ from attnbench.reports.overview import (
     counted,
     end_blocks,
     gathered,
+    gathered_notes,
     no_ratios,
     place_words,
     print_blocks,
@@ -220,8 +221,8 @@ def _print_cases(console: Console, parts: Sequence[ReportPart], *, trace: bool) 
         _print_declined(console, records)
         ran = [(", ".join(record.ran), record.backend) for record in records if trace and record.ran]
         notes = [(note, record.backend) for record in records for note in record.notes]
-        for what, pairs in (("ran", ran), ("note", notes)):
-            for text, names in gathered(pairs):
+        for what, pairs in (("ran", gathered(ran)), ("note", gathered_notes(notes))):
+            for text, names in pairs:
                 print_indented(console, f"{what}: {names}: {text}")
         console.print()
     return {column.head for column in columns}

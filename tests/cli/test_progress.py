@@ -65,15 +65,24 @@ def test_sides_of_a_comparison_have_no_winner(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == ""
 
 
-def test_on_a_terminal_the_lines_of_cases_stay_above_the_bar(
+def test_on_a_terminal_the_lines_of_cases_give_way_to_the_answer(
     terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     terminal(100)
-    with progress() as tell:
+    with progress("3 cases: about 40 s") as tell:
         for told in (moment(1), done(1), moment(2, 30.0)):
             tell(told)
-    lines = [line.rstrip() for line in shown(capsys.readouterr().err)]
-    assert "1/3 dot/H2-L2-D8: use quick: 100 µs; no other backend has a time" in lines
+    written = capsys.readouterr().err
+    last = [line.rstrip() for line in shown(written[written.rindex("3 cases") :])]
+    assert "1/3 dot/H2-L2-D8: use quick: 100 µs; no other backend has a time" in last
+    # The plan, the case and the bar are erased: three lines, and the cursor stands where the first began.
+    assert written.endswith("\r" + 3 * "\x1b[1A\x1b[2K")
+
+
+def test_the_plan_stays_where_nothing_is_rewritten(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("3 cases: about 40 s"):
+        pass
+    assert capsys.readouterr().err == "3 cases: about 40 s\n"
 
 
 @pytest.fixture

@@ -52,6 +52,16 @@ def test_a_sentence_names_ties_the_next_and_the_baseline() -> None:
     assert lead_text(alone) == "use quick: 1.00 ms; no other backend has a time"
 
 
+def test_notes_that_differ_in_numbers_are_one_line() -> None:
+    run = run_of({case(64): {"eager": 1.0, "quick": 0.5}})
+    noted = tuple(
+        structs.replace(one, notes=[f"its calls wait {share} % of their time"])
+        for one, share in zip(run.records, (3, 12), strict=True)
+    )
+    text = shown(replace(run, by_file=(noted,)))
+    assert "note: eager, quick: its calls wait 3 to 12 % of their time" in text
+
+
 def test_a_single_case_tells_failures_before_its_table() -> None:
     lines = shown(run_of({case(128): {"eager": 1.0, "quick": 0.5}}, FAILED[0])).splitlines()
     assert lines[2].startswith("  mismatch: wrong: rms error 3.2e-01")
