@@ -78,12 +78,13 @@ def _bar(plan: str) -> Iterator[Progress]:
         auto_refresh=False,
     )
     task = bar.add_task("starting", total=None, left="", case="")
-    rows = [plan] if plan else []
+    rows: list[str] = []
+    head = [Text(plan)] if plan else []
+    # Lines that do not fit could not be taken away again.
+    most = max(1, console.height - 2 - len(plan) // console.width)
 
     def drawn() -> Group:
-        # Lines that do not fit could not be taken away again.
-        last = rows[-max(1, console.height - 2) :] if console.height > 2 else []
-        return Group(*(Text(row, no_wrap=True, overflow="ellipsis") for row in last), bar)
+        return Group(*head, *(Text(row, no_wrap=True, overflow="ellipsis") for row in rows[-most:]), bar)
 
     # No refreshing by a thread of its own: it would disturb what is measured.
     with Live(drawn(), console=console, auto_refresh=False, transient=True) as live:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Entry, Registry
     from attnbench.reports.run import Run
-    from attnbench.runner.forecast import CaseForecast, Forecast
+    from attnbench.runner.forecast import CaseForecast, Forecast, RunPlan
     from attnbench.runner.options import Options
     from attnbench.runner.progress import Progress
     from attnbench.types.case import Case
@@ -104,7 +104,7 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
             _end(ctx, chosen, fleet_run, printed)
         check_plan(plan, chosen["out"])
         if chosen["plan"]:
-            print_plan(plan.forecast, options, own_format(chosen["format_"], "--plan prints no records"))
+            print_plan(plan, options, own_format(chosen["format_"], "--plan prints no records"))
             return
         if timed:
             planned = plan_words(plan.forecast, options)
@@ -193,11 +193,25 @@ def _has_cuda() -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def print_plan(foreseen: Forecast, options: Options, format_: Format) -> None:
-    """Print the plan: data by case to stdout, the line of :func:`plan_words` to stderr."""
+def print_plan(plan: RunPlan, options: Options, format_: Format) -> None:
+    """Print the plan: data by case to stdout, its sum and what is dearest in it to stderr."""
+    foreseen = plan.forecast
     columns = ("case", "cells", "about_s", "timing_s" if options.timed else "compiling_s")
     print_listing([_row(case) for case in foreseen.cases], columns, format_)
     note(plan_words(foreseen, options))
+    if words := dearest_words(plan):
+        note(words)
+
+
+def dearest_words(plan: RunPlan) -> str:
+    """Name the backend and the case without which a run would be much shorter; "" if there are none."""
+    from attnbench.cases.ids import parse_case, short_id
+    from attnbench.runner.forecast import dearest_backend, dearest_case
+
+    backend, case = dearest_backend(plan), dearest_case(plan.forecast)
+    found = [(backend.name, backend.saves_s)] if backend else []
+    found += [(f"case {short_id(parse_case(case.name))}", case.saves_s)] if case else []
+    return "; ".join(f"without {name} it takes {span_words(saves_s)} less" for name, saves_s in found)
 
 
 def warn_of_busy_cores(cases: Iterable[Case]) -> None:
@@ -231,7 +245,7 @@ def plan_words(foreseen: Forecast, options: Options) -> str:
         words += "; change it by --budget and --sets" if options.timed else ""
     slow = sum(case.cells for case in cases if case.over_budget)
     if slow:
-        words += f"; {count_of(slow, 'cell')} take longer: their calls are slow"
+        words += f"; {count_of(slow, 'measurement')} need more than the budget: their calls are slow"
     return words
 
 

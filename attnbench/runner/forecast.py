@@ -203,6 +203,43 @@ class Forecast:
         return self.start_s + sum(case.total_s for case in self.cases)
 
 
+@dataclass(frozen=True)
+class Dearest:
+    """A backend or a case, by its name or id, and the seconds by which a run without it is shorter."""
+
+    name: str
+    saves_s: float
+
+
+WORTH_NAMING = 0.1
+"""What saves so large a share of a run is named."""
+
+
+def dearest_backend(plan: RunPlan) -> Dearest | None:
+    """Return the backend without which the run is the shortest; None if leaving out one saves little.
+
+    All others are compared with the baseline, so it is not left out.
+    """
+    found = []
+    for name in plan.backends:
+        if name != plan.options.baseline:
+            others = tuple(other for other in plan.backends if other != name)
+            shorter = replace(plan, backends=others).forecast
+            found.append(Dearest(name, plan.forecast.total_s - shorter.total_s))
+    return _worth_naming(found, plan.forecast)
+
+
+def dearest_case(foreseen: Forecast) -> Dearest | None:
+    """Return the case that takes the longest; None if it takes little of the run, or is its only one."""
+    found = [Dearest(case.case, case.total_s) for case in foreseen.cases]
+    return _worth_naming(found, foreseen) if len(found) > 1 else None
+
+
+def _worth_naming(found: Sequence[Dearest], foreseen: Forecast) -> Dearest | None:
+    most = max(found, key=lambda one: one.saves_s, default=None)
+    return most if most is not None and most.saves_s > WORTH_NAMING * foreseen.total_s else None
+
+
 def groups_of(
     forecasts: Sequence[CaseForecast], cases: Mapping[str, Case], sets: int
 ) -> list[list[CaseForecast]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,13 +44,25 @@ CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
             Options(sets=20),
             "2 cases, 5 cells: about 51 s: 3 s starting up, 41 s timing (20 sets of 2.5 ms a cell), "
             "3 s starting processes, 4 s checking; change it by --budget and --sets; "
-            "4 cells take longer: their calls are slow",
+            "4 measurements need more than the budget: their calls are slow",
         ),
         ((CaseForecast("a", 0),), Options(), "1 case, 0 cells: about 3 s"),
     ],
 )  # fmt: skip
 def test_the_plan_in_words(cases: tuple[CaseForecast, ...], options: Options, words: str) -> None:
     assert plan_words(Forecast(cases, 3.0), options) == words
+
+
+def test_a_plan_names_the_dearest_backend_and_case(invoke: Invoke) -> None:
+    short, long = CASE, CASE.replace("Lq8-Lk8-D4", "Lq1024-Lk1024-D64")
+    words = ("--backend", "eager", "--backend", "compiled", "--plan")
+    line = invoke("run", short, long, *words).stderr.splitlines()[-1]
+    saved = r"it takes \d+ (s|min) less"
+    found = re.fullmatch(rf"without compiled {saved}; without case (.*) {saved}", line)
+    assert found is not None
+    assert found[2] == "dot/H2-L1024-D64"
+    # The baseline stays, and a single case has nothing to leave out.
+    assert "without" not in invoke("run", short, "--backend", "eager", "--plan").stderr
 
 
 def test_several_threads_on_busy_cores_are_warned_of_before_the_run(
@@ -61,7 +74,7 @@ def test_several_threads_on_busy_cores_are_warned_of_before_the_run(
     monkeypatch.setattr(attnbench.api, "start", started)
     monkeypatch.setattr(machine, "watch_cores", lambda: dict.fromkeys(range(4096), 1.0))
     monkeypatch.setattr(machine, "allowed_cpus", lambda: (0, 1, 2, 3))
-    plan, warning, _ = invoke("run", CASE, "--threads", "2").stderr.splitlines()
+    warning, plan, _ = invoke("run", CASE, "--threads", "2").stderr.splitlines()
     assert plan.startswith("1 case, ")
     assert warning.startswith(
         "attnbench: 2 threads are going to share cores with other work (core 2 is 100% busy"
