@@ -22,7 +22,7 @@ from attnbench.types.words import Format
     help="Threads of the planned run.",
 )
 @click.option(
-    "--allocator", type=ALLOCATOR, default="pinned", show_default=True,
+    "--allocator", type=ALLOCATOR, default="keep", show_default=True,
     help="Allocator of the planned run.",
 )  # fmt: skip
 @format_option

@@ -70,8 +70,8 @@ SELECTION = (
     ),
     click.option(
         "--layout", metavar="LAYOUT",
-        help="Set the axis order of q, k and v in every case: BHLD, BLHD, LBHD or BL3HD for all, or one for "
-        "each as BLHD_BHLD_BHLD; own: each backend's own order.",
+        help="Set the axis order of q, k and v in every case: one for all three, as BLHD (also BHLD, LBHD, "
+        "BL3HD); one for each, as BLHD_BHLD_BHLD; or own, the order that each backend prefers.",
     ),
     click.option("--seed", type=Whole(0), metavar="N", help="Set the seed of every case."),
     click.option("--threads", type=Whole(1), metavar="N", help="Set the number of threads of every case."),
@@ -138,7 +138,7 @@ def _asked(*, timing: bool) -> tuple[Option, ...]:
             type_, metavar = _TYPES[asked.kind]
             default = None if asked.default else one.default
             if asked.kind == "allocator":
-                default = "pinned" if one.default else "default"
+                default = "keep" if one.default else "default"
             found.append(
                 click.option(
                     f"--{asked.word}", one.name, type=type_, metavar=metavar, default=default,
@@ -274,7 +274,7 @@ def options_of(chosen: dict[str, Any], *, timed: bool) -> Options:
         **given
         | {
             "memory_limit_bytes": None if gib is None else int(gib * 2**30),
-            "allocator_pinned": None if allocator is None else allocator == "pinned",
+            "allocator_pinned": None if allocator is None else allocator == "keep",
             "timed": timed,
         }
     )

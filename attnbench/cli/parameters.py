@@ -127,7 +127,7 @@ seed_option = click.option(
 
 SHARE = _Number("a share between 0 and 1, as 2% or 0.02", lambda n: 0 < n < 1, share_of)
 PROBABILITY = _Number("a probability from 0 to less than 1", lambda n: 0 <= n < 1)
-ALLOCATOR = OneOf("allocator", ("pinned", "default"))
+ALLOCATOR = OneOf("allocator", ("keep", "default"))
 
 
 class Name(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on

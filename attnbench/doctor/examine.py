@@ -171,9 +171,9 @@ def _allocator(at: Readings) -> Iterator[MachineFinding]:
     if at.allocator == "default":
         what = "default thresholds: the state of the heap decides whether freed memory is returned"
         effect = "a call may pay for thousands of page faults"
-        yield MachineFinding("allocator", "bad", what, effect, "--allocator pinned, the default of a run")
+        yield MachineFinding("allocator", "bad", what, effect, "--allocator keep, the default of a run")
     else:
-        yield MachineFinding("allocator", "fine", "pinned: freed memory stays with the process")
+        yield MachineFinding("allocator", "fine", "keep: freed memory stays with the process")
 
 
 def _torch(at: Readings) -> Iterator[MachineFinding]:

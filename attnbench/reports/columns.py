@@ -197,10 +197,10 @@ COLUMNS: tuple[Column, ...] = (
                head="time", cell=lambda j: time_text(j.record)),
     _of_record("low_ms", "float64", "Lower end of the interval of the time."),
     _of_record("high_ms", "float64", "Upper end of that interval."),
-    Column("", "float64", _nothing, "Distance to the farther end of an interval, as a share.",
+    Column("", "float64", _nothing, "Half-width of an interval, the larger side, as a share.",
            head="±", cell=_time_spread, dropped=98),
     _of_record("confidence", "float64", "Confidence of that interval."),
-    _of_record("ratio", "float64", "Time over the baseline's, from pairs; tables head it `×eager`.",
+    _of_record("ratio", "float64", "Time over the baseline's, from pairs; tables head it `time/eager`.",
                head="ratio", cell=lambda j: ratio_text(j.record)[0] or None),
     _of_record("ratio_low", "float64", "Lower end of the interval of the ratio; tables show both ends.",
                head="interval", cell=lambda j: ratio_text(j.record)[1] or None, dropped=7,
@@ -231,7 +231,7 @@ COLUMNS: tuple[Column, ...] = (
                head="TFLOP/s", cell=_rate("tflops", _three_digits), dropped=6),
     _of_record("gbps", "float64", "10⁹ bytes a second, from exact counts.",
                head="GB/s", cell=_rate("gbps", _three_digits), dropped=5),
-    _of_record("limit_share", "float64", "Least time that this machine needs for the case, over the time."),
+    _of_record("limit_share", "float64", "Share of the best speed possible here."),
     _of_record("peak_extra_bytes", "Int64", "Memory that a call takes at its peak, output included.",
                head="extra", cell=_extra, dropped=8),
     _of_record("faults_per_call", "float64", "Minor page faults of a timed call."),
@@ -280,7 +280,7 @@ COLUMNS: tuple[Column, ...] = (
 
 KEYS = tuple(column.key for column in COLUMNS if column.key)
 HEADS = tuple(column.head for column in COLUMNS if column.head)
-"""Heads of tables; a baseline's column is headed ``×`` and its name."""
+"""Heads of tables; the column of ratios is headed by the name of the baseline."""
 
 _ADDED = 50
 """When columns of plugins are dropped: after all others but ``±``."""
@@ -304,11 +304,18 @@ def _added(entry: Entry[Metric]) -> Column:
     return Column(metric.name, "float64", value, metric.summary, metric.head, cell, dropped=_ADDED)
 
 
-def table_columns(judged: Iterable[JudgedRecord]) -> list[Column]:
-    """The columns of a table that have something to show, in order, those of plugins last."""
+OVER = "time/"
+"""Before the name of the baseline: the head of its column in terminals and Markdown."""
+
+
+def table_columns(judged: Iterable[JudgedRecord], *, over: str = "×") -> list[Column]:
+    """The columns of a table that have something to show, in order, those of plugins last.
+
+    over: what stands before the name of the baseline in the head of the ratios.
+    """
     judged = list(judged)
     baselines = {one.record.baseline for one in judged if one.record.ratio is not None}
-    head = f"×{baselines.pop()}" if len(baselines) == 1 else "ratio"
+    head = f"{over}{baselines.pop()}" if len(baselines) == 1 else "ratio"
     columns = [replace(one, head=head) if one.key == "ratio" else one for one in COLUMNS]
     columns += map(_added, metrics_of(judged))
     return [column for column in columns if any(column.cell(one) is not None for one in judged)]

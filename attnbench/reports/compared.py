@@ -119,9 +119,9 @@ def unclear_words(compared: Compared) -> list[str]:
     lines = []
     if told:
         least, most = least_words(min(told)), least_words(max(told))
-        each = least if least == most else f"{least} to {most}"
+        each = least if least == most else f"{least} (worst cell: {most})"
         lines.append(
-            f"unclear, {len(told)}: differences below {each} can't be detected between these two runs; "
+            f"unclear, {len(told)}: these two runs can show only differences above {each}; "
             "attnbench compare --ref measures two commits at once"
         )
     lines += [f"unclear, {count}: {why}" for why, count in reasons.most_common(_MOST_REASONS)]

@@ -8,7 +8,7 @@ from typing import Any
 from attnbench.plugins.calling import Raised, call, traced
 from attnbench.plugins.registry import Entry
 from attnbench.reports.answer import Grid, numbered
-from attnbench.reports.columns import KEYS, KIND, NAMES, in_order, name_text, record_row, table_columns
+from attnbench.reports.columns import KEYS, KIND, NAMES, OVER, in_order, name_text, record_row, table_columns
 from attnbench.reports.formats import as_markdown, as_text, listing
 from attnbench.reports.judged import JudgedRecord, ReportPart, several_kinds
 from attnbench.reports.overview import Line, answer_blocks
@@ -98,7 +98,7 @@ def _grid(grid: Grid) -> str:
 
 
 def _markdown(judged: Sequence[JudgedRecord], trace: bool) -> str:
-    columns = table_columns(judged)
+    columns = table_columns(judged, over=OVER)
     rows = [
         {"case": one.record.case, KIND: one.device_kind, NAMES: name_text(one.record)}
         | {"status": one.record.status}

@@ -11,6 +11,7 @@ from attnbench.cases.work import FLOP_CONVENTION
 from attnbench.reports.answer import ABSENT, FASTEST, TIED, lead_text, numbered
 from attnbench.reports.columns import (
     NAMES,
+    OVER,
     Column,
     in_order,
     metrics_of,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 INTERVAL_CONVENTION = (
     f"interval: {100 * AT_LEAST:g} % confidence or more, {100 * (1 - LEVEL):g} % with {SIGN_TEST_FROM} sets "
-    "(fresh processes); ±: how far the interval of the number on its left reaches; "
+    "(fresh processes); ±: half-width of the interval of the number on its left, the larger side; "
     "numbers are rounded to the precision their interval supports"
 )
 NO_INTERVAL = f"?: no interval, which needs {T_TEST_FROM} sets: omit --sets, or give more"
@@ -55,8 +56,8 @@ KERNEL_CONVENTION = "a → b: a runs the kernel of b, by a trace of one call (se
 SAMPLED = "large cases were checked on a sample of rows: see rows and rows_of in --format json"
 CONVENTIONS = {
     "×best": "×best: time over that of the fastest backend of the case, from pairs",
-    "limit": "limit: the least possible time divided by the measured one; least: for the operations or the "
-    "bytes of the case, at the speed that this machine reached in this run",
+    "limit": "limit: share of the best speed possible here: that at which this machine, in this run, could "
+    "do the operations or move the bytes of the case",
     "rms/ref": "rms/ref, max/ref: error against the float64 oracle over that of the plain computation in the "
     "same dtype",
     "TFLOP/s": FLOP_CONVENTION,
@@ -230,7 +231,7 @@ def _print_cases(console: Console, parts: Sequence[ReportPart], *, trace: bool) 
 
 def fitting(judged: Sequence[JudgedRecord], width: int) -> tuple[list[Column], list[int]]:
     """The columns that have values and fit, and their widths after that of the names."""
-    columns = table_columns(judged)
+    columns = table_columns(judged, over=OVER)
     while True:
         widths = [max([len(NAMES), *(len(name_text(one.record)) for one in judged)])]
         widths += [max([len(c.head), *(len(c.cell(one) or "") for one in judged)]) for c in columns]

@@ -89,8 +89,7 @@ class Options:
     )  # fmt: skip
     allocator_pinned: bool = _asked(
         True, "allocator", "allocator",
-        "While timing, pinned keeps freed memory in the process (it is not page-locked); default leaves the "
-        "allocator alone.",
+        "While timing, keep leaves freed memory with the process; default leaves the allocator alone.",
         keyword="allocator_pinned",
     )  # fmt: skip
     note: str = _asked(

@@ -16,7 +16,7 @@ from attnbench.doctor.readings import Gpu, Readings
 STEADY = {"fastest_ms": 2.0, "slowest_ms": 2.1, "own_share": 0.99}
 LIBRARIES = {"torch": "2.13.0", "capability": "AVX512", "cuda": None}
 WELL = Readings(
-    asked_threads=1, allocator="pinned", cpus=(0, 1), quota=2, free_bytes=8 * 1024**3,
+    asked_threads=1, allocator="keep", cpus=(0, 1), quota=2, free_bytes=8 * 1024**3,
     shares={0: 0.01, 1: 0.02}, steady={1: STEADY}, threads={"threads": 2, "one_ms": 2.0, "asked_ms": 1.1},
     libraries=LIBRARIES,
 )  # fmt: skip
@@ -57,7 +57,7 @@ FINDINGS: list[tuple[dict[str, object], str, str, str]] = [
     ),
     ({"shares": {}}, "cores", "note", "/proc/stat is not readable"),
     ({"shares": {0: 0.0}}, "cores", "note", "/proc/stat is not readable"),
-    ({"allocator": "default"}, "allocator", "bad", "--allocator pinned, the default of a run"),
+    ({"allocator": "default"}, "allocator", "bad", "--allocator keep, the default of a run"),
     ({"steady": UNEVEN, "governors": ("powersave",)}, "clock", "note", "governor powersave"),
     ({"steady": UNEVEN, "governors": ("powersave",)}, "clock", "note", "as root: cpupower frequency-set"),
     ({"steady": UNEVEN}, "clock", "note", "the time of equal loops on core 1 differs by up to ×1.90"),

@@ -80,7 +80,7 @@ def test_threads_beyond_all_sense_are_not_tried(
     monkeypatch.setattr(readings, "probe", probed)
     monkeypatch.setattr(readings, "allowed_cpus", lambda: (0, 1))
     monkeypatch.setattr(readings, "watch_cores", lambda seconds: {})
-    read_machine(asked, "pinned")
+    read_machine(asked, "keep")
     assert counts == [tried]
 
 

@@ -112,7 +112,9 @@ def test_of_many_cells_only_those_that_changed_are_shown_the_worst_first() -> No
     backends = [line.split()[0] for line in rows]
     assert backends == ["worse", "bad", "better"]
     assert not any("backend_" in line or "perhaps" in line for line in lines)
-    assert any(line.startswith("unclear, 1: differences below 40 % can't be detected") for line in lines)
+    assert any(
+        line.startswith("unclear, 1: these two runs can show only differences above 40 %;") for line in lines
+    )
     strict = Gate(fail_on=("unclear",))
     assert "perhaps" in render_compared(many, hold(many, strict), "table", View())
 
