@@ -30,8 +30,8 @@ pytest_plugins = ("pytester",)
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-COMPARING, MODEL, LEARNING, PYTEST = (
-    DOCS / f"{name}.md" for name in ("comparing", "your-model", "learning", "pytest")
+COMPARING, CONCEPTS, MODEL, LEARNING, PYTEST = (
+    DOCS / f"{name}.md" for name in ("comparing", "concepts", "your-model", "learning", "pytest")
 )
 EXAMPLE = ROOT / "plugins" / "attnbench-example"
 
@@ -55,8 +55,8 @@ def run(line: str) -> Result:
     return CliRunner(env={"COLUMNS": "120"}).invoke(attnbench_cli, words, prog_name="attnbench")
 
 
-def test_the_first_python_block_runs_as_it_stands(tmp_path: Path) -> None:
-    script = blocks(README, "python")[0]
+def test_the_python_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
+    script = blocks(README, "python")[1]
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -65,7 +65,7 @@ def test_the_first_python_block_runs_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_the_plugin_of_the_readme_is_right_and_declines_masks(tmp_path: Path) -> None:
-    (tmp_path / "my_kernel.py").write_text(blocks(README, "python")[1])
+    (tmp_path / "my_kernel.py").write_text(blocks(README, "python")[0])
     cases = "attention/scaled_dot/H2-L16-D8 attention/scaled_dot/H2-L16-D8/causal"
     words = f"--plugin {tmp_path / 'my_kernel.py'} --backend mine --format json --out {tmp_path}"
     done = run(f"attnbench check {cases} {words}")
@@ -74,17 +74,17 @@ def test_the_plugin_of_the_readme_is_right_and_declines_masks(tmp_path: Path) ->
     assert causal["reason"] == "no masks yet"
 
 
-def test_the_suite_of_the_readme_is_one(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(blocks(README, "toml")[0])
+def test_the_suite_of_the_concepts_is_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(blocks(CONCEPTS, "toml")[0])
     suite = read_suite(tmp_path / "mine.toml")
     assert len(suite.cases) == 3
     assert suite.cases[2].mask.window == 512
 
 
-def test_the_ids_of_the_readme_are_the_same_case() -> None:
+def test_the_ids_of_the_concepts_are_the_same_case() -> None:
     short, whole = "attention/dot/H1-L16-D8", "attention/dot/B1-H1-Lq16-Lk16-D8/none/float32/cpu/forward"
-    assert short in README.read_text()
-    assert whole in README.read_text()
+    assert short in CONCEPTS.read_text()
+    assert whole in CONCEPTS.read_text()
     assert case_id(parse_case(short)) == whole
 
 
