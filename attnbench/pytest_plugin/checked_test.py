@@ -21,6 +21,7 @@ from attnbench.plugins.registry import Entry
 from attnbench.pytest_plugin import PAIR
 from attnbench.pytest_plugin.pairs import Pair, registry_of
 from attnbench.pytest_plugin.session_verifier import SessionVerifier
+from attnbench.pytest_plugin.thread_pools import limited_pools, too_many_threads, used_so_far
 from attnbench.runner.context import CaseContext
 from attnbench.runner.machine import check_threads
 from attnbench.runner.processes import HelperLost, VerifierFailed, WorkerFailed
@@ -163,7 +164,8 @@ def prepared_backend(
     Any other refusal fails the test in :func:`around_call`: a failure in a fixture would count as an error.
     """
     run = item.stash[_RUN] = _TestRun(pair, benchmark)
-    with _torch_as_in_a_worker(pair.case):
+    threads = pair.case.threads
+    with _torch_as_in_a_worker(pair.case), limited_pools(threads):
         try:
             _prepare(run, item, verifier)
         except Refused as refused:
@@ -174,7 +176,9 @@ def prepared_backend(
                 benchmark(lambda: None)
             if MEANING[refused.status].declined:
                 pytest.skip(run.failure)
-        yield run.backend
+        # Once more, for the libraries that the preparation loaded.
+        with limited_pools(threads):
+            yield run.backend
     # The item lives as long as the session; the tensors need not.
     del item.stash[_RUN]
 
@@ -187,12 +191,14 @@ def around_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     if run.backend is None:
         pytest.fail(run.failure, pytrace=False)
+    case, before = run.backend.case, used_so_far()
     try:
         result = yield
     except BaseException as failure:
         run.extra_info["calls"] = run.backend.calls
         run.end("error", f"the test did not finish: {one_line(failure)}")
         raise
+    after = used_so_far()
     run.extra_info["calls"] = run.backend.calls
     if not run.backend.calls:
         run.end("error", "the test did not call the backend")
@@ -202,7 +208,12 @@ def around_call(item: pytest.Item) -> Generator[None, object, object]:
     except Refused as refused:
         pytest.fail(run.end(refused.status, refused.reason), pytrace=False)
     run.extra_info |= _rates(run.benchmark, run.backend.context)
-    run.end("ok", verified_calls=len(_OUTPUTS))
+    # A device's driver has threads of its own.
+    doubt = too_many_threads(before, after, case.threads) if case.device == "cpu" else ""
+    if doubt and run.benchmark is not None:
+        item.warn(pytest.PytestWarning(run.end("suspect", doubt, len(_OUTPUTS))))
+    else:
+        run.end("ok", verified_calls=len(_OUTPUTS))
     return result
 
 

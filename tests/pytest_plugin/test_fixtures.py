@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
 from pathlib import Path
@@ -36,6 +37,19 @@ class Sessions:
 @pytest.fixture
 def sessions(in_process: Any) -> Sessions:
     return Sessions(in_process)
+
+
+def blas_threads() -> set[int]:
+    """The threads of each OpenBLAS in this process; none if NumPy has another BLAS."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    files = {line.split()[-1] for line in lines if "openblas" in line}
+    names = (
+        "scipy_openblas_get_num_threads64_",
+        "scipy_openblas_get_num_threads",
+        "openblas_get_num_threads",
+    )
+    loaded = [ctypes.CDLL(file) for file in files]
+    return {int(library[name]()) for library in loaded for name in names if hasattr(library, name)}
 
 
 TIMED = "benchmark(attnbench_backend)"
@@ -102,6 +116,28 @@ def test_right_backends_are_timed_and_wrong_ones_fail(sessions: Sessions) -> Non
     assert torch.get_num_threads() == threads
     assert torch.backends.cuda.math_sdp_enabled()
     assert not torch.is_inference_mode_enabled()
+
+
+def test_a_time_of_too_many_threads_is_suspect(sessions: Sessions) -> None:
+    result, stored = sessions.run(marked("works_elsewhere"), *FAST, "-W", "always::pytest.PytestWarning")
+    result.assert_outcomes(passed=1, warnings=1)
+    info = stored["works_elsewhere"]["extra_info"]
+    assert (info["status"], info["verified_calls"]) == ("suspect", 2)
+    assert info["reason"].startswith("more threads worked than the case allows (1 thread; ")
+    assert "suspect: more threads worked than the case allows" in result.stdout.str()
+
+
+def test_blas_has_the_threads_of_the_case(sessions: Sessions) -> None:
+    """NumPy's OpenBLAS took all cores, and its times were thousands of times too long on busy ones."""
+    numbers = blas_threads()
+    result, _ = sessions.run(
+        f"from {__name__} import blas_threads\n"
+        + marked("honest", body="attnbench_backend(); assert blas_threads() <= {1}").replace(
+            "benchmark, ", ""
+        )
+    )
+    result.assert_outcomes(passed=1)
+    assert blas_threads() == numbers
 
 
 def test_outputs_are_checked_without_timing_too(sessions: Sessions) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -85,11 +87,31 @@ def chooses_its_kernel(setup: Setup) -> Call:
     return right
 
 
+def works_elsewhere(setup: Setup) -> Call:
+    """On a thread of its own, whose number attnbench does not set."""
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if in_a_test():
+            worker = threading.Thread(target=compute_for, args=(0.005,))
+            worker.start()
+            worker.join()
+        return right(q, k, v)
+
+    return call
+
+
+def compute_for(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
 @hookimpl
 def attnbench_backends() -> Iterator[Backend]:
     for prepare in (
         honest, wrong_from_the_start, wrong_after_a_while, remembers, gives_no_tensor, raises_here,
         cant_prepare_here, interrupted_in_preparation, chooses_its_kernel,
+        works_elsewhere,
     ):  # fmt: skip
         yield Backend(
             name=prepare.__name__,
