@@ -51,6 +51,8 @@ def _each_once(show: Progress, tell: Callable[[str], None]) -> Progress:
             told.add(moment.failed)
             tell(printed_words(moment))
         show(moment)
+        for sentence in moment.advice:
+            tell(f"advice: {sentence}")
 
     return shown
 
@@ -114,6 +116,8 @@ def _print_step(moment: Moment) -> None:
     if moment.trace:
         say(moment.trace.rstrip(), err=True)
     _print_row(moment)
+    for sentence in moment.advice:
+        say(f"advice: {sentence}", err=True)
 
 
 def _print_row(moment: Moment) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ class Moment:
 
     left_s: an estimate. records, times: of the case once it is ``done``; the times are those that
     :func:`attnbench.stats.answer.answer` takes. failed: the backend whose call has just failed, or "";
-    printed: its last lines, trace: its traceback.
+    printed: its last lines, trace: its traceback. advice: sentences for authors, from the case that is done.
     """
 
     number: int
@@ -32,9 +32,13 @@ class Moment:
     failed: str = ""
     printed: str = ""
     trace: str = ""
+    advice: tuple[str, ...] = ()
 
 
 Progress = Callable[[Moment], None]
+
+SLOW_PREPARATION_MS, SLOW_PREPARATIONS = 3000.0, 3
+"""After so many preparations that take so long, an author is told what to declare."""
 
 
 class Clock:
@@ -52,6 +56,7 @@ class Clock:
     ) -> None:
         self.phases_s: dict[str, float] = {}
         self._progress = progress
+        self._advised: set[str] = set()
         self._places = {case: place for place, case in enumerate(order, 1)}
         self._expected_s = [sum(group.values()) for group in groups]
         self._start = self._phase_start = time.monotonic()
@@ -81,12 +86,30 @@ class Clock:
             moment = self._moment(case, f"{backend} failed")
             self._progress(replace(moment, failed=backend, printed=printed, trace=trace))
 
-    def finish(self, case: str, stored: StoredRun) -> None:
-        """Report that a case is done. stored: the run so far."""
+    def finish(self, case: str, stored: StoredRun, compiling: Collection[str] = ()) -> None:
+        """Report that a case is done. stored: the run so far. compiling: backends that declare it."""
         if self._progress is not None:
             records = tuple(record for record in stored.records if record.case == case)
             times = tuple((one.case, one.index, one.median_ns) for one in stored.times if one.case == case)
-            self._progress(replace(self._moment(case, "done"), records=records, times=times))
+            advice = tuple(self._advice(records, stored, compiling))
+            moment = self._moment(case, "done")
+            self._progress(replace(moment, records=records, times=times, advice=advice))
+
+    def _advice(
+        self, records: Sequence[Record], stored: StoredRun, compiling: Collection[str]
+    ) -> Iterator[str]:
+        """Yield what to declare for each backend whose preparation has been slow often; each once."""
+        for record in records:
+            name, took_ms = record.backend, record.prepare_ms or 0.0
+            if took_ms < SLOW_PREPARATION_MS or name in compiling or name in self._advised:
+                continue
+            own = [other.prepare_ms or 0.0 for other in stored.records if other.backend == name]
+            if sum(other >= SLOW_PREPARATION_MS for other in own) >= SLOW_PREPARATIONS:
+                self._advised.add(name)
+                yield (
+                    f"{name} takes seconds to prepare in each case ({took_ms / 1e3:.0f} s here): declare "
+                    "Backend(..., compiles=True), so that suites give it few cases"
+                )
 
     def _moment(self, case: str, doing: str) -> Moment:
         return Moment(self._places[case], len(self._places), case, doing, self.elapsed_s, self._left_s())

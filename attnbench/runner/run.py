@@ -268,6 +268,9 @@ def _run_cases(plan: RunPlan, pool: WorkerPool, writer: RunWriter, progress: Pro
     clock.spend("start")
     scale = ScaleMeter(pool)
 
+    backends = plan.registry.backends
+    compiling = [name for name, entry in backends.items() if entry.record.compiles]
+
     def case_run(name: str) -> CaseRun:
         return CaseRun(
             pool=pool,
@@ -290,7 +293,7 @@ def _run_cases(plan: RunPlan, pool: WorkerPool, writer: RunWriter, progress: Pro
             run_cases([case_run(each.case) for each in group])
             stored = writer.run
             for each in group:
-                clock.finish(each.case, stored)
+                clock.finish(each.case, stored, compiling)
             clock.spend("other")
     finally:
         scale.close()

@@ -7,7 +7,7 @@ chosen, so that every two features meet. Options of a command narrow the candida
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from random import Random
@@ -290,7 +290,8 @@ class Answer:
 def choose(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_OPTIONS) -> Choice:
     """Choose cases that a backend takes, in which every two features meet. Computes nothing.
 
-    options: of a command. The cases then have their values, as far as the backend declares them.
+    A rule's cases have constants where the backend takes none without. options: of a command. The cases then
+    have their values, as far as the backend declares them.
     """
 
     def declared(case: Case) -> bool:
@@ -301,20 +302,29 @@ def choose(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_
         return declared(case) and ask(backend, case, rules[case.rule]) == Answer(None)
 
     made = candidates(backend, rules, options=options)
+    own = rules_of(backend, rules, options)
+    examples = {rule.name: _needed_constants(backend, rule, made, declared) for rule in own}
+
+    def chosen(case: Case) -> Case:
+        return replace(case, constants=examples[case.rule]) if examples[case.rule] else case
+
+    made = [replace(one, case=chosen(one.case)) for one in made]
     found = [one for one in made if declared(one.case)]
     asked = [(one, ask(backend, one.case, rules[one.case.rule])) for one in found]
     if sum(answer.reason is None for _, answer in asked) < FEW:
         more = candidates(backend, rules, SAMPLED_MORE, options)[len(made) :]
+        more = [replace(one, case=chosen(one.case)) for one in more]
         asked += [(one, ask(backend, one.case, rules[one.case.rule])) for one in more if declared(one.case)]
     taken = [one for one, answer in asked if answer.reason is None]
     cases = [ConformanceCase(one.case) for one in _covering(taken, backend)]
     cases += [ConformanceCase(case) for case in _with_constants(backend, taken, rules)]
     if options.dropout is None:
         cases += [ConformanceCase(case) for case in _with_dropout(backend, taken, rules)]
-    own = rules_of(backend, rules, options) if taken else []
-    large = [] if backend.compiles else list(filter(takes, shape_cases(backend, own, options)))
+    own = own if taken else []
+    shapes = map(chosen, shape_cases(backend, own, options))
+    large = [] if backend.compiles else list(filter(takes, shapes))
     for alternatives in large_cases(backend, own, options):
-        large += islice(filter(takes, alternatives), 1)
+        large += islice(filter(takes, map(chosen, alternatives)), 1)
     cases += [ConformanceCase(case, large=True) for case in large]
     faults = [answer.fault for _, answer in asked if answer.fault]
     none = ""
@@ -323,6 +333,23 @@ def choose(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_
     elif not cases:
         none = _why_none(backend, rules, made, asked)
     return Choice(tuple(cases), len(asked) - len(taken), len(asked), tuple(faults), none)
+
+
+def _needed_constants(
+    backend: Backend, rule: Rule, made: Sequence[Candidate], declared: Callable[[Case], bool]
+) -> tuple[tuple[str, float], ...]:
+    """Return constants for all cases of a rule, where a backend takes none of them without.
+
+    A kernel may be made for the constants of its model. It is asked with each example of the rule alone, then
+    with all of them. None are returned where it takes no case with these either.
+    """
+    examples = sorted((constant.name, constant.example) for constant in rule.constants)
+    cases = [one.case for one in made if one.case.rule == rule.name and declared(one.case)]
+    for constants in ((), *((one,) for one in examples), tuple(examples)):
+        given = (replace(case, constants=constants) for case in cases)
+        if any(rule.supports(case) is None and ask(backend, case, rule).reason is None for case in given):
+            return constants
+    return ()
 
 
 def _why_none(
@@ -418,7 +445,12 @@ def _with_constants(backend: Backend, taken: list[Candidate], rules: Mapping[str
     for case in firsts.values():
         given = sorted((constant.name, constant.example) for constant in rules[case.rule].constants)
         chosen = replace(case, constants=tuple(given))
-        if given and not backend.compiles and ask(backend, chosen, rules[case.rule]).reason is None:
+        if (
+            given
+            and chosen != case
+            and not backend.compiles
+            and ask(backend, chosen, rules[case.rule]).reason is None
+        ):
             yield chosen
 
 

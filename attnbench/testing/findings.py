@@ -52,9 +52,10 @@ class Finding:
 class Counts:
     """The numbers of one backend.
 
-    right: cases with right answers, of ``judged``. declined: combinations of features that its ``supports``
-    refused, of ``asked``. unavailable: why no case of it could be checked, "" where one could. command: how
-    to judge it on one case again, "" where no command line can name it. searched: the words of a search.
+    right: cases with right answers, of ``judged``. declined: further cases that its ``supports`` refused, of
+    ``asked``: the judged ones are a few of those that it takes. unavailable: why no case of it could be
+    checked, "" where one could. command: how to judge it on one case again, "" where no command line can name
+    it. searched: the words of a search.
     """
 
     backend: str
@@ -69,9 +70,12 @@ class Counts:
     def __str__(self) -> str:
         if self.unavailable:
             return f"{self.backend}: nothing was checked: {self.unavailable}"
+        wrong = self.judged - self.right
+        found = f"{self.right} right, {wrong} not" if wrong else "all right"
+        declined = f"{self.declined} others" if self.declined else "none"
         return (
-            f"{self.backend}: {self.right} of {self.judged} cases right; supports() declined "
-            f"{self.declined} of the {self.asked} combinations that it declares"
+            f"{self.backend}: {count_of(self.judged, 'case')} checked, {found}; "
+            f"{declined} declined by supports()"
         )
 
 

@@ -58,6 +58,15 @@ def test_without_a_terminal_each_case_that_is_done_is_a_line(capsys: pytest.Capt
     ]
 
 
+def test_advice_follows_the_line_of_its_case(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress() as tell:
+        tell(replace(done(3, 0.0), advice=("declare it",)))
+    assert capsys.readouterr().err.splitlines() == [
+        "3/3 dot/H2-L8-D8: only quick, 100 µs",
+        "advice: declare it",
+    ]
+
+
 def test_sides_of_a_comparison_have_no_winner(capsys: pytest.CaptureFixture[str]) -> None:
     sides = tuple(Record("case", "dot", f"a@{side}", "ok", median_ms=1.0) for side in ("base", "head"))
     with progress() as tell:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,7 @@ from attnbench.runner.forecast import (
 )
 from attnbench.runner.options import Options
 from attnbench.runner.progress import Clock, Moment
+from attnbench.types.record import Record
 
 LONG = "attention/dot/B1-H32-Lq4096-Lk4096-D128/none/float32/cpu/forward"
 PLENTY = 2**60
@@ -167,6 +169,27 @@ def test_moments_say_the_case_the_step_and_the_time_left(time: Time) -> None:
         Moment(1, 3, "a", "oracle", 5.0, 12.0),
         Moment(2, 3, "b", "check", 9.0, 8.0),
         Moment(3, 3, "c", "oracle", 15.0, 2.0),
+    ]
+
+
+def test_an_author_is_told_once_what_to_declare_after_three_slow_preparations() -> None:
+    moments: list[Moment] = []
+    names = "abcd"
+    clock = Clock(moments.append, [dict.fromkeys(names, 1.0)], names)
+    records = tuple(
+        Record(case, "dot", backend, "ok", prepare_ms=ms)
+        for case in names
+        for backend, ms in (("slow", 4200.0), ("quick", 20.0), ("declares_it", 9000.0))
+    )
+    clock.begin_group()
+    for done, case in enumerate(names, 1):
+        clock.finish(case, SimpleNamespace(records=records[: 3 * done], times=()), ["declares_it"])  # type: ignore[arg-type]
+    advice = "slow takes seconds to prepare in each case (4 s here): declare Backend(..., compiles=True), "
+    assert [moment.advice for moment in moments] == [
+        (),
+        (),
+        (f"{advice}so that suites give it few cases",),
+        (),
     ]
 
 

@@ -52,6 +52,25 @@ def test_a_backend_may_decline_constants() -> None:
     assert choice.findings == ()
 
 
+def test_a_kernel_for_its_models_constants_is_asked_with_the_rules_examples() -> None:
+    """It declines the default cap of 2 everywhere, and counted as refused."""
+
+    def supports(case: Case, rule: Rule) -> str | None:
+        if case.constant("c", 2.0) < 5:
+            return "caps from 5 up"
+        return None if "scale" not in dict(case.constants) else "divides by √D"
+
+    choice = choose(replace(SIMPLE, rules=("scaled_dot", "softcap"), supports=lambda case, rule: (
+        supports(case, rule) if rule.name == "softcap" else None
+    )), RULES)  # fmt: skip
+    capped = [one for one in choice.cases if one.case.rule == "softcap"]
+    assert {one.case.constants for one in capped} == {(("c", 5),)}
+    assert {one.large for one in capped} == {False, True}
+    assert choice.declined == 0
+    assert choice.findings == ()
+    assert all(case.constants in ((), (("scale", 0.3),)) for case in small(choice) if case.rule != "softcap")
+
+
 def test_every_two_features_meet() -> None:
     cases = small(choose(SIMPLE, RULES))
     masks = {case.mask for case in cases}

@@ -189,7 +189,7 @@ def test_the_text_of_a_report() -> None:
     counts = Counts("mine", 1, 2, 3, 4, command="attnbench check CASE --backend mine")
     report = Report((counts,), merged(Finding("mine", "wrong", "Fix it.", (case,)) for case in "abcde"))
     assert str(report) == (
-        "mine: 1 of 2 cases right; supports() declined 3 of the 4 combinations that it declares\n"
+        "mine: 2 cases checked, 1 right, 1 not; 3 others declined by supports()\n"
         "  problem: wrong\n    Fix it.\n    a\n    b\n    c\n    and 2 more cases\n"
         "  one of these cases again: attnbench check CASE --backend mine"
     )
