@@ -140,7 +140,7 @@ def command(
       3  no cell, or none of a backend of --backend, is timed on both sides
       4  nothing is known of a cell: attnbench could not judge it, twice
     """
-    from attnbench.compare.gate import hold
+    from attnbench.compare.gate import hold, with_accepted
     from attnbench.reports.compared import render_compared
     from attnbench.reports.table import View
 
@@ -156,6 +156,7 @@ def command(
             raise click.UsageError(f"{given[0]} is for sides that are measured now: give --ref too", ctx)
         own_delta = delta is not None or gate_file is not None
         compared = _stored([Path(word) for word in words], baseline, gate, force=force, own_delta=own_delta)
+    compared = with_accepted(compared, gate)
     result = hold(compared, gate)
     view = View(width(), colourful(), details=details, legend=legend)
     print_text(render_compared(compared, result, format_, view))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ class CellRule(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """An exception for some cells.
 
     case, backend: patterns as for file names (``*``, ``?``, ``[ab]``). delta, fail_on: None for the values of
-    the gate. ignore: the reason to leave the cells out; "" to keep them.
+    the gate. ignore: the reason to leave the cells out; "" to keep them. accept: the reason why they may be
+    slower, missing or unclear; a cell that takes more than at_most times as long as before still counts.
     """
 
     case: _Words = "*"
@@ -43,6 +45,8 @@ class CellRule(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     delta: float | None = None
     fail_on: tuple[Outcome, ...] | None = None
     ignore: _Words = ""
+    accept: _Words = ""
+    at_most: Annotated[float, Meta(gt=1)] | None = None
 
     def fits(self, case: str, backend: str) -> bool:
         """Return whether the rule applies to a cell."""
@@ -79,6 +83,28 @@ class Gate(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     def ignored(self, case: str, backend: str) -> str:
         """Return the reason to leave a cell out; "" to keep it."""
         return next((r.ignore for r in reversed(self.rules) if r.ignore and r.fits(case, backend)), "")
+
+
+ACCEPTABLE: tuple[Outcome, ...] = ("slower", "missing", "unclear")
+"""A wrong output is not accepted: mend it, or ignore the cell."""
+
+
+def with_accepted(compared: Compared, gate: Gate) -> Compared:
+    """Return a comparison in which the cells that a gate accepts have the verdict ``accepted``."""
+    return dataclasses.replace(compared, cells=tuple(_accepted(cell, gate) for cell in compared.cells))
+
+
+def _accepted(cell: ComparedCell, gate: Gate) -> ComparedCell:
+    if cell.verdict not in ACCEPTABLE:
+        return cell
+    for rule in reversed(gate.rules):
+        if not (rule.accept and rule.fits(cell.case, cell.backend)):
+            continue
+        if rule.at_most is None or cell.ratio is None or cell.ratio <= rule.at_most:
+            reason = f"{cell.verdict}; {rule.accept}"
+            return dataclasses.replace(cell, verdict="accepted", reason=reason)
+        return dataclasses.replace(cell, reason=f"accepted up to {rule.at_most:g} times as long as before")
+    return cell
 
 
 @dataclass(frozen=True)
@@ -132,7 +158,10 @@ def hold(compared: Compared, gate: Gate) -> GateResult:
         cells = count_of(len(counted), "cell")
         words = f"holds: none of {cells} is {' or '.join(gate.fail_on) or 'anything that it fails on'}"
         slower = sum(cell.verdict == "slower" for cell in counted)
-        result = (0, f"{words}; {slower} slower, which it allows" if slower else words)
+        accepted = sum(cell.verdict == "accepted" for cell in counted)
+        words += f"; {slower} slower, which it allows" if slower else ""
+        words += f"; {accepted} accepted by its file" if accepted else ""
+        result = (0, words)
     return GateResult(*result, failing, tuple(ignored), warnings)
 
 
@@ -198,7 +227,10 @@ def outcomes(words: str) -> tuple[Outcome, ...]:
     return tuple(outcome for outcome in FAILING if outcome in given)
 
 
-_KEYS = "allowed keys: delta, fail-on, strict, [[cells]]; in [[cells]]: case, backend, delta, fail-on, ignore"
+_KEYS = (
+    "allowed keys: delta, fail-on, strict, [[cells]]; in [[cells]]: case, backend, delta, fail-on, ignore, "
+    "accept, at-most"
+)
 
 
 def read_gate(path: Path, gate: Gate) -> Gate:

@@ -25,7 +25,7 @@ from attnbench.types.device import device_kind
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.record import Record, SetLine
 from attnbench.types.status import MEANING
-from attnbench.types.words import count_of, unknown_name
+from attnbench.types.words import count_of, span_words, unknown_name
 
 CONVENTIONS = (
     "ratio: time over the baseline's, below 1 is faster, from pairs measured next to each other",
@@ -75,6 +75,7 @@ def compare_within(path: Path, baseline: str, delta_of: DeltaOf | None = None) -
         cells=tuple(cells),
         warnings=tuple(_warnings(run, baseline, bases)),
         conventions=CONVENTIONS if found else (),
+        measured=_measured(run),
     )
 
 
@@ -126,7 +127,15 @@ def compared_live(run: StoredRun, delta_of: DeltaOf | None = None) -> Compared:
         conventions=CONVENTIONS if found else (),
         left_out=tuple(map(str, left_out)) if isinstance(left_out, list) else (),
         named=tuple(dict.fromkeys(parts_of(name)[0] for name in run.manifest.named)),
+        measured=_measured(run),
     )
+
+
+def _measured(run: StoredRun) -> str:
+    """Say where a run was measured, and how long that took if it was completed."""
+    kinds = dict.fromkeys(device_kind(run.manifest.environment, case) for case in run.manifest.cases)
+    took = "" if run.finished is None else f" in {span_words(run.finished.wall_s)}"
+    return f"measured on {' and '.join(kinds)}{took}"
 
 
 def _table(value: Any) -> Mapping[str, Any]:

@@ -152,6 +152,7 @@ def compare_sides(
         forced=any(difference.matters for difference in unlike),
         warnings=tuple(dict.fromkeys((*warnings, *one_sided(unlike)))),
         conventions=CONVENTIONS if any(cell.ratio is not None for cell in cells) else (),
+        measured=f"measured on {' and '.join(sides)}" if sides else "",
     )
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from math import log
+from math import ceil, log
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from attnbench.compare.gate import GateResult
+from attnbench.compare.gate import ACCEPTABLE, GateResult
 from attnbench.reports.columns import KIND
 from attnbench.reports.formats import (
     GAP,
@@ -85,7 +86,7 @@ def _time(cell: ComparedCell, ms: float | None) -> str:
 
 _WORDS: dict[Outcome, str] = {
     "faster": "won (faster)", "slower": "lost (slower)", "same": "tied (same)", "mismatch": "mismatch",
-    "missing": "missing", "unclear": "unclear", "none": "not compared",
+    "missing": "missing", "accepted": "accepted", "unclear": "unclear", "none": "not compared",
 }  # fmt: skip
 
 
@@ -173,17 +174,51 @@ def left_out_words(compared: Compared) -> str:
     )
 
 
+_MOST_ENTRIES = 3
+_ACCEPT = "to accept it, add these lines to gate.toml, and compare with --gate gate.toml:"
+
+
+def acceptance_lines(gate: GateResult) -> list[str]:
+    """Return the lines of a gate file that accept what fails; none where nothing can be accepted.
+
+    Of many cells there is one entry for each backend.
+    """
+    cells = [cell for cell in gate.failing if cell.verdict in ACCEPTABLE]
+    entries = [(glob.escape(cell.case), cell.backend, [cell]) for cell in cells]
+    if len(entries) > _MOST_ENTRIES:
+        names = dict.fromkeys(cell.backend for cell in cells)
+        entries = [("*", name, [cell for cell in cells if cell.backend == name]) for name in names]
+    lines = []
+    for case, backend, own in entries:
+        lines += ["[[cells]]", f"case = {_quoted(case)}"]
+        if backend:
+            lines += [f"backend = {_quoted(glob.escape(backend))}"]
+        lines += [f"accept = {_quoted('say why')}"]
+        most = max((max(cell.ratio, cell.high or 0.0) for cell in own if cell.ratio), default=0.0)
+        if most > 1:
+            lines += [f"at-most = {ceil(100 * most) / 100}"]
+        lines += [""]
+    return lines[:-1]
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
 def gate_words(result: GateResult) -> str:
     """The result of the gate."""
     return f"gate {result.sentence}" if result.exit_code != 3 else f"gate: {result.sentence}"
 
 
 _STYLES = {
-    "slower": "red", "mismatch": "red", "missing": "red", "unclear": "yellow", "faster": "green",
+    "slower": "red", "mismatch": "red", "missing": "red", "accepted": "yellow", "unclear": "yellow",
+    "faster": "green",
 }  # fmt: skip
 _LEFT = ("case", KIND, "backend", "verdict")
 _UNCHANGED = ("unclear", "same")
-_ORDER: tuple[Outcome, ...] = ("slower", "mismatch", "missing", "faster", "unclear", "same", "none")
+_ORDER: tuple[Outcome, ...] = (
+    "slower", "mismatch", "missing", "accepted", "faster", "unclear", "same", "none",
+)  # fmt: skip
 _MOST_REASONS = 3
 _DROPPED_FIRST = ("resolution", "interval", "base")
 """The columns that a narrow terminal drops, in this order."""
@@ -308,6 +343,9 @@ def _print_summary(console: Console, compared: Compared, gate: GateResult, *, le
     for warning in gate.warnings:
         console.print(Text(f"warning: {warning}", style="yellow"))
     console.print(Text(gate_words(gate), style="green" if gate.exit_code == 0 else "bold red"))
+    if lines := acceptance_lines(gate):
+        console.print(Text(_ACCEPT))
+        console.print(Text("\n".join(f"  {line}".rstrip() for line in lines)), soft_wrap=True)
     conventions = compared.conventions if legend else ()
     for line in filter(None, (other_differences(compared), left_out_words(compared), *conventions)):
         console.print(Text(line, style="dim"))
@@ -323,29 +361,41 @@ _LONGEST_LINE = 500
 
 
 def markdown(compared: Compared, gate: GateResult) -> str:
-    """A sentence, a table of all but ``same``, the worst first, and the rest folded."""
+    """A sentence with the machine and the time, a table of all but ``same``, and the rest folded."""
     ordered = sorted(compared.cells, key=lambda cell: (OUTCOMES.index(cell.verdict), -(cell.ratio or 0.0)))
     heads = heads_of(compared)
     told = [cell for cell in ordered if cell.verdict not in ("same", "none")]
     shown, folded = told[:MOST_OPEN], told[MOST_OPEN:]
     folded += [cell for cell in ordered if cell.verdict in ("same", "none")]
-    mark = "✅" if gate.exit_code == 0 else "❌"
-    lines = [f"**attnbench compare:** {mark} {as_text(gate_words(gate))}. {counts(compared)}.", ""]
+    lines = [f"{as_text(_sentence(compared, gate))}.", ""]
     if compared.forced:
         lines = [f"**{as_text(forced_words(compared))}**", "", *lines]
-    if worst_words(compared):
-        lines += [f"{as_text(worst_words(compared))}.", ""]
     if shown:
         lines += [_rows(shown, heads)]
     if folded:
         cut = f"\n{len(folded) - MOST_FOLDED} more: --format json\n" if len(folded) > MOST_FOLDED else ""
         summary = f"<summary>{len(folded)} more cells</summary>"
         lines += [f"<details>{summary}\n\n{_rows(folded[:MOST_FOLDED], heads)}{cut}\n</details>\n"]
+    if entries := acceptance_lines(gate)[:_MOST_LINES]:
+        lines += [
+            f"{_ACCEPT}\n",
+            "```toml",
+            *(_shortened(line, _LONGEST_LINE) for line in entries),
+            "```",
+            "",
+        ]
     notes = [f"warning: {warning}" for warning in gate.warnings] + ignored_words(gate)
     notes += [f"base: {compared.base}", f"new: {compared.new}", other_differences(compared)]
     notes += [left_out_words(compared)]
     lines += _notes([note for note in notes if note])
     return "\n".join(lines) + "\n"
+
+
+def _sentence(compared: Compared, gate: GateResult) -> str:
+    """The whole comparison in a sentence: the gate, the counts, the worst cell, where and how long."""
+    mark = "✅" if gate.exit_code == 0 else "❌"
+    said = (gate_words(gate), compared.measured, counts(compared), worst_words(compared))
+    return f"{mark} attnbench compare: {'; '.join(filter(None, said))}"
 
 
 def _rows(cells: Sequence[ComparedCell], heads: Sequence[str]) -> str:

@@ -102,10 +102,10 @@ class Measured:
     run_id: str = ""
 
 
-Outcome = Literal["slower", "mismatch", "missing", "unclear", "same", "faster", "none"]
+Outcome = Literal["slower", "mismatch", "missing", "accepted", "unclear", "same", "faster", "none"]
 """Verdicts on a cell, the worst first. mismatch: its output is wrong on the new side. missing: it should
-have a time on both sides but has not. none: there is nothing to compare, because it has a time on neither
-side or is new."""
+have a time on both sides but has not. accepted: slower, missing or unclear, and the gate accepts it. none:
+there is nothing to compare, because it has a time on neither side or is new."""
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
@@ -163,7 +163,7 @@ class Compared:
     whether the user overrode some. warnings: what else a reader must know, one sentence each; a strict gate
     fails on any. conventions: the meaning of ratios and verdicts, one sentence each. left_out: backends
     that a live comparison did not measure, because their code is the same on both sides. named: those that
-    the user named for it.
+    the user named for it. measured: where and how long, in words; "" where unknown.
     """
 
     base: str
@@ -175,3 +175,4 @@ class Compared:
     conventions: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
+    measured: str = ""

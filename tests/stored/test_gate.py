@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from attnbench.compare.gate import FAILS_ON, CellRule, Gate, hold, outcomes, read_gate
+from attnbench.compare.gate import FAILS_ON, CellRule, Gate, hold, outcomes, read_gate, with_accepted
+from attnbench.reports.compared import acceptance_lines
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadFile, BadInput
 
@@ -65,6 +67,30 @@ def test_a_named_backend_without_a_time_on_both_sides_is_3_where_others_hold() -
     )
     assert hold(Compared("base", "new", cells, named=("mine",)), Gate()).exit_code == 0
     assert hold(Compared("base", "new", (cell("slower"), cells[1]), named=("flash",)), Gate()).exit_code == 1
+
+
+def test_what_the_lines_under_a_red_gate_accept_is_accepted(tmp_path: Path) -> None:
+    odd = "tests/test_a.py::test[x-1]"
+    slower = replace(cell("slower", "", odd), ratio=1.3, high=1.334)
+    found = compared(slower, cell("missing", "b"), cell("mismatch", "c"), cell("same", "d"))
+    file = tmp_path / "gate.toml"
+    file.write_text("\n".join(acceptance_lines(hold(found, Gate()))))
+    gate = read_gate(file, Gate())
+    assert [rule.at_most for rule in gate.rules] == [1.34, None]
+    after = with_accepted(found, gate)
+    assert [one.verdict for one in after.cells] == ["accepted", "accepted", "mismatch", "same"]
+    assert after.cells[0].reason == "slower; say why"
+    assert hold(after, gate).sentence == "fails: 1 mismatch"
+    right = with_accepted(compared(*found.cells[:2], found.cells[3]), gate)
+    assert hold(right, gate).sentence.endswith("; 2 accepted by its file")
+    worse = with_accepted(compared(replace(slower, ratio=1.4)), gate)
+    assert (worse.cells[0].verdict, hold(worse, gate).exit_code) == ("slower", 1)
+
+
+def test_of_many_failing_cells_a_line_accepts_all_of_a_backend() -> None:
+    many = [cell("slower", "mine", f"case{number}") for number in range(9)]
+    lines = acceptance_lines(hold(compared(*many, cell("same", "b")), Gate()))
+    assert lines == ["[[cells]]", 'case = "*"', 'backend = "mine"', 'accept = "say why"']
 
 
 def test_strict_fails_on_a_rule_that_fits_nothing() -> None:
