@@ -17,6 +17,7 @@ from types import ModuleType
 from attnbench.plugins.commands import CHOSEN, chosen_words, is_chosen, named_by_commands
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
+from attnbench.types.files import parse_toml
 from attnbench.types.words import clean, printable
 
 
@@ -145,3 +146,18 @@ def _module(name: str) -> Source:
         except PackageNotFoundError:
             continue
     return Source(name, name, top, "uninstalled")
+
+
+def uninstalled_project(folder: Path) -> str:
+    """Return the name of the project of a folder, if it declares plugins and is not installed; else ""."""
+    try:
+        project = parse_toml((folder / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
+        name = project["name"]
+        if not project["entry-points"][GROUP]:
+            return ""
+        version(name)
+    except PackageNotFoundError:
+        return str(name)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return ""
+    return ""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path, PurePath
 from string import Template
+from urllib.parse import unquote, urlsplit
 
 from attnbench import __version__
 from attnbench.types.errors import BadInput
@@ -104,9 +108,30 @@ def run_line(names: Names) -> str:
     return f"attnbench run {TRIED} {beside}"
 
 
-def next_lines(names: Names, folder: str) -> tuple[str, ...]:
-    """Return the next steps for a package in ``folder``, as lines for a shell."""
-    return (f"cd {folder}", "pip install -e '.[test]'", "pytest", run_line(names))
+def next_lines(names: Names, folder: str, attnbench: str = "") -> tuple[str, ...]:
+    """Return the next steps for a package in ``folder``, as lines for a shell.
+
+    attnbench: where pip finds it, if in no package index, so that CI needs its wheel; as
+    :func:`attnbench_source` says.
+    """
+    wheel = f"pip wheel --no-deps --wheel-dir wheels {shlex.quote(attnbench)}"
+    steps = ("pip install -e '.[test]'", "pytest", run_line(names))
+    return (f"cd {folder}", *([wheel] if attnbench else []), *steps)
+
+
+def attnbench_source() -> str:
+    """Return the folder or the URL that attnbench was installed from; "" for a package index."""
+    try:
+        facts = json.loads(distribution("attnbench").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return ""
+    url = str(facts.get("url", "")) if isinstance(facts, dict) else ""
+    if url.startswith("file:"):
+        return unquote(urlsplit(url).path)
+    vcs = facts.get("vcs_info") if url else None
+    if isinstance(vcs, dict):
+        return f"{vcs.get('vcs')}+{url}@{vcs.get('commit_id')}"
+    return url
 
 
 def _text(template: str) -> str:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from attnbench.cases.ids import parse_case
 from attnbench.cases.select import Overrides
 from attnbench.plugins.registry import Registry, load_wanted, named_by
-from attnbench.plugins.sources import installed
+from attnbench.plugins.sources import installed, uninstalled_project
 from attnbench.runner.forecast import RunPlan, with_baseline
 from attnbench.runner.options import Options, make_options
 from attnbench.runner.run import start_run
@@ -83,6 +83,11 @@ def located(backend: str | Path) -> Found:
         return Found(registry, (word,))
     if word.endswith(".py") or os.sep in word or "." in word:
         return brought_by([word], load_wanted([word]))
+    if project := uninstalled_project(Path.cwd()):
+        raise BadInput(
+            f"no backend {word!r}: {project}, the package of this folder, is not installed; "
+            "run pip install -e '.[test]' first"
+        )
     raise BadInput(
         f"{unknown_name('backend', word, registry.backends)} Or name a file, for example my_kernel.py."
     )

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -119,6 +120,33 @@ def test_into_another_folder_whose_name_needs_quotes(folder: Path) -> None:
     result = new("one", "--into", "my plugins")
     assert shlex.split(result.stdout.splitlines()[0]) == ["cd", "my plugins/attnbench-one"]
     assert (folder / "my plugins" / "attnbench-one" / "pyproject.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("facts", "source"),
+    [
+        (None, ""),
+        (
+            '{"url": "file:///home/me/my%20attnbench", "dir_info": {"editable": true}}',
+            "/home/me/my attnbench",
+        ),
+        (
+            '{"url": "https://example.org/a.git", "vcs_info": {"vcs": "git", "commit_id": "12ab"}}',
+            "git+https://example.org/a.git@12ab",
+        ),
+        ('{"url": "https://example.org/a.whl", "archive_info": {}}', "https://example.org/a.whl"),
+        ("no JSON", ""),
+    ],
+)
+def test_where_attnbench_came_from_no_index_its_wheel_is_made_for_ci(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, facts: str | None, source: str
+) -> None:
+    installed = SimpleNamespace(read_text=lambda name: facts if name == "direct_url.json" else None)
+    monkeypatch.setattr("attnbench.starter.package.distribution", lambda name: installed)
+    lines = new("one").stdout.splitlines()
+    wheel = f"pip wheel --no-deps --wheel-dir wheels {shlex.quote(source)}"
+    assert lines[1:-2] == [*([wheel] if source else []), "pip install -e '.[test]'"]
+    assert "PIP_FIND_LINKS: wheels" in (folder / "attnbench-one" / ".github/workflows/ci.yml").read_text()
 
 
 @pytest.mark.parametrize("kind", ["empty folder", "file", "dangling link"])

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from attnbench import Backend
 from attnbench.cli import attnbench
+from attnbench.starter.package import names_of, package
 from attnbench.testing import BackendConformance, NotConforming, check_backend, conformance_cases, judge
 from attnbench.testing.findings import Finding, Report
 from attnbench.testing.judge import reported
@@ -45,6 +46,18 @@ def supports(case, rule):
 def attnbench_backends():
     yield Backend("one_case", "a test", prepare, supports, rules=("scaled_dot",), dtypes=("float32",))
 """
+
+
+def test_the_tests_of_a_package_that_is_not_installed_say_so(pytester: pytest.Pytester) -> None:
+    for path, text in package(names_of("not-there")).items():
+        (pytester.path / path).parent.mkdir(parents=True, exist_ok=True)
+        (pytester.path / path).write_text(text)
+    result = pytester.runpytest_inprocess("-p", "no:xdist", "-p", "no:cacheprovider")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        "*no backend 'not_there': attnbench-not-there, the package of this folder, is not installed; "
+        "run pip install -e '.[[]test]' first"
+    )
 
 
 @pytest.fixture(scope="module")
