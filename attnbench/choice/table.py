@@ -20,8 +20,8 @@ from attnbench.results.read import facts_of
 from attnbench.results.targets import FileKind
 from attnbench.stats.answer import by_repetition, by_stage, over, saved
 from attnbench.stats.tests import Interval
-from attnbench.types.case import Case
-from attnbench.types.device import UNKNOWN, device_kind, device_of, kind_of_device
+from attnbench.types.case import DEVICES, Case
+from attnbench.types.device import UNKNOWN, device_kind, device_of, kind_of_device, may_be_one
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.files import parse_toml, read_text
 from attnbench.types.record import Manifest, Record
@@ -271,7 +271,11 @@ def read_table(path: Path) -> Table:
 
 def differences(facts: Mapping[str, Any], others: Mapping[str, Any]) -> str:
     """Return in words which facts, plugins among them, are others on another machine; "" if none are."""
-    unlike = [name for name, fact in facts.items() if others.get(name) != fact]
+    unlike = [
+        name
+        for name, fact in facts.items()
+        if others.get(name) != fact and not (name in DEVICES and may_be_one(fact, str(others.get(name))))
+    ]
     return "; ".join(f"{name} {facts[name]!r} and {others.get(name)!r}" for name in unlike)
 
 
@@ -293,6 +297,6 @@ def machine_of(registry: Registry) -> tuple[dict[str, Any], dict[str, str]]:
 
     here = environment()
     here["cuda_devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    kinds = {device: kind_of_device(here, device) for device in ("cpu", "cuda")}
+    kinds = {device: kind_of_device(here, device) for device in DEVICES}
     facts = {device: kind for device, kind in kinds.items() if kind != UNKNOWN} | {"torch": torch.__version__}
     return facts, {source.distribution: source.version for source in registry.plugins}

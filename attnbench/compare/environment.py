@@ -11,8 +11,8 @@ from attnbench.types.compared import VARIABLE, Difference, Measured
 from attnbench.types.errors import BadInput
 
 _MATTER = frozenset({
-    "cpu", "gpu", "cuda_devices", "cuda_details", "cpu_quota", "governor", "python", "torch", "numpy",
-    "scipy", "triton", "cuda", "cudnn", "jax", "flash_attn", "xformers", "machine",
+    "cpu", "cpu_details", "gpu", "cuda_devices", "cuda_details", "cpu_quota", "governor", "python", "torch",
+    "numpy", "scipy", "triton", "cuda", "cudnn", "jax", "flash_attn", "xformers", "machine",
 })  # fmt: skip
 """Facts that times depend on. Times also depend on torch's flags (``torch.NAME``), and on libraries that
 plugins need (``library NAME``)."""

@@ -11,7 +11,7 @@ from attnbench.compare.environment import differences
 from attnbench.compare.stored import compare_sides
 from attnbench.stats.tests import Interval, time_interval
 from attnbench.types.compared import Cell, ComparedCell, Measured
-from attnbench.types.device import device_kind
+from attnbench.types.device import device_kind, told_kinds
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class HistoryStep:
     """A backend on a case in one run, compared with the run before.
 
     before: the latest earlier run that has the cell and was measured alike, or None. compared: the comparison
-    of the two. why: the reason for no comparison although there are earlier runs.
+    of the two. why: the reason for no comparison although there are earlier runs. device_kind: of the cell; a
+    run that does not state the details of its processor counts as of the only kind that has them.
     """
 
     run: Measured
@@ -27,11 +28,7 @@ class HistoryStep:
     before: Measured | None = None
     compared: ComparedCell | None = None
     why: str = ""
-
-    @property
-    def device_kind(self) -> str:
-        """The kind of device that the cell was measured on."""
-        return device_kind(self.run.environment, self.cell.case)
+    device_kind: str = ""
 
     @property
     def interval(self) -> Interval | None:
@@ -65,11 +62,12 @@ def history(
     runs of several machines do not mix.
     """
     ordered = in_order(runs)
+    kinds = told_kinds(device_kind(run.environment, cell.case) for run in ordered for cell in run.cells)
     found: dict[tuple[str, str], dict[str, list[tuple[int, Cell]]]] = {}
     for place, run in enumerate(ordered):
         for cell in run.cells:
             if (not cases or cell.case in cases) and (not backends or cell.backend in backends):
-                kind = device_kind(run.environment, cell.case)
+                kind = kinds[device_kind(run.environment, cell.case)]
                 found.setdefault(cell.key, {}).setdefault(kind, []).append((place, cell))
 
     @cache
@@ -83,16 +81,17 @@ def history(
         cells = compare_sides([ordered[before]], [ordered[after]]).cells
         return {(one.case, one.backend): one for one in cells}
 
-    def step(run: int, cell: Cell, earlier: Sequence[int]) -> HistoryStep:
+    def step(run: int, cell: Cell, kind: str, earlier: Sequence[int]) -> HistoryStep:
         before = next((one for one in reversed(earlier) if not why_unlike(one, run)), None)
         if before is None:
             why = f"not measured as before: {why_unlike(earlier[-1], run)}" if earlier else ""
-            return HistoryStep(ordered[run], cell, why=why)
-        return HistoryStep(ordered[run], cell, ordered[before], compared(before, run).get(cell.key))
+            return HistoryStep(ordered[run], cell, why=why, device_kind=kind)
+        found = compared(before, run).get(cell.key)
+        return HistoryStep(ordered[run], cell, ordered[before], found, device_kind=kind)
 
     return [
-        step(run, cell, [before for before, _ in entries[:count]])
-        for kinds in found.values()
-        for entries in kinds.values()
+        step(run, cell, kind, [before for before, _ in entries[:count]])
+        for by_kind in found.values()
+        for kind, entries in by_kind.items()
         for count, (run, cell) in enumerate(entries)
     ]

@@ -29,7 +29,7 @@ from attnbench.stats.unpaired import (
 )
 from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import Cell, Compared, ComparedCell, Measured, Outcome
-from attnbench.types.device import device_kind
+from attnbench.types.device import device_kind, told_kinds
 from attnbench.types.errors import BadInput
 from attnbench.types.gc_paused import gc_paused
 from attnbench.types.status import MEANING, Status
@@ -95,6 +95,14 @@ def by_kind(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
     return found
 
 
+def _joined(side: Mapping[str, Runs], kinds: Mapping[str, str]) -> dict[str, list[Measured]]:
+    """Join the runs of kinds that count as one."""
+    joined: dict[str, list[Measured]] = {}
+    for kind, runs in side.items():
+        joined.setdefault(kinds[kind], []).extend(runs)
+    return joined
+
+
 def _sides(base: Sequence[Measured], new: Sequence[Measured]) -> dict[str, tuple[Runs, Runs]]:
     """Return the two sides of each kind of device.
 
@@ -103,15 +111,17 @@ def _sides(base: Sequence[Measured], new: Sequence[Measured]) -> dict[str, tuple
     Raises:
         BadInput: there is no common kind, and one side has a case on several.
     """
-    before, after = by_kind(base), by_kind(new)
+    found = by_kind(base), by_kind(new)
+    kinds = told_kinds(kind for side in found for kind in side)
+    before, after = (_joined(side, kinds) for side in found)
     if before.keys() & after.keys():
         return {kind: (before.get(kind, ()), after.get(kind, ())) for kind in before | after}
     for name, side in (("base", before), ("new", after)):
         cases = [case for runs in side.values() for case in {cell.case for run in runs for cell in run.cells}]
         if len(cases) > len(set(cases)):
-            kinds = "; ".join(side)
+            named = "; ".join(side)
             raise BadInput(
-                f"{name} was measured on several kinds of device, the other side on none of them ({kinds}): "
+                f"{name} was measured on several kinds of device, the other side on none of them ({named}): "
                 "compare runs of one kind"
             )
     return {"": (base, new)}

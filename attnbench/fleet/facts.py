@@ -22,9 +22,10 @@ from attnbench.types.words import first_of
 class DeviceFacts(Struct, frozen=True):
     """The hardware and software that a task finds, by the names that run files have.
 
-    cpu: the processor's name; cpu_quota: the cores that a run may use. cuda_devices: the names of the visible
-    cards; cuda_details: of each its multiprocessors, memory and power limit, in words. plugins: the version
-    of each distribution that brings plugins, or of each plugin's file.
+    cpu: the processor's name; cpu_details: its family, model, caches and instructions, "" where unknown.
+    cpu_quota: the cores that a run may use. cuda_devices: the names of the visible cards; cuda_details: of
+    each its multiprocessors, memory and power limit, in words. plugins: the version of each distribution
+    that brings plugins, or of each plugin's file.
     """
 
     cpu: str
@@ -36,6 +37,7 @@ class DeviceFacts(Struct, frozen=True):
     python: str
     torch: str
     plugins: dict[str, str]
+    cpu_details: str = ""
 
 
 def facts_here(plugins: Sequence[str]) -> DeviceFacts:
@@ -61,6 +63,7 @@ def facts_here(plugins: Sequence[str]) -> DeviceFacts:
         python=machine["python"],
         torch=str(torch.__version__),
         plugins={source.distribution: source.version for source in load_wanted(plugins).plugins},
+        cpu_details=machine["cpu_details"] or "",
     )
 
 
@@ -85,7 +88,7 @@ def check_given(asked: DeviceFacts, manifest: Manifest, place: str) -> None:
     """Raise :class:`BadInput` if a run did not get the device and the software that its place has."""
     plugins = {plugin.distribution: plugin.version for plugin in manifest.plugins}
     software = {"attnbench": manifest.attnbench, "python": asked.python, "plugins": plugins}
-    given = {"cuda_details": []} | manifest.environment | software
+    given = {"cuda_details": [], "cpu_details": ""} | manifest.environment | software
     unlike = [
         f"{name} {given[name]} instead of {wanted}"
         for name, wanted in msgspec.structs.asdict(asked).items()

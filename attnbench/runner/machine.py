@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attnbench.cases.memory import CGROUP, PROC, control_groups, read, whole_number
+from attnbench.runner.processor import cpu_details
 from attnbench.types.errors import BadInput
 
 _VARIABLES = (
@@ -176,6 +177,7 @@ def environment() -> dict[str, Any]:
     """Return facts of the machine and the software for the manifest, without names of users and hosts."""
     return {
         "cpu": _cpu_model(),
+        "cpu_details": cpu_details() or None,
         "cpus_allowed": list(allowed_cpus()),
         "cpu_quota": cpu_quota(),
         "governor": read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")).strip() or None,

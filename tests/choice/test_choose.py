@@ -11,7 +11,16 @@ from msgspec import structs
 from run_files import manifest_of
 
 from attnbench.choice.held import held
-from attnbench.choice.table import Choice, decide, on_kind, put_together, read_table, saving, table_of
+from attnbench.choice.table import (
+    Choice,
+    decide,
+    differences,
+    on_kind,
+    put_together,
+    read_table,
+    saving,
+    table_of,
+)
 from attnbench.cli import attnbench
 from attnbench.plugins.registry import load_registry
 from attnbench.reports.run import Run
@@ -52,6 +61,14 @@ def test_a_backend_is_chosen_with_its_gain_where_it_is_proved_faster() -> None:
     (one,) = chosen(run_of({case(64): BMM}))
     assert (one.case, one.backend, one.upto) == (case(64), "bmm", 0)
     assert 1.85 < one.low <= 2 * 0.97 <= one.gain <= 2 * 1.04 <= one.high < 2.15
+
+
+def test_a_choice_of_a_file_without_details_holds_on_the_machine_with_its_name() -> None:
+    old, new = "a cpu [family 23], 2 cores", "a cpu [family 26], 2 cores"
+    assert differences({"cpu": "a cpu, 2 cores"}, {"cpu": new}) == ""
+    assert differences({"cpu": new}, {"cpu": new}) == ""
+    assert differences({"cpu": old}, {"cpu": new}) == f"cpu {old!r} and {new!r}"
+    assert differences({"cpu": "b cpu, 2 cores"}, {"cpu": new}) != ""
 
 
 def test_a_counted_step_saves_the_counts_times_the_gains() -> None:

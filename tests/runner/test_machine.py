@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from attnbench.plugins.registry import Entry
 from attnbench.runner import machine
 from attnbench.runner.processes import wait_until_ended
+from attnbench.runner.processor import cpu_details
 from attnbench.runner.run import plugin_facts
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import EnvironmentFact, Source
@@ -256,3 +257,38 @@ def test_variables_that_change_kernels_are_facts(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv(name, "of this job")
     found = {"OMP_THREAD_LIMIT": "1", "MKL_CBWR": "COMPATIBLE"}
     assert machine.environment()["variables"] == before | found
+
+
+X86 = """processor\t: 0
+cpu family\t: 26
+model\t\t: 2
+model name\t: AMD EPYC
+flags\t\t: fpu avx avx2 avx512f avx512_bf16
+
+processor\t: 1
+cpu family\t: 27
+"""
+ARM = "CPU implementer\t: 0x41\nCPU part\t: 0xd40\nFeatures\t: fp asimd sve\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (X86, "family 26 model 2, caches 48K 1M, AVX-512 BF16"),
+        (ARM, "implementer 0x41 part 0xd40, caches 48K 1M, SVE"),
+        ("", "caches 48K 1M"),
+    ],
+)
+def test_a_processor_is_known_by_what_it_can(tmp_path: Path, text: str, words: str) -> None:
+    for number, (level, kind, size) in enumerate(
+        [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "1024K")]
+    ):
+        folder = tmp_path / "cache" / f"index{number}"
+        folder.mkdir(parents=True)
+        for name, said in (("level", level), ("type", kind), ("size", size)):
+            (folder / name).write_text(f"{said}\n")
+    (tmp_path / "cpuinfo").write_text(text)
+    assert cpu_details(tmp_path, tmp_path / "cache") == words
+    assert cpu_details(tmp_path, tmp_path / "nowhere") == words.replace(", caches 48K 1M", "").replace(
+        "caches 48K 1M", ""
+    )

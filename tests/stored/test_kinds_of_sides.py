@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_sides import SHORT, beside, cell, side
 
-from attnbench.compare.history import history
+from attnbench.compare.history import HistoryStep, history
 from attnbench.compare.stored import compare_sides
 from attnbench.reports.history import render_history
 from attnbench.types.compared import Cell, ComparedCell, Measured
@@ -43,6 +44,39 @@ def test_a_cell_is_compared_with_its_own_kind() -> None:
     }  # fmt: skip
     assert cells[SHORT, ZEN].ratio == pytest.approx(1.5)
     assert cells[SHORT, XEON].ratio == pytest.approx(1.0)
+
+
+OLD, NEW = "family 23 model 49, caches 32K 512K 16M, AVX2", "family 26 model 2, caches 48K 1M 32M, AVX-512"
+
+
+def of(details: str, factor: float = 1.0, *, day: int) -> Measured:
+    """A run on a machine whose name is that of another generation too; ``details`` tell them apart."""
+    told = run(ZEN, factor, day=day)
+    return replace(told, environment=told.environment | ({"cpu_details": details} if details else {}))
+
+
+def test_machines_of_two_generations_with_one_name_are_told_apart() -> None:
+    steps = [one for one in history([of(OLD, day=1), of(NEW, 0.5, day=2), of(OLD, day=3)]) if mine(one)]
+    assert [(one.device_kind, one.before is not None) for one in steps] == [
+        (f"Zen [{OLD}], 4 cores", False), (f"Zen [{OLD}], 4 cores", True), (f"Zen [{NEW}], 4 cores", False),
+    ]  # fmt: skip
+    with pytest.raises(BadInput, match=r"different conditions.*cpu_details"):
+        compare_sides([of(OLD, day=1)], [of(NEW, day=2)])
+
+
+def test_a_file_without_details_counts_as_of_the_only_machine_with_its_name() -> None:
+    steps = [one for one in history([of("", day=1), of(NEW, day=2)]) if mine(one)]
+    assert [one.before is not None for one in steps] == [False, True]
+    compared = compare_sides([of("", day=1), run(XEON)], [of(NEW, 1.5, day=2), run(XEON, day=2)])
+    verdicts = {one.device_kind: one.verdict for one in compared.cells if one.backend == "mine"}
+    assert verdicts == {f"Zen [{NEW}], 4 cores": "slower", XEON: "same"}
+    # Of two it may be either.
+    steps = [one for one in history([of("", day=1), of(OLD, day=2), of(NEW, day=3)]) if mine(one)]
+    assert [one.before for one in steps] == [None, None, None]
+
+
+def mine(step: HistoryStep) -> bool:
+    return step.cell.backend == "mine"
 
 
 def test_what_differs_within_a_kind_is_refused() -> None:
