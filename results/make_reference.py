@@ -23,7 +23,7 @@ README = ROOT / "README.md"
 PICTURE = ROOT / "docs" / "pictures" / "report.png"
 MADE_OF = PICTURE.with_suffix(".json")
 """Which runs the picture shows."""
-CHARTS = ("ratios", "time")
+CHARTS = ("time",)
 """Which charts of the page have a picture of their own."""
 SOME = ("eager", "sdpa_math", "sdpa_flash", "chunked", "per_head_loop")
 """Backends that are measured at every length of results/lengths.toml."""

@@ -8,16 +8,20 @@ import json
 import re
 import sys
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from page_runs import DOUBTFUL, HOSTILE, TIMES, WHOLE, case, failed, hostile_run, run_of, together
 from report_records import ok
 
 from attnbench.api import load
 from attnbench.reports.html import page as page_module
-from attnbench.reports.html.charts import chart_rows, charts, pareto_front
+from attnbench.reports.html.charts import apart, chart_rows, charts, pareto_front
+from attnbench.reports.html.heat import heat_of
 from attnbench.reports.html.page import page
 from attnbench.reports.html.words import Sentence, findings
 from attnbench.reports.judged import judge
@@ -84,22 +88,27 @@ def test_a_page_of_a_reference_run_is_whole(suite: str, cases: int) -> None:
     (table,) = re.findall(r'<table id="records".*?</table>', text, re.DOTALL)
     assert table.count("<tr") == 1 + len(run.records)
     heads = re.findall(r"<button[^>]*>(.*?)</button>", table)
-    assert heads[:5] == ["backend", "time", "×eager", "verdict", "case"]
+    assert heads[:5] == ["backend", "time", "×best", "verdict", "case"]
     leads = text.partition("The fastest backend of each case")[2].partition("</table>")[0]
     assert leads.count('scope="row"') == cases
     names = {figure["data-chart"] for figure in document.of("figure")}
-    assert names >= {"ratios", "pareto", "roofline"}
+    assert names >= {"pareto", "roofline"}
+    heat = text.partition("All backends in all cases")[2].partition("</table>")[0]
+    assert heat.count('scope="row"') == cases
+    # Each case has its fastest backend, or several that may be.
+    rows = re.findall(r"<tr><th.*?</tr>", heat, re.DOTALL)[1:]
+    assert all("h best" in row or row.count("h tied") > 1 for row in rows)
     assert suite != "lengths" or names >= {"time", "memory"}
 
 
 def test_a_clear_lead_needs_all_others_to_be_shown_slower() -> None:
     (clear,) = (one for one in findings_of(WHOLE) if one.tone == "good")
     assert (clear.subject, clear.text) == (
-        "quick", "is the fastest in 3 of 3 cases. The next backend takes 3.00 times as long.",
+        "", "Fastest of 3 cases: quick in 3.",
     )  # fmt: skip
     unclear = findings_of(run_of({case(64): {"eager": 1.0, "b": 0.9}}, off=DOUBTFUL))
     assert [one.tone for one in unclear] == ["plain", "unsure"]
-    assert "lead-alone" in page(run_of({case(64): {"eager": 1.0}}))
+    assert ">alone</td>" in page(run_of({case(64): {"eager": 1.0}}))
 
 
 def test_what_ended_early_or_has_no_outcome_says_so() -> None:
@@ -153,25 +162,25 @@ def test_the_policy_allows_the_scripts_of_the_page_and_nothing_else() -> None:
 
 def test_several_runs_stand_in_one_page_with_views_of_their_own() -> None:
     text = page(together(WHOLE, run_of(TIMES, name="other.jsonl")))
-    assert "Run 2: made on A made machine" in text
-    (ratios,) = re.findall(r'<figure[^>]*id="chart-ratios".*?</figure>', text, re.DOTALL)
-    assert re.findall(r'<option value="([^"]*)"', ratios) == ["run 1: 3 cases", "run 2: 3 cases"]
+    labels = ["made 2026-01-02 03:04 (1)", "made 2026-01-02 03:04 (2)"]
+    assert [f"<h2>{label} on A made machine</h2>" in text for label in labels] == [True, True]
+    times = re.findall(r'<figure[^>]*data-chart="time".*?</figure>', text, re.DOTALL)
+    assert [re.findall(r'"view soft">([^:]*:[^:]*):', one)[0] for one in times] == labels
+    assert text.count("<h2>Method and machine</h2>") == 1
     assert 'name="run"' in text
 
 
 def test_charts_show_only_what_was_measured() -> None:
     rows = rows_of(WHOLE)
-    assert [chart["name"] for chart in charts(rows)] == ["ratios", "time", "memory", "pareto", "roofline"]
-    cells = {(row["case"], row["backend"]): row["cell"] for row in rows}
-    assert cells[case(128), "wrong"] == "wrong"
+    assert [chart["name"] for chart in charts(rows)] == ["time", "memory", "pareto", "roofline"]
     assert "sdpa_cudnn" not in {row["backend"] for row in rows}
     one_length = charts(rows_of(run_of({case(64): {"eager": 1.0, "b": 0.5}})))
-    assert [chart["name"] for chart in one_length] == ["ratios", "pareto", "roofline"]
+    assert [chart["name"] for chart in one_length] == ["pareto", "roofline"]
     # Vega-Lite writes a list that names are sorted by into an expression.
     assert '"sort"' not in json.dumps([chart["spec"] for chart in charts(rows)])
 
 
-@pytest.mark.parametrize("name", ["ratios", "time", "memory", "pareto", "roofline"])
+@pytest.mark.parametrize("name", ["time", "memory", "pareto", "roofline"])
 def test_vega_lite_draws_every_chart(name: str) -> None:
     vl_convert = pytest.importorskip("vl_convert")
     rows = rows_of(WHOLE)
@@ -193,12 +202,11 @@ def test_vega_lite_draws_every_chart(name: str) -> None:
     assert sum(len(re.findall("<path|<line|<text", group)) for group in marks) >= 5
 
 
-def test_an_inaccurate_backend_has_its_time_and_error_in_charts_and_no_ratio() -> None:
+def test_an_inaccurate_backend_has_its_time_and_error_in_charts() -> None:
     coarse = ok("fast", 0.1, scale=9000, status="inaccurate", reason="", arithmetic="bfloat16")
     rows = {row["backend"]: row for row in chart_rows(judge([ok("eager", 0.5), coarse]))}
     assert rows["fast (bfloat16)"]["in_pareto"] == rows["eager"]["in_pareto"]
     assert rows["fast (bfloat16)"]["error"] == 9000
-    assert "ratio" not in rows["fast (bfloat16)"]
 
 
 def test_the_front_is_what_no_other_beats_in_both() -> None:
@@ -219,3 +227,70 @@ def test_without_its_packages_a_page_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(BadInput, match=r"pip install 'attnbench\[html\]'"):
         page(WHOLE)
+
+
+def test_the_first_sentence_is_what_users_have_against_the_fastest() -> None:
+    slow = run_of({case(64): {"sdpa_flash": 30.0, "eager": 2.0, "bmm": 1.0}}, name="decode.jsonl")
+    text = page(together(slow, run_of({case(64): {"sdpa_flash": 1.0, "eager": 2.0}})))
+    first = text.index("Torch&#39;s function (sdpa_flash) ran in 2 cases")
+    assert "in the other 1 it takes 30 times as long, most in" in text[first : first + 400]
+    assert first < text.index("<h2>")
+
+
+def test_steps_of_models_are_compared_by_stage() -> None:
+    counts = {case(64): 2.0, case(128): 10.0}
+    stages = {case(64): "prefill", case(128): "decode"}
+    run = run_of({one: {"eager": 3.0, "bmm": 1.0} for one in counts}, counts=counts, stages=stages)
+    text = page(run)
+    assert "attention in one step of prefill takes 2.0" in text
+    assert "(3.00 ×)" in text.partition("one step of decode")[2][:200]
+
+
+def test_the_map_has_the_ratio_to_the_fastest_and_failures_in_words() -> None:
+    ((part,),) = WHOLE.reports
+    heat = heat_of(part)
+    assert heat is not None
+    row = dict(zip(heat.backends, heat.rows[case(128)], strict=True))
+    assert [row[name].text for name in ("quick", "eager", "slow", "wrong", "theirs")] == [
+        "1",
+        "3.00",
+        "10",
+        "wrong",
+        "crash",
+    ]
+    assert [row[name].tone for name in ("quick", "eager", "slow", "wrong")] == [
+        "best",
+        "step2",
+        "step3",
+        "failed",
+    ]
+    assert "sdpa_cudnn" not in heat.backends
+    ((unsure,),) = run_of({case(64): {"eager": 1.0, "b": 0.9}}, off=DOUBTFUL).reports
+    assert {cell.text for cells in heat_of(unsure).rows.values() for cell in cells} == {"≈"}  # type: ignore[union-attr]
+
+
+def test_charts_of_time_leave_out_what_is_far_slower_and_name_it() -> None:
+    times = {case(n): {"eager": 1.0, "b": 1.5, "slow": 25.0 if n == 64 else 3.0} for n in (64, 128)}
+    rows = rows_of(run_of(times))
+    (out,) = (row for row in rows if "out_time" in row)
+    assert (out["far_time"], "in_time" in out) == ("slow (25 × at 64)", False)
+    shown = [row for row in rows if row.get("in_time")]
+    assert max(row["ms"] for row in shown) == 3.0
+    ends = {row["backend"]: row["length"] for row in shown if "time_label" in row}
+    assert ends == {"eager": 128, "b": 128, "slow": 128}
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=12), st.floats(0.01, 1))
+def test_labels_keep_their_order_and_distance(places: list[float], least: float) -> None:
+    found = apart(sorted(places), least)
+    assert all(b - a >= least * 0.999 for a, b in pairwise(found))
+    if all(b - a > least for a, b in pairwise(sorted(places))):
+        assert found == pytest.approx(sorted(places))
+
+
+def test_facts_that_all_runs_share_stand_once() -> None:
+    text = page(together(WHOLE, run_of(TIMES, name="other.jsonl")))
+    machine = text.partition('id="measured"')[2]
+    assert machine.count("A made machine") == 1
+    assert "made.jsonl" in machine
+    assert "other.jsonl" in machine

@@ -12,12 +12,13 @@ RGB = tuple[float, float, float]
 TEXT, GRAPHICS = 4.5, 3.0
 """The least contrasts: 1.4.3 for text, 1.4.11 for marks of charts."""
 CSS = asset("page.css")
-FASTER_TO_SLOWER = re.findall(r"rgba\([\d., ]+\)", asset("charts.json"))
 THEMES = [0, 1]
 PAIRS = [
     ("ink", "paper"), ("ink", "raised"), ("ink", "bad-paper"), ("ink", "plain-paper"), ("soft", "paper"),
     ("soft", "raised"), ("soft", "bad-paper"), ("soft", "plain-paper"), ("good", "good-paper"),
-    ("unsure", "unsure-paper"), ("bad", "bad-paper"),
+    ("unsure", "unsure-paper"), ("bad", "bad-paper"), ("ink", "best"), ("ink", "good-paper"),
+    ("ink", "step1"),
+    ("ink", "step2"), ("ink", "step3"), ("bad", "raised"),
 ]  # fmt: skip
 
 
@@ -42,23 +43,10 @@ def contrast(a: RGB, b: RGB) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def laid_over(text: str, paper: RGB) -> RGB:
-    red, green, blue, alpha = map(float, re.findall(r"[\d.]+", text))
-    over = [alpha * c + (1 - alpha) * p for c, p in zip((red, green, blue), paper, strict=True)]
-    return over[0], over[1], over[2]
-
-
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize(("ink", "paper"), PAIRS)
 def test_words_can_be_read(ink: str, paper: str, theme: int) -> None:
     assert contrast(colour(ink, theme), colour(paper, theme)) >= TEXT
-
-
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("cell", FASTER_TO_SLOWER)
-def test_numbers_in_the_map_of_ratios_can_be_read(cell: str, theme: int) -> None:
-    paper = laid_over(cell, colour("raised", theme))
-    assert contrast(colour("ink", theme), paper) >= TEXT
 
 
 @pytest.mark.parametrize("theme", THEMES)

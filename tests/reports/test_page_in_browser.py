@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_runs import HOSTILE, WHOLE, hostile_run, large_run, together
+from page_runs import HOSTILE, WHOLE, case, hostile_run, large_run, run_of, together
 
 from attnbench.reports.html.page import page
 from attnbench.reports.run import Run
@@ -62,7 +62,7 @@ class Opened:
 
 def test_it_opens_without_messages_and_draws_all_charts(browser: Any, tmp_path: Path) -> None:
     opened = Opened(browser, tmp_path, WHOLE)
-    for name in ("ratios", "time", "memory", "pareto", "roofline"):
+    for name in ("time", "memory", "pareto", "roofline"):
         marks = opened.tab.locator(f"#chart-{name} svg .role-mark").locator("path, line, text")
         assert marks.count() >= 5, name
     opened.tab.locator("#chart-pareto select").select_option(index=1)
@@ -114,6 +114,30 @@ def test_the_page_and_its_first_columns_need_no_scrolling_sideways(
     assert opened.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     verdict = opened.tab.locator("#records thead th", has_text="verdict").bounding_box()
     assert verdict["x"] + verdict["width"] <= width
+
+
+def test_on_a_phone_the_deciding_columns_are_seen_and_frames_that_scroll_say_so(
+    browser: Any, tmp_path: Path
+) -> None:
+    names = ["eager", "sdpa_flash", *(f"backend_{place}" for place in range(12))]
+    run = run_of({case(n): {name: 1.0 + place for place, name in enumerate(names)} for n in (64, 128)})
+    opened = Opened(browser, tmp_path, run, viewport={"width": 390, "height": 800})
+    for user in ("sdpa_flash", "eager"):
+        head = opened.tab.locator(".leads thead th", has_text=user).bounding_box()
+        assert head["x"] + head["width"] <= 390
+    frame = opened.tab.locator(".scroll", has=opened.tab.locator(".heat"))
+    assert frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
+    assert "to the right" in frame.evaluate("frame => frame.previousElementSibling.textContent")
+
+
+def test_on_paper_are_all_charts_and_no_table_of_all_outcomes(browser: Any, tmp_path: Path) -> None:
+    opened = Opened(browser, tmp_path, WHOLE)
+    opened.tab.emulate_media(media="print")
+    for figure in opened.tab.locator("figure[data-chart]").all():
+        assert figure.locator("svg").is_visible()
+    assert not opened.tab.locator("#records").is_visible()
+    assert opened.tab.locator(".paper-only").first.is_visible()
+    assert opened.tab.locator(".heat").is_visible()
 
 
 def test_two_thousand_records_are_interactive_in_two_seconds(browser: Any, tmp_path: Path) -> None:

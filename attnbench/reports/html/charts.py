@@ -1,13 +1,12 @@
 """The charts of the page: their rows, and their specifications in Vega-Lite (``assets/charts.json``).
 
-There is one flat row for each outcome. A chart shows the rows that have its field: ``in_ratios`` for the
-chart ``ratios``. The value of that field is the label of the view that shows the row.
+There is one flat row for each outcome. A chart shows the rows that have its field: ``in_time`` for the
+chart ``time``. The value of that field is the label of the view that shows the row.
 
 In the specifications, ``{"use": "log"}`` stands for the shared part of that name, and ``{"tips": {"ms":
 "time"}}`` for the lines of a tooltip. The page's script fills in what depends on the rows that are shown:
 ``{"$": "backend"}`` are their values of that field, ``{"$": "colours"}`` and ``{"$": "shapes"}`` the marks of
-those backends, and ``{"$": "height"}`` is the height of their cases. Names from files are only values of
-data, never part of an expression.
+those backends. Names from files are only values of data, never part of an expression.
 """
 
 from __future__ import annotations
@@ -16,16 +15,17 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
+from math import exp, log
 from typing import Any
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
-from attnbench.reports.columns import COUNTED_BYTES, name_text, ratio_text, time_text
-from attnbench.reports.judged import BASELINE, JudgedRecord
+from attnbench.reports.columns import COUNTED_BYTES, name_text, time_text
+from attnbench.reports.judged import JudgedRecord
 from attnbench.reports.names import short_names
 from attnbench.reports.units import number
 from attnbench.types.record import Record
-from attnbench.types.status import MEANING, status_words
+from attnbench.types.status import MEANING
 from attnbench.types.words import count_of
 
 Row = dict[str, Any]
@@ -50,14 +50,20 @@ def charts(rows: Sequence[Row]) -> list[dict[str, Any]]:
     for row in rows:
         for field in (field for field in row if field.startswith("in_")):
             views.setdefault(field[3:], {})[row[field]] = None
-    if not any("ratio" in row for row in rows):
-        views.pop("ratios", None)
     found = json.loads(asset("charts.json"))
     return [
-        one | {"spec": _figure(one, found["shared"]), "views": list(views[one["name"]])}
+        one
+        | {"spec": _figure(one, found["shared"]), "views": shown}
+        | {"id": one["name"] if n == 1 else f"{one['name']}-{n}"}
         for one in found["charts"]
         if one["name"] in views
+        for n, shown in enumerate(_figures(one["name"], list(views[one["name"]])), start=1)
     ]
+
+
+def _figures(name: str, views: list[str]) -> list[list[str]]:
+    """Divide the views of a chart into figures: one for each if they are few, else one to choose in."""
+    return [views] if name in _CHOSEN or len(views) > ALL_DRAWN else [[view] for view in views]
 
 
 def _figure(chart: Spec, shared: Spec) -> Spec:
@@ -65,7 +71,7 @@ def _figure(chart: Spec, shared: Spec) -> Spec:
     figure = {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "width": "container",
-        "height": chart.get("height", 420),
+        "height": chart.get("height", HEIGHT),
         "autosize": {"type": "fit", "contains": "padding"},
         "data": {"values": {"$": "rows"}},
     }
@@ -84,25 +90,33 @@ def _expanded(node: Any, shared: Spec) -> Any:
     return used | {name: _expanded(one, shared) for name, one in node.items() if name != "use"}
 
 
-CASES_IN_A_VIEW = 30
 LEAST_BUDGET = 0.01
 """Smaller errors stand here, because the scale is logarithmic."""
-_LETTERS_IN_A_LINE = 24
+HEIGHT = 420
+FAR = 20
+"""A chart leaves out what takes more times as long as the best beside it, and says so."""
+ALL_DRAWN = 6
+"""Of a chart with so few views each is drawn, so that they are on paper too; of others one can be chosen."""
+_CHOSEN = ("pareto",)
+_LABEL_SHARE = 0.036
+"""The height of a label at the end of a line, as a share of the axis."""
 _LENGTHS = re.compile(r"Lq\d+-Lk\d+")
 
 
 def chart_rows(judged: Sequence[JudgedRecord], before: str = "") -> list[Row]:
     """The rows of one run. before: the beginning of the labels of its views."""
     names = short_names(one.record.case for one in judged)
-    places = {case: place for place, case in enumerate(names)}
-    rows = [_row(one, names[one.record.case], places[one.record.case], len(places)) for one in judged]
+    rows = [_row(one, names[one.record.case]) for one in judged]
     ran = {name_text(one.record) for one in judged if not MEANING[one.record.status].declined}
     rows = [row for row in rows if row["backend"] in ran]
     _add_families(rows)
     _add_fronts(rows)
+    _leave_out_far(rows)
+    _add_labels(rows, "time", "ms")
+    _add_labels(rows, "memory", "mib")
     return [
         {
-            key: f"{before}{value}" if key.startswith("in_") else value
+            key: f"{before}{value}" if key.startswith(("in_", "out_")) else value
             for key, value in row.items()
             if value is not None
         }
@@ -110,10 +124,9 @@ def chart_rows(judged: Sequence[JudgedRecord], before: str = "") -> list[Row]:
     ]
 
 
-def _row(judged: JudgedRecord, name: str, place: int, cases: int) -> Row:
+def _row(judged: JudgedRecord, name: str) -> Row:
     record = judged.record
-    row: Row = {"case": record.case, "name": name, "line": _in_two_lines(name), "backend": name_text(record)}
-    row |= _ratio(judged, place, cases)
+    row: Row = {"case": record.case, "name": name, "backend": name_text(record)}
     if record.status not in ("ok", "inaccurate") or record.median_ms is None:
         return row
     low = record.median_ms if record.low_ms is None else record.low_ms
@@ -126,25 +139,6 @@ def _row(judged: JudgedRecord, name: str, place: int, cases: int) -> Row:
         budget = record.accuracy.error_budget
         row |= {"error": max(budget, LEAST_BUDGET), "budget": number(budget)}
     return row | _roofline(record)
-
-
-def _ratio(judged: JudgedRecord, place: int, cases: int) -> Row:
-    """The cell of an outcome in the map of ratios: its number, or its status in a word."""
-    record, verdict = judged.record, judged.verdict
-    ratio, bounds = ratio_text(record) if verdict is not None else ("", "")
-    begin = place - place % CASES_IN_A_VIEW
-    end = min(begin + CASES_IN_A_VIEW, cases)
-    mark = "?" if verdict == "unclear" else ""
-    return {
-        "in_ratios": f"cases {begin + 1} to {end} of {cases}"
-        if cases > CASES_IN_A_VIEW
-        else count_of(cases, "case"),
-        "ratio": record.ratio if verdict is not None else None,
-        "interval": bounds or None,
-        "outcome": verdict or status_words(record.status),
-        "cell": f"{ratio.rstrip('?')}{mark}" if ratio else MEANING[record.status].short,
-        "sure": verdict in ("faster", "slower", "same", BASELINE),
-    }
 
 
 def _roofline(record: Record) -> Row:
@@ -189,6 +183,63 @@ def _families(case: str) -> Mapping[str, int]:
     return {_LENGTHS.sub(f"Lq{queries}-Lk*", case): keys, _LENGTHS.sub(f"Lq*-Lk{keys}", case): queries}
 
 
+def _leave_out_far(rows: Sequence[Row]) -> None:
+    """Take rows out of charts of time that are far slower than the best beside them.
+
+    ``out_time`` then is the view that lacks the row, and ``far_time`` in words how slow it is.
+    """
+    for chart, beside in (("time", "length"), ("pareto", "name"), ("roofline", "name")):
+        best: dict[tuple[Any, Any], float] = {}
+        shown = [row for row in rows if row.get(f"in_{chart}") is not None]
+        for row in shown:
+            key = row[f"in_{chart}"], row[beside]
+            best[key] = min(row["ms"], best.get(key, row["ms"]))
+        for row in shown:
+            times = row["ms"] / best[row[f"in_{chart}"], row[beside]]
+            if times > FAR:
+                row |= {f"out_{chart}": row[f"in_{chart}"], f"in_{chart}": None}
+                row[f"far_{chart}"] = f"{row['backend']} ({number(times, 0.0, most=2)} × at {row[beside]})"
+
+
+def _add_labels(rows: Sequence[Row], chart: str, field: str) -> None:
+    """Add the place of the name of each line, at its last length; names that would meet move apart.
+
+    Places are values of the axis, whose scale is logarithmic.
+    """
+    views: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.get(f"in_{chart}") is not None:
+            views.setdefault(row[f"in_{chart}"], []).append(row)
+    for those in views.values():
+        last: dict[str, Row] = {}
+        for row in those:
+            if row["backend"] not in last or row["length"] > last[row["backend"]]["length"]:
+                last[row["backend"]] = row
+        ordered = sorted(last.values(), key=lambda row: row[field])
+        values = [log(row[field]) for row in those]
+        least = _LABEL_SHARE * max(max(values) - min(values), log(2))
+        for row, place in zip(ordered, apart([log(row[field]) for row in ordered], least), strict=True):
+            row[f"{chart}_label"] = exp(place)
+
+
+def apart(places: Sequence[float], least: float) -> list[float]:
+    """Move ascending places apart to the least distance, as a block around the middle of those that meet."""
+    blocks: list[list[float]] = []
+    for place in places:
+        blocks.append([place])
+        while len(blocks) > 1 and _top(blocks[-2], least) + least > _bottom(blocks[-1], least):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    return [_bottom(block, least) + number * least for block in blocks for number in range(len(block))]
+
+
+def _bottom(block: Sequence[float], least: float) -> float:
+    return sum(block) / len(block) - (len(block) - 1) * least / 2
+
+
+def _top(block: Sequence[float], least: float) -> float:
+    return _bottom(block, least) + (len(block) - 1) * least
+
+
 def _add_fronts(rows: Sequence[Row]) -> None:
     """Add the view and ``front`` to rows of cases in which two backends or more have a time and an error.
 
@@ -215,12 +266,3 @@ def pareto_front(points: Iterable[tuple[float, float]]) -> set[tuple[float, floa
             front.add((time, error))
             least = error
     return front
-
-
-def _in_two_lines(name: str) -> str:
-    """Break a long name at the blank or stroke nearest to its middle, so that charts fit on a phone."""
-    breaks = [place for place, letter in enumerate(name) if letter in " /"]
-    if len(name) <= _LETTERS_IN_A_LINE or not breaks:
-        return name
-    place = min(breaks, key=lambda place: abs(place - len(name) / 2))
-    return f"{name[: place + 1].rstrip()}\n{name[place + 1 :]}"

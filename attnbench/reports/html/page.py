@@ -9,15 +9,18 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from attnbench import __version__
-from attnbench.reports.answer import Grid, case_numbers, cases_grid, takes_text
+from attnbench.reports.answer import Grid, case_numbers, cases_grid
 from attnbench.reports.columns import KIND, in_order, name_text, table_columns, time_text
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, chart_rows, charts
+from attnbench.reports.html.heat import heat_of, today, two_digits
+from attnbench.reports.html.whole import cases_words, user_has, whole_findings
 from attnbench.reports.html.words import (
     MOST_VALUES,
     facts,
@@ -40,6 +43,8 @@ from attnbench.types.words import printable, without_home
 
 ROWS_AT_FIRST = 200
 """Rows of the table that are shown before a reader asks for all."""
+ROWS_OPEN = 40
+"""Tables of a run with more rows are folded."""
 _PACKAGES = {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}
 _VEGA_LITE = "6."
 _LEFT_OUT = ("±", "prepare", "first call", "rms error", "max error")
@@ -77,8 +82,8 @@ def page(run: Run) -> str:
     reports = run.reports
     parts = [part for parts in reports for part in parts]
     several, fleet = len(parts) > 1, len(parts) > len(reports)
-    labels = [isolated(part.kind) if fleet else str(place) for place, part in enumerate(parts, start=1)]
-    before = [f"{'' if fleet else 'run '}{label}: " if several else "" for label in labels]
+    labels = [isolated(part.kind) for part in parts] if fleet else _run_labels(run, parts)
+    before = [f"{label}: " if several else "" for label in labels]
     rows = [row for part, label in zip(parts, before, strict=True) for row in chart_rows(part.judged, label)]
     by_time = sorted(rows, key=lambda row: "ms" not in row)
     scripts = [_closed(vega()), _closed(asset("page.js"))]
@@ -92,7 +97,7 @@ def page(run: Run) -> str:
     drawn = charts(rows)
     sections = [
         _section(run, part, label, parts if fleet else [part])
-        for part, label in zip(parts, before, strict=True)
+        for part, label in zip(parts, labels, strict=True)
     ]
     return environment.get_template("page.html").render(
         title=_title(run, parts),
@@ -100,13 +105,17 @@ def page(run: Run) -> str:
         policy=_policy(scripts),
         style=asset("page.css"),
         scripts=scripts,
+        whole=whole_findings(parts, labels),
         runs=sections,
+        conventions=_conventions(parts),
+        facts=_facts_once(sections),
         fleet=_devices(parts, sections) if fleet else None,
         cases=cases_grid(parts) if fleet else None,
         several=several,
         labels=labels,
         label_head=KIND if fleet else "run",
         rows_at_first=ROWS_AT_FIRST,
+        rows_open=ROWS_OPEN,
         charts=drawn,
         # tojson escapes <, > and &, so no name can end the script element.
         data={
@@ -129,7 +138,22 @@ def _title(run: Run, parts: Sequence[ReportPart]) -> str:
     return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(machines))))
 
 
-def _section(run: Run, part: ReportPart, before: str, report: Sequence[ReportPart]) -> dict[str, Any]:
+def _run_labels(run: Run, parts: Sequence[ReportPart]) -> list[str]:
+    """Name each part by suite and date; those of one day by their time too, or else by their place."""
+    for letters in (10, 16):
+        found = [_run_label(run, part, letters) for part in parts]
+        if len(set(found)) == len(found):
+            return found
+    return [f"{label} ({place})" for place, label in enumerate(found, start=1)]
+
+
+def _run_label(run: Run, part: ReportPart, letters: int) -> str:
+    first = part.runs[0]
+    suite = suite_of(run.manifests[first]) or printable(run.paths[first].name)
+    return f"{isolated(suite)} {run.manifests[first].started[:letters].replace('T', ' ')}"
+
+
+def _section(run: Run, part: ReportPart, label: str, report: Sequence[ReportPart]) -> dict[str, Any]:
     """The values of one part of a report for the template."""
     manifests, paths = [run.manifests[one] for one in part.runs], [run.paths[one] for one in part.runs]
     manifest, judged = manifests[0], part.judged
@@ -139,24 +163,56 @@ def _section(run: Run, part: ReportPart, before: str, report: Sequence[ReportPar
     failed, quiet = failures(judged)
     unfinished = [path in run.unfinished for path in paths]
     go_on = go_on_words(Path(shown[0]), live=bool(manifest.sides), command="attnbench run")
-    suite = isolated(suite_of(manifest) or printable(paths[0].name))
     machine = ", ".join(map(isolated, kinds_of(part))) or "an unnamed machine"
-    before, several = before[:1].upper() + before[1:], len(report) > 1 or len(part.runs) > 1
+    several = len(report) > 1 or len(part.runs) > 1
+    users = user_has(part)
     return {
-        "title": part_head(part) if several else f"{before}{suite} on {machine}",
-        "before": before,
+        "title": part_head(part) if several else f"{label} on {machine}",
+        "label": label,
         "path": ", ".join(dict.fromkeys(shown)),
         "started": manifest.started[:16].replace("T", " "),
         "torch": isolated(str(manifest.environment.get("torch") or "")),
+        "cases": cases_words(one.record.case for one in judged),
         "cut_off": f"The run was cut off; {isolated(printable(go_on))}." if any(unfinished) else "",
         "findings": findings(judged, leads, manifest),
         "leads": leads,
+        "users": users,
+        "today": today(part, users),
+        "heat": heat_of(part),
         "failed": failed,
         "quiet": quiet,
         "names": short_names(case_numbers(report)),
-        "conventions": footer(judged) + legend(judged, {column.head for column in table_columns(judged)}),
+        "unclear": footer(judged)[1:],
         "facts": facts(manifests, shown, [not one for one in unfinished]),
     }
+
+
+def _conventions(parts: Sequence[ReportPart]) -> list[str]:
+    """How it was measured and what the columns mean, once for all runs."""
+    every = [one for part in parts for one in part.judged]
+    return legend(every, {column.head for column in table_columns(every)})
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts of one title: those that all runs share, and a table of the others with a column for each run."""
+
+    shared: tuple[tuple[str, str], ...]
+    others: Grid | None
+
+
+def _facts_once(sections: Sequence[dict[str, Any]]) -> dict[str, Facts]:
+    """Return the facts of all runs, each once where it is the same everywhere."""
+    found = {}
+    for title in sections[0]["facts"] if sections else ():
+        by_run = [dict(section["facts"][title]) for section in sections]
+        names = dict.fromkeys(name for facts_of_run in by_run for name in facts_of_run)
+        values = {name: [facts_of_run.get(name, "") for facts_of_run in by_run] for name in names}
+        shared = tuple((name, texts[0]) for name, texts in values.items() if len(set(texts)) == 1)
+        rows = tuple((name, *texts) for name, texts in values.items() if len(set(texts)) > 1)
+        heads = ("", *(section["label"] for section in sections))
+        found[title] = Facts(shared, Grid(heads, rows, frozenset()) if rows else None)
+    return found
 
 
 _OF_DEVICE = {
@@ -181,7 +237,10 @@ def _table(parts: Sequence[ReportPart], labels: Sequence[str]) -> dict[str, Any]
     """The table of all outcomes, case by case, the fastest first, and the choices of its filters."""
     every = [one for part in parts for one in part.judged]
     columns = [column for column in table_columns(every) if column.head not in (*_LEFT_OUT, "verdict")]
-    first = {"time", "ratio", *(f"×{one.record.baseline}" for one in every)}
+    # One direction of ratios on the page; where only a baseline has ratios, as in a live comparison, that.
+    fastest = {"time", "×best"}
+    baselines = {"time", "ratio", *(f"×{one.record.baseline}" for one in every)}
+    first = fastest if fastest <= {column.head for column in columns} else baselines
     names = short_names(one.record.case for one in every)
     statuses, verdicts = {one.record.status for one in every}, {one.verdict for one in every}
     return {
@@ -192,7 +251,7 @@ def _table(parts: Sequence[ReportPart], labels: Sequence[str]) -> dict[str, Any]
         "meaning": MEANING,
         "backend_of": name_text,
         "time_of": time_text,
-        "takes_of": takes_text,
+        "times": two_digits,
         "backends": list(dict.fromkeys(name_text(one.record) for one in every)),
         "statuses": [status for status in STATUSES if status in statuses],
         "verdicts": [word for word in (*WORDS, BASELINE) if word in verdicts],

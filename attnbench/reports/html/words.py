@@ -9,7 +9,6 @@ from itertools import takewhile
 from typing import Any
 
 from attnbench.cases.work import human_bytes
-from attnbench.reports.answer import takes_text
 from attnbench.reports.columns import name_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
@@ -84,20 +83,15 @@ def findings(judged: Sequence[JudgedRecord], leads: Sequence[Lead], manifest: Ma
 
 
 def _lead_findings(leads: Sequence[Lead]) -> list[Sentence]:
-    total = count_of(len(leads), "case")
-    clear: dict[str, list[str]] = {}
-    for lead in leads:
-        if lead.sure == "clear":
-            clear.setdefault(name_text(lead.best), []).append(takes_text(lead.takes))
+    """Say in how many cases each backend is the fastest, and in how many several may be."""
+    clear = Counter(name_text(lead.best) for lead in leads if lead.sure in ("clear", "alone"))
+    unclear = len(leads) - clear.total()
     found = []
-    for best, takes in sorted(clear.items(), key=lambda one: -len(one[1])):
-        least, most = min(takes, key=float), max(takes, key=float)
-        by = least if least == most else f"{least} to {most}"
-        text = f"is the fastest in {len(takes):,} of {total}. The next backend takes {by} times as long."
-        found.append(Sentence(best, text, "good"))
-    unclear = sum(lead.sure not in ("clear", "alone") for lead in leads)
+    if clear:
+        said = [f"{name} in {count:,}" for name, count in clear.most_common()]
+        found.append(Sentence("", f"Fastest of {count_of(len(leads), 'case')}: {', '.join(said)}.", "good"))
     if unclear:
-        text = f"The lead is not clear in {unclear:,} of {total}: others may be as fast."
+        text = f"In {unclear:,} of {count_of(len(leads), 'case')} several are not told from the fastest."
         found.append(Sentence("", text, "unsure"))
     return found
 

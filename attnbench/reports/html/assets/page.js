@@ -92,7 +92,6 @@
     const places = unique(chosen, "backend").map((backend) => backends.indexOf(backend)).sort((a, b) => a - b);
     const values = (field) => {
       if (field === "rows") return chosen;
-      if (field === "height") return 170 + 28 * unique(chosen, "line").length;
       if (field === "backend") return places.map((place) => backends[place]);
       if (field === "colours") return places.map((place) => colours[place % colours.length]);
       // Past the last colour they begin again, with other shapes.
@@ -101,13 +100,38 @@
       return unique(chosen, field);
     };
     const canvas = figure.querySelector(".canvas");
-    // A map has a column for each backend, and scrolls in its frame if the window is too narrow.
-    if (name === "ratios") canvas.style.minWidth = `${180 + 46 * places.length}px`;
+    const far = data().rows.filter((row) => row[`out_${name}`] === view).map((row) => row[`far_${name}`]);
+    figure.querySelector(".note").textContent = far.length
+      ? `Left out, more than 20 times as long as the best: ${far.join(", ")}.`
+      : "";
+    figure.querySelector(".chosen")?.replaceChildren(view);
     figure.drawn?.finalize();
     const options = { actions: false, renderer: "svg", ast: true, config, tooltip: { theme: "custom" } };
     figure.drawn = await vegaEmbed(canvas, fill(specs[name], values), options);
     figure.dataset.drawn = view;
   };
+
+  // A frame that scrolls sideways says so above itself.
+  const hint = () => {
+    for (const frame of document.querySelectorAll(".scroll")) {
+      const wide = frame.scrollWidth > frame.clientWidth + 4;
+      const told = frame.previousElementSibling?.classList.contains("hint") ? frame.previousElementSibling : null;
+      if (wide && !told) {
+        const words = document.createElement("p");
+        words.className = "hint";
+        words.textContent = "More columns to the right: scroll the table →";
+        frame.before(words);
+      } else if (!wide) told?.remove();
+    }
+  };
+  addEventListener("resize", hint);
+  document.addEventListener("toggle", hint, true);
+  hint();
+
+  // On paper a reader can't open what is folded.
+  addEventListener("beforeprint", () => {
+    for (const one of document.querySelectorAll("details.on-paper")) one.open = true;
+  });
 
   const figures = [...document.querySelectorAll("figure[data-chart]")];
   // One after the other: of two draws in one place the slower would win.

@@ -1,0 +1,143 @@
+"""The map of a run: a row for each case, a column for each backend, times as long as the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from attnbench.reports.columns import name_text
+from attnbench.reports.judged import JudgedRecord, ReportPart
+from attnbench.reports.units import number
+from attnbench.stats.answer import Lead, RunAnswer
+from attnbench.types.compared import HEAD, parts_of
+from attnbench.types.record import Record
+from attnbench.types.status import MEANING, status_words
+
+TIED, ABSENT = "≈", "·"
+STEPS = (1.25, 2.0, 5.0)
+"""Where a cell takes the next colour."""
+OF_FASTEST = (
+    f"Times as long as the fastest of the case. 1: the fastest; {TIED}: not told from it; {ABSENT}: not run."
+)
+OF_BASE = f"Times as long as base. {TIED}: not told from it; {ABSENT}: not run."
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A backend on a case. tone: its colour, a class of the style sheet. title: the same in words."""
+
+    text: str
+    tone: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Heat:
+    """The map. key: what its numbers are. rows: by case, a cell for each backend."""
+
+    key: str
+    backends: tuple[str, ...]
+    rows: Mapping[str, tuple[Cell, ...]]
+
+
+def heat_of(part: ReportPart) -> Heat | None:
+    """Return the map of a part of a report; None where nothing is timed.
+
+    In a live comparison the numbers are those of the head side over the base side.
+    """
+    live = part.answer is None
+    shown = [one for one in part.judged if not live or parts_of(one.record.backend)[1] == HEAD]
+    if not any(one.record.median_ms is not None for one in shown):
+        return None
+    leads = {} if part.answer is None else {lead.best.case: lead for lead in part.answer.leads}
+    ran = (one.record for one in shown if not MEANING[one.record.status].declined)
+    names = dict.fromkeys(name_text(record) for record in ran)
+    if part.answer is not None:
+        names = _ordered(names, part.answer)
+    by_case: dict[str, dict[str, JudgedRecord]] = {}
+    for one in shown:
+        by_case.setdefault(one.record.case, {})[name_text(one.record)] = one
+    rows = {
+        case: tuple(_cell(those.get(name), leads.get(case), live) for name in names)
+        for case, those in by_case.items()
+    }
+    return Heat(OF_BASE if live else OF_FASTEST, tuple(names), rows)
+
+
+def _ordered(names: Mapping[str, None], answer: RunAnswer) -> dict[str, None]:
+    """Put the backends that lead most cases first, then those of the least mean."""
+    leading = {lead.best.backend for lead in answer.leads}
+    standing = [one.backend for one in answer.standings]
+
+    def place(name: str) -> tuple[bool, int]:
+        backend = name.partition(" (")[0]
+        return backend not in leading, standing.index(backend) if backend in standing else len(standing)
+
+    return dict.fromkeys(sorted(names, key=place))
+
+
+def _cell(one: JudgedRecord | None, lead: Lead | None, live: bool) -> Cell:
+    if one is None:
+        return Cell(ABSENT, "absent", "not run")
+    record = one.record
+    if record.status != "ok":
+        if MEANING[record.status].declined:
+            return Cell(ABSENT, "absent", f"{status_words(record.status)}: {record.reason}")
+        return Cell(MEANING[record.status].short, "failed", f"{status_words(record.status)}: {record.reason}")
+    if live:
+        return _against_base(one)
+    if lead is None or record.median_ms is None:
+        return Cell(ABSENT, "absent", "not timed")
+    ratio = times_as_long(record, lead)
+    if record.backend == lead.best.backend and not lead.ties:
+        return Cell("1", "best", "the fastest")
+    if record.backend in (lead.best.backend, *lead.ties):
+        return Cell(TIED, "tied", f"{two_digits(ratio)} ×, not told from the fastest")
+    return Cell(two_digits(ratio), _tone(ratio), f"{two_digits(ratio)} times as long as {lead.best.backend}")
+
+
+def _against_base(one: JudgedRecord) -> Cell:
+    record = one.record
+    if record.ratio is None:
+        return Cell(ABSENT, "absent", "nothing to compare with")
+    if one.verdict == "faster":
+        return Cell(two_digits(record.ratio), "best", "faster than base")
+    if one.verdict == "slower":
+        return Cell(two_digits(record.ratio), _tone(max(record.ratio, STEPS[0])), "slower than base")
+    return Cell(TIED, "tied", f"{two_digits(record.ratio)} ×, {one.verdict}")
+
+
+def _tone(ratio: float) -> str:
+    return f"step{sum(ratio >= step for step in STEPS)}"
+
+
+def times_as_long(record: Record, lead: Lead) -> float:
+    """Return how many times as long as the fastest of the case a backend takes."""
+    if lead.following is not None and lead.takes is not None and record.backend == lead.following.backend:
+        return lead.takes.ratio
+    if record.ratio_to_best is not None and record.best == lead.best.backend:
+        return record.ratio_to_best
+    return (record.median_ms or 0.0) / (lead.best.median_ms or 1.0)
+
+
+def two_digits(ratio: float) -> str:
+    """Return a ratio to two digits, to three below 10."""
+    return number(ratio, 0.0, most=3 if 1 <= ratio < 10 else 2)
+
+
+def today(part: ReportPart, names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return for each case how many times as long as the fastest the backends of ``names`` take."""
+    if part.answer is None:
+        return {}
+    leads = {lead.best.case: lead for lead in part.answer.leads}
+    found: dict[str, dict[str, float]] = {case: {} for case in leads}
+    for record in _timed(part):
+        if record.backend in names and record.case in leads:
+            found[record.case][record.backend] = times_as_long(record, leads[record.case])
+    return found
+
+
+def _timed(part: ReportPart) -> Iterator[Record]:
+    for one in part.judged:
+        if one.record.status == "ok" and one.record.median_ms is not None:
+            yield one.record

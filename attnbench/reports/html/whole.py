@@ -1,0 +1,139 @@
+"""What stands above all runs of a page: what users have today against the fastest, and steps of models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from statistics import median
+
+from attnbench.cases.ids import parse_case
+from attnbench.cases.suites import TORCHS
+from attnbench.reports.html.heat import today, two_digits
+from attnbench.reports.html.words import Sentence
+from attnbench.reports.judged import ReportPart
+from attnbench.reports.names import short_names
+from attnbench.reports.units import duration, reach
+from attnbench.stats.answer import Lead, Total
+from attnbench.stats.tests import ends
+from attnbench.types.mask import mask_text
+from attnbench.types.words import count_of
+
+_FAR = 2.0
+"""What takes so many times as long as the fastest is told in red."""
+_MOST_WORDS = 5
+
+
+def user_has(part: ReportPart) -> tuple[str, ...]:
+    """Return the backends that users have without attnbench: torch's function, and the baseline."""
+    timed = {one.record.backend for one in part.judged if one.record.median_ms is not None}
+    baseline = None if part.answer is None else part.answer.baseline
+    return tuple(dict.fromkeys(name for name in (TORCHS, baseline) if name in timed and name is not None))
+
+
+def named(backend: str) -> str:
+    """Return a backend in a sentence; torch's function as such."""
+    return f"torch's function ({backend})" if backend == TORCHS else backend
+
+
+def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[Sentence]:
+    """Return sentences over all runs. labels: of the parts, where there are several."""
+    return [*_against_the_fastest(parts, labels), *_steps(parts, labels)]
+
+
+def _against_the_fastest(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
+    """Say how far what users have is from the fastest, in all cases of all runs, and where it is farthest."""
+    for name in dict.fromkeys(name for part in parts for name in user_has(part)[:1]):
+        ratios: list[tuple[float, str, Lead]] = []
+        cases = fast = 0
+        for part, label in zip(parts, labels, strict=True):
+            if part.answer is None:
+                continue
+            cases += len(part.answer.leads)
+            names, found = short_names(one.best.case for one in part.answer.leads), today(part, [name])
+            for lead in part.answer.leads:
+                if name not in found[lead.best.case]:
+                    continue
+                if name in (lead.best.backend, *lead.ties):
+                    fast += 1
+                else:
+                    words = f"{names[lead.best.case]}{f' of {label}' if len(parts) > 1 else ''}"
+                    ratios.append((found[lead.best.case][name], words, lead))
+        yield _distance(name, cases, fast, ratios)
+
+
+def _distance(name: str, cases: int, fast: int, ratios: Sequence[tuple[float, str, Lead]]) -> Sentence:
+    ran = fast + len(ratios)
+    of = f"{ran} of {count_of(cases, 'case')}" if ran < cases else count_of(cases, "case")
+    head = f"{named(name)[:1].upper()}{named(name)[1:]}" if name == TORCHS else name
+    if not ratios:
+        return Sentence("", f"{head} is the fastest, or not told from it, in all its {of}.", "good")
+    worst, where, lead = max(ratios, key=lambda one: one[0])
+    least = min(ratio for ratio, _, _ in ratios)
+    times = two_digits(worst) if len(ratios) == 1 else f"{two_digits(least)} to {two_digits(worst)}"
+    middle = f" (median {two_digits(median(ratio for ratio, _, _ in ratios))})" if len(ratios) > 2 else ""
+    time = duration(lead.best.median_ms or 0.0)
+    text = (
+        f"{head} ran in {of}: the fastest or not told from it in {fast}; in the other {len(ratios)} it takes "
+        f"{times} times as long{middle}, most in {where}, where {lead.best.backend} takes {time}."
+    )
+    return Sentence("", text, "bad" if worst >= _FAR else "plain")
+
+
+def _steps(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
+    """Say what a step of a model takes with the fastest backend of each case, and with what users have."""
+    for part, label in zip(parts, labels, strict=True):
+        totals = () if part.answer is None else part.answer.totals
+        for stage, those in groupby(totals, key=lambda total: total.stage):
+            found = {total.backend: total for total in those}
+            best = found.get(None)
+            others = [found[name] for name in user_has(part) if name in found]
+            if best is not None:
+                yield Sentence("", _step_text(f"{label}: " if len(parts) > 1 else "", stage, best, others))
+
+
+def _step_text(before: str, stage: str, best: Total, others: Iterable[Total]) -> str:
+    step = f"attention in one step of {stage}" if stage else "attention in one step"
+    compared = [
+        f"{_time(other)} with {named(other.backend or '')} ({two_digits(other.ms / best.ms)} ×)"
+        for other in others
+    ]
+    missing = f"; {count_of(len(best.missing), 'case')} without a time left out" if best.missing else ""
+    text = f"{step} takes {_time(best)} with the fastest backend of each case"
+    return f"{before}{'; '.join([text, *compared])}{missing}."
+
+
+def _time(total: Total) -> str:
+    low, high, _ = ends(total)
+    return duration(total.ms, reach(total.ms, low, high))
+
+
+def cases_words(ids: Iterable[str]) -> str:
+    """Say what the cases of a run are: rules, sizes, masks, dtype, pass, device and threads."""
+    cases = [parse_case(case) for case in dict.fromkeys(ids)]
+    if not cases:
+        return ""
+    sizes = [
+        f"{name} {_span([getattr(case, name) for case in cases])}" for name in ("B", "H", "Lq", "Lk", "D")
+    ]
+    threads = {case.threads for case in cases if case.device == "cpu"}
+    words = [
+        _listed([case.rule for case in cases]),
+        ", ".join(sizes),
+        f"mask {_listed([mask_text(case.mask) for case in cases])}",
+        _listed([case.dtype for case in cases]),
+        _listed([case.pass_ for case in cases]),
+        _listed([case.device for case in cases]),
+        f"{_span(sorted(threads))} {'thread' if threads == {1} else 'threads'}" if threads else "",
+    ]
+    return f"{count_of(len(cases), 'case')}: {' · '.join(filter(None, words))}"
+
+
+def _span(values: Sequence[int]) -> str:
+    least, most = min(values), max(values)
+    return str(least) if least == most else f"{least}–{most}"
+
+
+def _listed(values: Sequence[str]) -> str:
+    found = list(dict.fromkeys(values))
+    rest = len(found) - _MOST_WORDS
+    return ", ".join(found[:_MOST_WORDS]) + (f" and {rest} more" if rest > 0 else "")
