@@ -193,6 +193,8 @@ def _decision(
 def not_servable(case: Case, registry: Registry) -> str | None:
     """Return why a call of torch's function can't be this case, or None."""
     rule = registry.rules.get(case.rule)
+    if case.storage != "dense":
+        return f"torch's function takes no {case.storage} sequences"
     if case.operation != "attention" or rule is None or rule.record.parameters(case):
         return "torch's function does not compute this"
     if case.dropout:

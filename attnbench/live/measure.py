@@ -97,7 +97,7 @@ def measure_live(
         cases=selection.cases,
         backends=tuple(both.backends),
         registry=both,
-        options=with_baseline(options),
+        options=with_baseline(options, selection.cases),
         named=tuple(both.backends) if named else (),
         compiled_on=frozenset(case_id(case) for case in selection.compiled_on or ()) if not named else None,
     )

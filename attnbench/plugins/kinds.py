@@ -109,7 +109,7 @@ _FLAGS = (
 )  # fmt: skip
 
 _TESTS: dict[str, Test] = {
-    **dict.fromkeys(("formula", "source", "summary"), _text),
+    **dict.fromkeys(("baseline", "formula", "source", "summary"), _text),
     **dict.fromkeys(_FUNCTIONS, _function),
     **dict.fromkeys(_FLAGS, _flag),
     **dict.fromkeys(("requires", "marks", "returns", "rules"), _words),

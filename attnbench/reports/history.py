@@ -59,7 +59,7 @@ def step_row(step: HistoryStep) -> dict[str, Any]:
         "low_ms": low,
         "high_ms": high,
         "ratio": cell.ratio,
-        "baseline": run.protocol.get("baseline") if cell.ratio is not None else None,
+        "baseline": cell.baseline or None,
         "verdict": compared and compared.verdict,
         "change": compared and compared.ratio,
         "change_low": compared and compared.low,

@@ -187,6 +187,7 @@ def _measured(run: StoredRun, *, alone: bool) -> Measured:
                     fingerprint=meaning,
                     parents=parents,
                     ratio=record.ratio,
+                    baseline="" if record.ratio is None else record.baseline or "",
                     in_a_row=() if plan is None else (plan.calls, plan.warm_calls),
                     memory_bytes=_memory_bytes(record, line),
                 )

@@ -42,6 +42,7 @@ from attnbench.types.mask import mask_text
 from attnbench.types.record import CandidatePlan, CaseLine, Failure, Line, Record, SetLine
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING, Check, Status
+from attnbench.types.storage import baseline_in
 
 _MEMORY_SHARE = 0.8
 """The share of free memory that a backend may allocate unless the user says otherwise."""
@@ -347,6 +348,7 @@ def _planned(
 ) -> CheckedCase:
     """Write the plan of the case, unless an earlier part of the run has one."""
     if run.planned is None:
+        options = run.pool.options
         run.planned = CaseLine(
             case=run.id,
             stretches=STRETCHES,
@@ -355,7 +357,9 @@ def _planned(
             flops=context.opened.flops,
             bytes_moved=context.opened.bytes_moved,
             contenders=plan_candidates(
-                found, run.pool.options, sharing_note(run.pool.all_cpus, context.threads)
+                found,
+                dataclasses.replace(options, baseline=baseline_in(run.case, options.baseline)),
+                sharing_note(run.pool.all_cpus, context.threads),
             ),
         )
         run.write(run.planned)

@@ -7,12 +7,12 @@ each run file ends with. A faster machine needs less. The code of a backend may 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from attnbench.cases.ids import case_id
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.memory import free_memory
 from attnbench.cases.select import Selection
 from attnbench.cases.work import activation_elements, all_pairs, flops, too_large
@@ -27,6 +27,7 @@ from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.record import Shard
 from attnbench.types.rule import Rule
+from attnbench.types.storage import baseline_in
 
 START_S = 3.0
 """Before the first case, for each number of threads: a server loads torch, the verifier loads plugins."""
@@ -58,7 +59,6 @@ FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 2e13}
 WIDE_SCORE_SLOWER = 10
 """Rules that hold several numbers for each pair are so much slower, because memory limits them."""
 
-USUAL_BASELINE = "eager"
 
 LEAST_CALL_S = 50e-6
 
@@ -113,9 +113,14 @@ class RunPlan:
         return forecast(self, cores=len(allowed_cpus()), free_bytes=free_memory())
 
 
-def with_baseline(options: Options, of_suites: str | None = None) -> Options:
-    """Return options with a baseline: the user's, else that of the suites, else eager."""
-    return replace(options, baseline=options.baseline or of_suites or USUAL_BASELINE)
+def with_baseline(options: Options, cases: Iterable[Case], of_suites: str | None = None) -> Options:
+    """Return options with a baseline: the user's, else that of the suites, else that of all storages.
+
+    It is "" where the storages of the cases have unlike ones: each case then has that of its storage.
+    """
+    named = options.baseline or of_suites
+    found = {baseline_in(case, "") for case in cases} if not named else {named}
+    return replace(options, baseline=found.pop() if len(found) == 1 else "")
 
 
 def plan_run(
@@ -134,13 +139,21 @@ def plan_run(
     Raises:
         BadInput: a backend does not exist.
     """
-    options = with_baseline(options, selection.baseline)
-    for name in (*backends, options.baseline):
-        registry.backend(name)
+    storages = {case.storage for case in selection.cases}
+    for name in (*backends, options.baseline, selection.baseline):
+        if name:
+            registry.backend(name)
+    of_suites = selection.baseline
+    if of_suites and storages.isdisjoint(registry.backends[of_suites].record.storages):
+        # The user chose another storage for the cases of a suite.
+        of_suites = None
+    # All shards of a selection have one baseline.
+    whole = selection.shard.cases if selection.shard else map(case_id, selection.cases)
+    options = with_baseline(options, map(parse_case, whole), of_suites)
     on = selection.compiled_on
     return RunPlan(
         cases=selection.cases,
-        backends=tuple(backends) or _all(registry, selection, (options.baseline, *brought)),
+        backends=tuple(backends) or _all(registry, storages, (options.baseline, *brought)),
         registry=registry,
         options=options,
         named=tuple(backends or brought),
@@ -151,9 +164,8 @@ def plan_run(
     )
 
 
-def _all(registry: Registry, selection: Selection, named: Sequence[str | None]) -> tuple[str, ...]:
-    """Return all backends but those that are not named and take the storage of no case."""
-    storages = {case.storage for case in selection.cases}
+def _all(registry: Registry, storages: Set[str], named: Sequence[str]) -> tuple[str, ...]:
+    """Return all backends but those that are not named and take none of the storages."""
     return tuple(
         name
         for name, entry in registry.backends.items()

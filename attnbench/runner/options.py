@@ -77,7 +77,7 @@ class Options:
         default="from the budget",
     )  # fmt: skip
     baseline: str = _asked(
-        "", "baseline", "backend", "Backend that ratios refer to.", default="the suite's, or eager"
+        "", "baseline", "backend", "Backend that ratios refer to.", default="the suite's, or the storage's"
     )
     delta: float = _asked(
         0.02, "delta", "share", "Smallest difference that counts in a verdict, as 2% or 0.02.", default="2%"

@@ -204,7 +204,8 @@ def resume_run(
             compiled_on=None if manifest.compiled_on is None else frozenset(manifest.compiled_on),
             command=tuple(manifest.command),
         )
-        registry.backend(plan.options.baseline)
+        if plan.options.baseline:
+            registry.backend(plan.options.baseline)
         check_threads(max(case.threads for case in plan.cases))
         allow_descriptors()
         with closing(WorkerPool(plan.options)) as pool:

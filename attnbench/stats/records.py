@@ -36,6 +36,7 @@ from attnbench.types.case import Case
 from attnbench.types.compared import baseline_of
 from attnbench.types.record import CandidatePlan, CaseLine, Failure, Record, SetLine
 from attnbench.types.status import Check, Status
+from attnbench.types.storage import baseline_in
 
 Outcome = tuple[Status, str, Check]
 """A status, its reason in words, and the check that failed."""
@@ -98,7 +99,7 @@ def timed_records(
     """Yield the record of each backend in ``peaks``.
 
     peaks: the extra memory of one call at its peak, bytes; None if it is not known; the failure of a backend
-    that failed. baseline, delta, accuracy: of the run.
+    that failed. baseline, delta, accuracy: of the run; a baseline of "" is that of the case's storage.
     """
     case, limit = parse_case(planned.case), limits(sets)
     measured = {
@@ -121,7 +122,7 @@ def timed_records(
             yield replace(record, status="error", reason="the run file has no repetition with its samples")
         else:
             record = replace(record, delta=delta, best=best, peak_extra_bytes=peak)
-            own = baseline_of(name, baseline)
+            own = baseline_of(name, baseline_in(case, baseline))
             yield _with_times(record, planned, case, sets, measured[name], limit, own, measured.get(own))
 
 

@@ -62,4 +62,5 @@ PACKED = Storage(
     take=take,
     planned=lambda case: tuple(TensorSpec(f"cu_seqlens_{of}", (case.B + 1,), "int32") for of in "qk"),
     plan=plan,
+    baseline="per_sequence",
 )

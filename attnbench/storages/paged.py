@@ -168,4 +168,5 @@ PAGED = Storage(
     plan=plan,
     sizes=(Size("page", "keys in a page", 16, most=1 << 20),),
     refuses=refuses,
+    baseline="gather",
 )

@@ -206,7 +206,9 @@ def judging_plan(
     """Plan a run that only checks. asked: the backends of each case, by its id. shard: what part they are."""
     names = tuple(dict.fromkeys(name for names in asked.values() for name in names))
     cases = tuple(parse_case(case) for case in asked)
-    return RunPlan(cases, names, registry, with_baseline(options), named=names, asked=asked, shard=shard)
+    return RunPlan(
+        cases, names, registry, with_baseline(options, cases), named=names, asked=asked, shard=shard
+    )
 
 
 def records_of(

@@ -54,9 +54,9 @@ class Cell:
     process, by name (``gemm_1024``, ``copy``). fingerprint: what the case means (counts of pairs,
     operations and bytes), "" where unknown. parents: for each process the number of the one that it was
     forked from, whose chance effects it shares; () where unknown. ratio: time over that of the run's own
-    baseline, from neighbouring pairs, as in the record; None where there is none. in_a_row: the calls of a
-    sample, and the untimed calls before it; () where unknown. memory_bytes: what a call moves of the case and
-    allocates; None where unknown.
+    baseline, from neighbouring pairs, as in the record; None where there is none. baseline: the backend of
+    that ratio, "" where there is none. in_a_row: the calls of a sample, and the untimed calls before it; ()
+    where unknown. memory_bytes: what a call moves of the case and allocates; None where unknown.
     """
 
     case: str
@@ -70,6 +70,7 @@ class Cell:
     fingerprint: str = ""
     parents: tuple[int, ...] = ()
     ratio: Time | None = None
+    baseline: str = ""
     in_a_row: tuple[int, ...] = ()
     memory_bytes: float | None = None
 

@@ -64,6 +64,8 @@ class Storage:
     sizes: tuple[Size, ...] = ()
     refuses: Callable[[Case], str | None] = lambda case: None
     """Returns the reason why a case can't have this storage, or None."""
+    baseline: str = ""
+    """The backend that ratios of its cases refer to, unless the user or a suite names one; "" for none."""
 
 
 DENSE = Storage(
@@ -72,6 +74,7 @@ DENSE = Storage(
     tensors=lambda case, specs: specs,
     put=lambda case, specs, arrays: arrays,
     take=lambda case, specs, stored: stored,
+    baseline="eager",
 )
 
 
@@ -122,6 +125,11 @@ def storage_named(name: str) -> Storage:
 def storage_of(case: Case) -> Storage:
     """Return the storage of a case."""
     return storage_named(case.storage)
+
+
+def baseline_in(case: Case, named: str) -> str:
+    """Return the backend that ratios of a case refer to. named: by the run; "" for that of each storage."""
+    return named or storage_of(case).baseline
 
 
 def sizes_of(case: Case) -> dict[str, int]:

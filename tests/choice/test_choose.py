@@ -224,3 +224,9 @@ def test_a_file_of_somebody_else_is_kept(tmp_path: Path) -> None:
     status, _, notes = invoke(str(REFERENCE), "--out", str(mine))
     assert (status, mine.read_text()) == (2, "mine")
     assert "exists and is not a table of choices that attnbench wrote" in notes
+
+
+def test_a_call_of_sequences_of_unlike_lengths_stays_as_it_is() -> None:
+    batch = "attention/scaled_dot/2q8_q1s9-H2-D8/none/float32/cpu/forward/packed"
+    (decision,) = decide(run_of({batch: {"per_sequence": 2.0, "padded_sdpa": 1.0}}), REGISTRY, "per_sequence")
+    assert (decision.choice, decision.why) == (None, "torch's function takes no packed sequences")

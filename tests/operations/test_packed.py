@@ -17,15 +17,18 @@ from batch_judge import Judge
 
 import attnbench
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.cases.select import Selection
+from attnbench.cases.select import Selection, cut
 from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.runner.case import refusal
 from attnbench.runner.forecast import plan_run
 from attnbench.runner.options import make_options
+from attnbench.stats.records import timed_records
 from attnbench.storages.packed import PACKED
 from attnbench.testing.cases import choose
 from attnbench.types.batch import parse_batch
+from attnbench.types.errors import BadInput
+from attnbench.types.record import Block, CandidatePlan, CaseLine, SetLine
 from attnbench.verifier.case import CaseVerifier
 
 PLUGIN = str(Path(__file__).with_name("packed.py"))
@@ -155,8 +158,43 @@ def test_backends_that_take_no_storage_of_the_cases_are_asked_only_if_named(regi
     assert not {"per_sequence", "padded_sdpa", "one_by_one"} & {*asked(dense)}
     assert "one_by_one" in asked(dense, brought=("one_by_one",))
     assert asked(dense, "per_sequence") == ("per_sequence",)
-    assert {"eager", "per_sequence", "padded_sdpa", "one_by_one"} <= {*asked(batch)}
-    assert "bmm" not in asked(batch)
+    assert {"per_sequence", "padded_sdpa", "one_by_one"} <= {*asked(batch)}
+    assert not {"eager", "bmm"} & {*asked(batch)}
+
+
+def test_ratios_refer_to_the_baseline_of_the_storage_unless_another_is_named(registry: Registry) -> None:
+    packed_case = parse_case(CASE.format("float32", "forward", ""))
+    cases = parse_case("attention/scaled_dot/H2-L9-D8"), packed_case, replace(packed_case, storage="paged")
+
+    def baseline(*positions: int, named: str = "", of_suites: str | None = None, shard: int = 0) -> str:
+        selection = Selection(tuple(cases[i] for i in positions), baseline=of_suites)
+        selection = cut(selection, f"{shard}/2") if shard else selection
+        return plan_run(selection, (), registry, make_options(baseline=named)).options.baseline
+
+    assert [baseline(i) for i in range(3)] == ["eager", "per_sequence", "gather"]
+    # Each case has its own.
+    assert baseline(0, 1) == baseline(1, 2) == baseline(1, 2, shard=1) == baseline(1, 2, shard=2) == ""
+    assert baseline(1, 2, named="padded_sdpa") == "padded_sdpa"
+    # That of a suite can't run after --storage.
+    assert baseline(0, of_suites="sdpa_flash") == baseline(0, 1, of_suites="sdpa_flash") == "sdpa_flash"
+    assert baseline(1, of_suites="sdpa_flash") == "per_sequence"
+    with pytest.raises(BadInput, match="no backend 'nosuch'"):
+        baseline(1, of_suites="nosuch")
+
+
+def test_records_of_a_run_with_several_storages_have_a_ratio_each() -> None:
+    batch = CASE.format("float32", "forward", "")
+    found = {}
+    for case, names in ((batch, ("per_sequence", "quick")), (batch.replace("packed", "paged"), ("gather",))):
+        plan = CandidatePlan(1, 1, 0, 1, None, 1.0, 1.0, [1.0], fresh=True, stretches=1)
+        line = CaseLine(case, 1, 5, 1, 1.0, 1.0, dict.fromkeys(names, plan))
+        blocks = {name: [Block(0, [place], 1, [9000], [9000], [0], [0])] for place, name in enumerate(names)}
+        warm = {name: [9000] for name in names}
+        sets = [SetLine(case, 0, [7], [*names], warm, blocks, [*names], {})]
+        records = timed_records(line, sets, dict.fromkeys(names, 0), "", 0.02)
+        found |= {record.backend: (record.baseline, record.ratio) for record in records}
+    own = ("per_sequence", 1.0)
+    assert found == {"per_sequence": own, "quick": own, "gather": ("gather", 1.0)}
 
 
 @pytest.mark.parametrize("storage", ["packed", packed.OWN_STORAGE])
