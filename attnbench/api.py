@@ -18,7 +18,7 @@ from attnbench.types.errors import BadInput
 from attnbench.types.words import clean
 
 if TYPE_CHECKING:
-    from attnbench.cases.select import Selection
+    from attnbench.cases.select import Overrides, Selection
     from attnbench.plugins.registry import Registry
     from attnbench.results.format import StoredRun
     from attnbench.runner.forecast import RunPlan
@@ -37,6 +37,8 @@ def run(
     shard: str | None = None,
     plugins: str | Iterable[str] = (),
     progress: Progress | None = None,
+    batch: str | Iterable[str] = (),
+    storage: str | Iterable[str] = (),
     **options: Any,
 ) -> Run:
     """Check and time backends on cases.
@@ -45,7 +47,8 @@ def run(
     backends: names; all that are installed by default. out: a folder, or the run file itself if it ends in
     .jsonl. threads: in every case. shard: as ``"3/16"``, for one of several machines; all cases by default.
     plugins: files and modules to load too, as --plugin takes them. progress: called with a ``Moment`` for
-    every step.
+    every step. batch, storage: set in every case, as ``"2q2k_32q1s1k"`` and ``"paged:16"``; several of them
+    make several cases of each.
 
     options: as of ``attnbench run``, whose help has their defaults; None is the default too. budget: seconds
     of measuring for each backend on each case. sets: repetitions, which are fresh processes of each backend;
@@ -59,7 +62,7 @@ def run(
         BadInput: something is unknown or impossible, or no case is in the shard.
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
     """
-    from attnbench.cases.select import cut
+    from attnbench.cases.select import Overrides, cut
     from attnbench.plugins.registry import named_by
     from attnbench.runner.forecast import plan_run
     from attnbench.runner.options import keyword_options
@@ -67,7 +70,8 @@ def run(
     chosen = keyword_options(options)
     plugins = _words(plugins)
     registry = _registry(plugins)
-    selection = _selection(cases, registry, threads=threads, timed=chosen.timed)
+    changes = Overrides(threads=threads, batches=_words(batch), storages=_words(storage))
+    selection = _selection(cases, registry, changes, timed=chosen.timed)
     selection = selection if shard is None else cut(selection, str(shard))
     brought = named_by(plugins, registry.backends)
     return start(plan_run(selection, _names(backends), registry, chosen, brought), Path(out), progress)
@@ -186,9 +190,9 @@ def _words(plugins: str | Iterable[str]) -> tuple[str, ...]:
     return (plugins,) if isinstance(plugins, str) else tuple(plugins)
 
 
-def _selection(cases: Cases, registry: Registry, *, threads: int | None, timed: bool) -> Selection:
+def _selection(cases: Cases, registry: Registry, changes: Overrides, *, timed: bool) -> Selection:
     from attnbench.cases.ids import case_id
-    from attnbench.cases.select import Overrides, select
+    from attnbench.cases.select import select
 
     several: list[object]
     if isinstance(cases, str | bytes | Path | Case) or not isinstance(cases, Iterable):
@@ -201,4 +205,4 @@ def _selection(cases: Cases, registry: Registry, *, threads: int | None, timed: 
                 f"{clean(each)} is not a case: give names of suites, ids of cases, TOML files or Case values"
             )
     words = [case_id(case) if isinstance(case, Case) else str(case) for case in several]
-    return select(words, registry, Overrides(threads=threads), timed=timed)
+    return select(words, registry, changes, timed=timed)

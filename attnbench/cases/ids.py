@@ -130,7 +130,7 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     Raises:
         BadCase: a size is missing or contradicts another, or the case can't exist.
     """
-    fields |= _of_storage(fields)
+    fields |= storage_fields(fields)
     length = fields.pop("L", None)
     if length is not None:
         for name in ("Lq", "Lk"):
@@ -160,8 +160,12 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     )
 
 
-def _of_storage(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return batch, its lengths, storage and sizes as a case has them, of fields that give any."""
+def storage_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return batch, its lengths, storage and sizes as a case has them, of fields that give any.
+
+    Raises:
+        BadCase: a word is not a batch or a storage, or lengths are given beside a batch.
+    """
     found: dict[str, Any] = {}
     if "storage" in fields:
         found["storage"], sizes = parse_storage(fields["storage"])

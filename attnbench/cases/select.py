@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnbench.cases.ids import case_id, parse_case
+from attnbench.cases.ids import case_id, parse_case, parse_storage, storage_fields
 from attnbench.cases.suites import read_suite
 from attnbench.types.case import CacheMode, Case, Dtype, Pass
 from attnbench.types.errors import BadCase, BadInput
@@ -30,15 +30,17 @@ if TYPE_CHECKING:
 class Overrides:
     """The changes that the options of a command make to the selected cases.
 
-    rules: keep only the cases of these rules; an error where one of them has none. dtypes, masks, passes:
-    every case once with each of them. device, threads, seed, cache, dropout, layout: set in every case. Empty
-    and None change nothing.
+    rules: keep only the cases of these rules; an error where one of them has none. dtypes, masks, passes,
+    batches, storages: every case once with each of them; the last two as in ids. device, threads, seed,
+    cache, dropout, layout: set in every case. Empty and None change nothing.
     """
 
     rules: tuple[str, ...] = ()
     dtypes: tuple[Dtype, ...] = ()
     masks: tuple[Mask, ...] = ()
     passes: tuple[Pass, ...] = ()
+    batches: tuple[str, ...] = ()
+    storages: tuple[str, ...] = ()
     device: str | None = None
     threads: int | None = None
     seed: int | None = None
@@ -81,6 +83,8 @@ def select(
     """
     for name in overrides.rules:
         registry.rule(name)
+    for word in overrides.storages:
+        parse_storage(word)
     # A file or a suite that is named twice counts once: its counts would be doubled.
     named = {os.path.realpath(word) if word.endswith(".toml") else word: word for word in reversed(words)}
     suites = [_suite_of(word, registry) for word in reversed(named.values())]
@@ -92,7 +96,8 @@ def select(
     chosen: dict[Case, bool] = {}
     counts: dict[Case, float] = {}
     stages: dict[Case, str] = {}
-    several = max(map(len, (overrides.dtypes, overrides.masks, overrides.passes))) > 1
+    listed = overrides.dtypes, overrides.masks, overrides.passes, overrides.batches, overrides.storages
+    several = max(map(len, listed)) > 1
     for suite in suites:
         for position, case in enumerate(suite.cases):
             compiled = suite.compiled is None or position in suite.compiled
@@ -146,12 +151,16 @@ def _changed(case: Case, overrides: Overrides) -> Iterator[Case]:
     names = ("device", "threads", "seed", "cache", "dropout", "layout")
     given = {name: getattr(overrides, name) for name in names}
     fixed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    batches = [{"batch": word} for word in overrides.batches] or [{}]
+    storages = [{"storage": word} for word in overrides.storages] or [{}]
     each = product(
-        overrides.dtypes or (case.dtype,), overrides.masks or (case.mask,), overrides.passes or (case.pass_,)
-    )
-    for dtype, mask, pass_ in each:
+        overrides.dtypes or (case.dtype,), overrides.masks or (case.mask,), overrides.passes or (case.pass_,),
+        batches, storages,
+    )  # fmt: skip
+    for dtype, mask, pass_, batch, storage in each:
         try:
-            yield replace(case, dtype=dtype, mask=mask, pass_=pass_, **fixed)
+            held = storage_fields(batch | storage)
+            yield replace(case, dtype=dtype, mask=mask, pass_=pass_, **fixed, **held)
         except BadCase as failure:
             raise BadCase(f"case {case_id(case)!r} with the options applied: {failure}") from failure
 

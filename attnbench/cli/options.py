@@ -17,6 +17,8 @@ from attnbench.cli.parameters import (
     PROBABILITY,
     RULE,
     SHARE,
+    STORAGE,
+    BatchOption,
     MaskOption,
     OneOf,
     Positive,
@@ -54,6 +56,15 @@ SELECTION = (
         "--mask", "masks", multiple=True, type=MaskOption(), metavar="MASK",
         help="Set the mask of every case: none, causal, causal:lower_right, window:N, padding, padding:N,N, "
         "bool, float, bool:per_head or float:per_head; join several with +. Repeatable.",
+    ),
+    click.option(
+        "--batch", "batches", multiple=True, type=BatchOption(), metavar="BATCH",
+        help="Set the sequences of every case: 2q2k_32q1s1k is 2 of 2048 queries and keys, and 32 of one "
+        "query and 1024 keys. Repeatable.",
+    ),
+    click.option(
+        "--storage", "storages", multiple=True, type=STORAGE, metavar="STORAGE",
+        help="Set where the numbers of a batch lie in every case, as packed or paged:16. Repeatable.",
     ),
     click.option(
         "--pass", "passes", multiple=True, type=OneOf("pass", PASSES),

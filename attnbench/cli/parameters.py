@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from attnbench.types.batch import batch_text, parse_batch
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, parse_mask
 from attnbench.types.words import FORMATS, share_of, unknown_name
@@ -76,6 +77,19 @@ class MaskOption(click.ParamType):  # type: ignore[type-arg]  # generic from cli
         """Return the mask that the word means."""
         try:
             return value if isinstance(value, Mask) else parse_mask(value)
+        except BadCase as failure:
+            self.fail(str(failure), param, ctx)
+
+
+class BatchOption(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+    """Sequences of unlike lengths as ids write them."""
+
+    name = "batch"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the canonical word of the batch."""
+        try:
+            return batch_text(parse_batch(value))
         except BadCase as failure:
             self.fail(str(failure), param, ctx)
 
@@ -157,7 +171,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4
 
 
 def _registered(
-    kind: Literal["rules", "backends", "suites"], ctx: click.Context, incomplete: str
+    kind: Literal["rules", "backends", "storages", "suites"], ctx: click.Context, incomplete: str
 ) -> dict[str, str]:
     """Return what plugins bring of a kind, with the ids of cases where a word for suites has begun."""
     from attnbench.cases.ids import case_id
@@ -190,6 +204,7 @@ def _examples(ctx: click.Context, incomplete: str) -> dict[str, str]:
 
 RULE = Name(partial(_registered, "rules"))
 BACKEND = Name(partial(_registered, "backends"))
+STORAGE = Name(partial(_registered, "storages"))
 CASES = Name(partial(_registered, "suites"), files=True)
 """The name of a suite, the id of a case, or a file of a suite."""
 EXAMPLE = Name(_examples)

@@ -198,6 +198,9 @@ def print_plan(plan: RunPlan, options: Options, format_: Format) -> None:
     foreseen = plan.forecast
     columns = ("case", "cells", "about_s", "timing_s" if options.timed else "compiling_s")
     print_listing([_row(case) for case in foreseen.cases], columns, format_)
+    for case in foreseen.cases:
+        if not case.cells:
+            note(f"{case.case}: no backend runs it: {case.declined}")
     note(plan_words(foreseen, options))
     if words := dearest_words(plan):
         note(words)

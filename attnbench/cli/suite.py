@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from attnbench.cli.group import NamingGroup
+from attnbench.cli.options import given_options
 from attnbench.cli.output import note, print_text, say
-from attnbench.cli.parameters import Whole
+from attnbench.cli.parameters import STORAGE, BatchOption, Whole
+from attnbench.types.batch import begins_batch
 from attnbench.types.words import count_of
+
+if TYPE_CHECKING:
+    from attnbench.models.suite import Lengths
 
 
 class _List(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
@@ -33,6 +37,16 @@ class _List(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
             return tuple(self.read(word.strip()) for word in value.split(","))
         except ValueError:
             self.fail(f"{value!r}: give numbers as in {self.example}{self.none}", param, ctx)
+
+
+class _Batch(_List):
+    """How many equal sequences, or sequences of unlike lengths as ids write them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return numbers, or the canonical word."""
+        if begins_batch(value):
+            return BatchOption().convert(value, param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def _length(word: str) -> int:
@@ -84,11 +98,19 @@ def command() -> None:
 )
 @click.option(
     "--batch",
-    type=_List(_length, "1,16", none=""),
-    metavar="B,...",
+    type=_Batch(_length, "1,16, or sequences as in 2q2k_32q1s1k", none=""),
+    metavar="B,...|BATCH",
     default="1",
     show_default=True,
-    help="How many sequences decode together, or are encoded together.",
+    help="How many sequences decode together, or are encoded together; or one step with sequences of unlike "
+    "lengths: 2q2k_32q1s1k is 2 of 2048 tokens, and 32 that decode with 1024 keys.",
+)
+@click.option(
+    "--storage",
+    type=STORAGE,
+    metavar="STORAGE",
+    show_default="packed",
+    help="With unlike lengths: where their numbers lie, as packed or paged:16.",
 )
 @click.option(
     "--tp", type=Whole(1), metavar="N", default=1, show_default=True,
@@ -98,7 +120,17 @@ def command() -> None:
     "--threads", type=Whole(1), metavar="N", show_default="what torch uses here",
     help="Threads in every case.",
 )  # fmt: skip
-def from_config(config: Path, tp: int, threads: int | None, batch: tuple[int, ...], **stages: Any) -> None:
+@click.pass_context
+def from_config(
+    ctx: click.Context,
+    /,
+    config: Path,
+    tp: int,
+    threads: int | None,
+    batch: tuple[int, ...] | str,
+    storage: str | None,
+    **stages: Any,
+) -> None:
     """Print a suite of the attention of a model, from its config.json.
 
     Of --prefill, --chunked and --decode only those that are given have cases; without any, all have their
@@ -109,22 +141,42 @@ def from_config(config: Path, tp: int, threads: int | None, batch: tuple[int, ..
     \b
     attnbench suite from-config config.json > mine.toml
     attnbench suite from-config config.json --tp 4 --prefill 4k
+    attnbench suite from-config config.json --batch 2q2k_32q1s1k --storage paged:16
     attnbench run mine.toml --plan
     """
     from attnbench.models.config import read_model
-    from attnbench.models.suite import Lengths, model_suite, with_octaves
+    from attnbench.models.suite import model_suite, with_octaves
 
     model = read_model(config)
     if threads is None:
         import torch
 
         threads = torch.get_num_threads()
-    lengths = Lengths(batch=batch)
-    if any(given is not None for given in stages.values()):
-        lengths = replace(lengths, **{stage: given or () for stage, given in stages.items()})
+    lengths = _lengths(ctx, batch, storage, stages)
     made = model_suite(model, with_octaves(lengths, model.limit), tp, threads)
     print_text(made.text)
     for words in made.notes:
         say(words, err=True)
     note(count_of(made.cases, "case"))
     note("next: attnbench run FILE --plan says how long it takes")
+
+
+def _lengths(
+    ctx: click.Context, batch: tuple[int, ...] | str, storage: str | None, stages: Mapping[str, Any]
+) -> Lengths:
+    """Return the lengths that options state.
+
+    Raises:
+        UsageError: some contradict each other.
+    """
+    from attnbench.models.suite import Lengths
+
+    given = given_options(ctx, stages)
+    if isinstance(batch, str):
+        if given:
+            raise click.UsageError(f"the batch {batch} has all lengths: leave out {', '.join(given)}", ctx)
+        return Lengths(sequences=batch, storage=storage or Lengths.storage)
+    if storage is not None:
+        raise click.UsageError("--storage needs sequences of unlike lengths, as --batch 2q2k_32q1s1k", ctx)
+    asked: Mapping[str, Any] = {stage: lengths or () for stage, lengths in stages.items()}
+    return Lengths(batch=batch, **asked) if given else Lengths(batch=batch)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from attnbench.cases.ids import parse_storage
 from attnbench.cases.suites import TORCHS, parse_suite
 from attnbench.models.layers import LayerKind, Model, Stage, rule_of, shard
+from attnbench.types.batch import parse_batch
 from attnbench.types.case import LARGEST
 from attnbench.types.errors import BadInput
 from attnbench.types.words import count_of
@@ -25,14 +27,18 @@ class Lengths:
     """The lengths that a suite has, in tokens.
 
     prefill: all tokens at once. chunked: some queries after others, as pairs of Lq and Lk. decode: keys for
-    one query. batch: how many sequences are decoded, or
-    encoded, together.
+    one query. batch: how many sequences are decoded, or encoded, together.
+
+    sequences: instead of all these, one step with sequences of unlike lengths, as ids write a batch; "" for
+    none. storage: where their numbers lie, as in ids.
     """
 
     prefill: tuple[int, ...] = (512, 2048, 8192)
     chunked: tuple[tuple[int, int], ...] = ((512, 4096), (4, 8192))
     decode: tuple[int, ...] = (1024, 8192, 32768)
     batch: tuple[int, ...] = (1,)
+    sequences: str = ""
+    storage: str = "packed"
 
 
 @dataclass(frozen=True)
@@ -64,8 +70,17 @@ def model_suite(
     over its lengths and batches.
 
     Raises:
-        BadInput: the heads can't be divided among the devices, or no layer can be said as a case.
+        BadInput: the heads can't be divided among the devices, no layer can be said as a case, or a batch
+            has more keys than the model has positions.
     """
+    if lengths.sequences:
+        parse_storage(lengths.storage)
+        longest = max(keys for _, keys in parse_batch(lengths.sequences))
+        if longest > (model.limit or LARGEST):
+            raise BadInput(
+                f"the batch {lengths.sequences} has a sequence of {longest} keys, and the model has "
+                f"{model.limit} positions"
+            )
     notes = list(model.notes)
     parts: list[tuple[str, str]] = []
     left_out: dict[str, list[str]] = {}
@@ -73,8 +88,12 @@ def model_suite(
     for kind in (shard(kind, tp) for kind in model.layers):
         times = count_of(kind.count, "time")
         rule, missing = rule_of(kind)
-        calls = _calls(kind, lengths, model.limit)
-        entries, unsaid = ([], [" and ".join(missing)]) if missing else _entries(kind, rule, calls)
+        entries: list[str] = []
+        unsaid = [" and ".join(missing)] if missing else []
+        if not missing and lengths.sequences:
+            entries, unsaid = _step(kind, rule, lengths)
+        elif not missing:
+            entries, unsaid = _entries(kind, rule, _calls(kind, lengths, model.limit))
         for words in unsaid:
             left_out.setdefault(f"no case yet has {words}", []).append(f"{_name(kind)} ({times})")
         if entries:
@@ -96,7 +115,7 @@ def model_suite(
     asked = [
         call.Lq if kind.keys else call.Lk
         for kind in model.layers
-        if not kind.tokens
+        if not kind.tokens and not lengths.sequences
         for call in _calls(kind, lengths, None)
     ]
     if asked and model.limit is None:
@@ -109,7 +128,7 @@ def model_suite(
         "# Written by attnbench suite from-config.",
         *(f"# {note}" for note in notes),
         f"summary = {json.dumps(summary, ensure_ascii=False)}",
-        *([f"baseline = {json.dumps(TORCHS)}"] if rules <= _OF_TORCH else []),
+        *([f"baseline = {json.dumps(TORCHS)}"] if rules <= _OF_TORCH and not lengths.sequences else []),
         "",
     ]
     defaults = [] if model.dtype in (None, "float32") else [f'dtype = "{model.dtype}"']
@@ -175,6 +194,27 @@ def _entries(kind: LayerKind, rule: str, calls: Iterable[_Call]) -> tuple[list[s
     return [_toml(kind, rule, *group, pairs) for group, pairs in grouped.items()], unsaid
 
 
+def _step(kind: LayerKind, rule: str, lengths: Lengths) -> tuple[list[str], list[str]]:
+    """Return the entry of a step with sequences of unlike lengths, or in words what no case can say."""
+    sequences = parse_batch(lengths.sequences)
+    longest = max(keys for _, keys in sequences)
+    most = kind.chunk or kind.indexed
+    if kind.keys or kind.tokens:
+        return [], ["a batch whose keys or queries are always as many"]
+    if most is not None and longest > most:
+        chosen = f"an indexer that chooses {most} keys"
+        return [], [f"a batch with {f'more than one chunk of {most}' if kind.chunk else chosen}"]
+    # A query that is alone is the last token, which sees all others.
+    words = ["causal:lower_right"] if kind.causal and any(queries > 1 for queries, _ in sequences) else []
+    if kind.window is not None and kind.window < longest:
+        words = ["causal:lower_right"] if kind.causal else []
+        words.append(f"window:{kind.window}")
+    fields: dict[str, object] = {"rule": rule, "batch": lengths.sequences, "storage": lengths.storage}
+    fields |= _heads(kind) | {"D": kind.D} | ({"Dv": kind.Dv} if kind.Dv != kind.D else {})
+    fields |= {"mask": "+".join(words)} if words else {}
+    return [_entry("sequences of unlike lengths", fields | {"count": kind.count})], []
+
+
 def _keys_and_mask(kind: LayerKind, Lq: int, Lk: int) -> tuple[int, str] | None:
     """Return how many keys any query sees, and the mask over them; None where no mask says it.
 
@@ -216,9 +256,7 @@ def _toml(
     fields: dict[str, object] = {"rule": rule}
     if batch != (1,):
         fields["B"] = list(batch)
-    fields["H"] = kind.H
-    if kind.Hkv != kind.H:
-        fields["Hkv"] = kind.Hkv
+    fields |= _heads(kind)
     fields |= {"L": queries} if queries == keys else {"Lq": queries, "Lk": keys}
     fields["D"] = kind.D
     if kind.Dv != kind.D:
@@ -227,6 +265,16 @@ def _toml(
         fields["mask"] = mask
     fields["count"] = int(count) if count == int(count) else float(f"{count:.6g}")
     fields["stage"] = stage
+    return _entry(what, fields)
+
+
+def _heads(kind: LayerKind) -> dict[str, object]:
+    found: dict[str, object] = {"H": kind.H}
+    return found if kind.Hkv == kind.H else found | {"Hkv": kind.Hkv}
+
+
+def _entry(what: str, fields: Mapping[str, object]) -> str:
+    """Return an entry of a suite as TOML. what: in words, for a comment."""
     lines = [f"{name} = {_value(value)}" for name, value in fields.items()]
     return "\n".join([f"[[cases]] # {what}", *lines, ""])
 

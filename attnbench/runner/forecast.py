@@ -7,7 +7,7 @@ each run file ends with. A faster machine needs less. The code of a backend may 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from attnbench.runner.plan import plan_calls
 from attnbench.stats.protocol import LONG_WORKERS, ORACLE_FLOPS, TIMED_DRAWS, can_be_forked
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
+from attnbench.types.errors import BadInput
 from attnbench.types.record import Shard
 from attnbench.types.rule import Rule
 from attnbench.types.storage import baseline_in
@@ -137,9 +138,9 @@ def plan_run(
     brought: backends of plugins that the user named. They count as named where no backend is.
 
     Raises:
-        BadInput: a backend does not exist.
+        BadInput: a backend does not exist, or no installed one takes the storage of a case.
     """
-    storages = {case.storage for case in selection.cases}
+    storages = frozenset(case.storage for case in selection.cases)
     for name in (*backends, options.baseline, selection.baseline):
         if name:
             registry.backend(name)
@@ -164,13 +165,14 @@ def plan_run(
     )
 
 
-def _all(registry: Registry, storages: Set[str], named: Sequence[str]) -> tuple[str, ...]:
+def _all(registry: Registry, storages: frozenset[str], named: Sequence[str]) -> tuple[str, ...]:
     """Return all backends but those that are not named and take none of the storages."""
-    return tuple(
-        name
-        for name, entry in registry.backends.items()
-        if name in named or not storages.isdisjoint(entry.record.storages)
-    )
+    taken = {name: entry.record.storages for name, entry in registry.backends.items()}
+    for storage in sorted(storages.difference(*taken.values())):
+        others = sorted({one for its in taken.values() for one in its} - {"dense"})
+        has = (f"{one} ({', '.join(name for name, its in taken.items() if one in its)})" for one in others)
+        raise BadInput(f"no installed backend takes the storage {storage!r}; others do: {'; '.join(has)}")
+    return tuple(name for name, its in taken.items() if name in named or not storages.isdisjoint(its))
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class CaseForecast:
     cells: backends that are not refused before they start. timing_s: slots: timed calls, warm calls and
     handoffs. processes_s: starting workers, and the speed of the machine. checking_s: the oracle, preparing,
     comparing outputs, warming up. compiling_s: of backends that compile. over_budget: whether the fewest
-    calls already take more than twice the budget.
+    calls already take more than twice the budget. declined: why each backend is refused, where all are.
     """
 
     case: str
@@ -190,6 +192,7 @@ class CaseForecast:
     checking_s: float = 0.0
     compiling_s: float = 0.0
     over_budget: bool = False
+    declined: str = ""
 
     @property
     def total_s(self) -> float:
@@ -284,16 +287,27 @@ def forecast(plan: RunPlan, *, cores: int, free_bytes: int) -> Forecast:
     for case in plan.cases:
         rule, left_out = plan.registry.rule(case.rule), plan.left_out(case_id(case))
         wanted = [plan.registry.backends[name].record for name in plan.backends if name not in left_out]
-        backends = [
-            backend
-            for backend in wanted
-            if refusal(backend, case, rule, cuda_devices=("cuda",)) is None
-            # Of the memory of a device nothing is known here.
-            and (case.device != "cpu" or too_large(case, rule, backend, free_bytes) is None)
-        ]
-        cases.append(_case_forecast(case, rule, backends, plan.options, cores))
+        declined = {one.name: _declined(one, case, rule, free_bytes) for one in wanted}
+        backends = [backend for backend in wanted if declined[backend.name] is None]
+        found = _case_forecast(case, rule, backends, plan.options, cores)
+        cases.append(found if backends else replace(found, declined=_reasons(declined)))
     servers = len({case.threads for case in plan.cases} | {1})
     return Forecast(tuple(cases), START_S * servers)
+
+
+def _declined(backend: Backend, case: Case, rule: Rule, free_bytes: int) -> str | None:
+    if refused := refusal(backend, case, rule, cuda_devices=("cuda",)):
+        return refused[1]
+    # Of the memory of a device nothing is known here.
+    return None if case.device != "cpu" else too_large(case, rule, backend, free_bytes)
+
+
+def _reasons(declined: Mapping[str, str | None]) -> str:
+    """Return the reasons of backends in words, each with those that have it."""
+    names: dict[str, list[str]] = {}
+    for name, reason in declined.items():
+        names.setdefault(reason or "", []).append(name)
+    return "; ".join(f"{', '.join(its)} ({reason})" for reason, its in names.items())
 
 
 def call_s(case: Case, rule: Rule) -> float:

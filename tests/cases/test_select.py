@@ -15,6 +15,7 @@ from attnbench.types.mask import Mask
 
 DOT = parse_case("attention/dot/H2-L8-D4")
 SCALED = parse_case("attention/scaled_dot/H2-L8-D4/causal")
+CASE = case_id(DOT)
 LONG = parse_case("attention/scaled_dot/H2-L64-D4")
 REGISTRY = registry(
     Suite("smoke", "", (DOT, SCALED), compiled=frozenset({1})),
@@ -88,9 +89,29 @@ def test_a_suite_for_checking_is_not_timed() -> None:
         chosen("edges")
 
 
+def test_batches_and_storages_are_set_in_every_case() -> None:
+    dense = "attention/dot/B3-H4-Hkv2-Lq5-Lk7-D8/causal:lower_right"
+    words = {"batches": ("2q1s9", "q4_q0s2"), "storages": ("packed", "paged:4")}
+    found = [case_id(case) for case in chosen(dense, **words).cases]
+    assert found == [
+        f"attention/dot/{batch}-H4-Hkv2-D8/causal:lower_right/float32/cpu/forward/{storage}"
+        for batch in words["batches"]
+        for storage in words["storages"]
+    ]
+    # A batch keeps its storage, and the other way round.
+    (case,) = chosen(found[1], batches=("3q8",)).cases
+    assert (case.batch, case.storage, case.sizes, case.B) == ("3q8", "paged", (("page", 4),), 3)
+    (case,) = chosen(found[1], storages=("paged",)).cases
+    assert (case.batch, case.storage, case.sizes) == ("2q1s9", "paged", ())
+
+
 @pytest.mark.parametrize(
     ("words", "overrides", "sentence"),
     [
+        ([CASE], {"batches": ("q8_x",), "storages": ("packed",)}, f"case {CASE!r} with the options applied: batch 'q8_x': 'x' at character 4 is not a segment; write [count]q<queries>[s<keys>], as in 2q2k_32q1s1k"),
+        ([CASE], {"batches": ("q8",)}, f"case {CASE!r} with the options applied: batch = 'q8': name the storage of its sequences; dense holds equal ones"),
+        ([CASE], {"storages": ("pagd",)}, "no storage 'pagd'; did you mean 'paged'?"),
+        ([CASE], {"batches": ("q8",), "storages": ("paged:0",)}, f"case {CASE!r} with the options applied: page = 0: give 1 to 1048576"),
         (["/usr/bin"], {}, "'/usr/bin' is not a suite, an id of a case or a .toml file"),
         (["attention/concat_linear/H1-Lq2-Lk3-D4"], {}, "case 'attention/concat_linear/B1-H1-Lq2-Lk3-D4/none/float32/cpu/forward': the rule concat_linear does not support it: it pairs each query with a key"),
     ],
@@ -101,7 +122,7 @@ def test_a_wrong_word_is_explained_in_one_sentence(
     with pytest.raises(BadInput) as caught:
         chosen(*words, **overrides)
     assert str(caught.value) == sentence
-    assert isinstance(caught.value, BadCase) == ("case '" in sentence)
+    assert isinstance(caught.value, BadCase) == ("case '" in sentence or "no storage" in sentence)
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,23 @@ def test_a_suite_for_both_devices_runs_where_it_can_and_says_why_not_elsewhere(
     assert found == {CASE: ("ok", ""), on_cuda: ("unavailable", "this machine has no CUDA device")}
 
 
+def test_a_plan_says_why_nothing_runs_and_how_much_memory_is_missing(invoke: Invoke) -> None:
+    words = ("--batch", "1000q1s512k", "--storage", "paged", "--plan")
+    result = invoke("run", "attention/scaled_dot/H32-Hkv8-L8-D128", *words)
+    assert result.exit_code == 0
+    said = r"/cpu/forward/paged: no backend runs it: gather \(needs about 5\.\d+ TiB and .* is free"
+    assert re.search(said, result.stderr)
+
+
+def test_a_storage_that_no_backend_takes_is_named_with_those_that_have_some(invoke: Invoke) -> None:
+    result = invoke("run", "attention/scaled_dot/H2-L8-D8", "--batch", "2q8", "--storage", "apart")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "attnbench: no installed backend takes the storage 'apart'; others do: "
+        "packed (padded_sdpa, per_sequence); paged (gather)\n"
+    )
+
+
 def test_the_listing_says_what_runs_on_a_device(invoke: Invoke) -> None:
     rows = json.loads(invoke("list", "backends", "--device", "cpu", "--format", "json").stdout)
     reasons = {row["name"]: row["unavailable"] for row in rows}

@@ -53,6 +53,28 @@ def test_a_model_of_text_is_prefilled_in_whole_and_in_chunks_and_decoded() -> No
     assert "# full attention: 32 times in a pass of the model\n" in suite.text
 
 
+BATCH = "2q2k_32q1s1k"
+
+
+def test_a_step_of_a_serving_engine_has_each_kind_of_layer_with_its_mask() -> None:
+    suite = model_suite(describe(PUBLISHED["gpt-oss-20b"]), Lengths(sequences=BATCH, storage="paged:32"))
+    assert {(c.batch, c.storage, c.sizes, mask_text(c.mask)) for c in cases(suite)} == {
+        (BATCH, "paged", (("page", 32),), "causal:lower_right"),
+        (BATCH, "paged", (("page", 32),), "causal:lower_right+window:128"),
+    }
+    assert parse_suite(suite.text, "model").counts == (12, 12)
+    assert "baseline" not in suite.text
+    # The one token of a sequence that is decoded sees all others.
+    decode = model_suite(describe(PUBLISHED["llama-3.1-8b"]), Lengths(sequences="8q1s1k"))
+    assert [(mask_text(c.mask), c.storage) for c in cases(decode)] == [("none", "packed")]
+    # More than a chunk of Llama 4 can't be said; its other layers can.
+    suite = model_suite(describe(PUBLISHED["llama-4-scout"]), Lengths(sequences="q16k"))
+    assert suite.cases == 1
+    assert any("a batch with more than one chunk of 8192" in note for note in suite.notes)
+    with pytest.raises(BadInput, match="a sequence of 204800 keys, and the model has 131072 positions"):
+        model_suite(describe(PUBLISHED["llama-3.1-8b"]), Lengths(sequences="q200k"))
+
+
 def test_an_encoder_sees_padded_batches_and_an_image_has_its_number_of_tokens() -> None:
     assert shapes(made("bert-base", prefill=(128, 512), batch=(1, 8))) == {
         (B, n, n, "padding") for B in (1, 8) for n in (128, 512)
@@ -242,7 +264,7 @@ def test_only_the_stages_that_are_given_have_cases(tmp_path: Path) -> None:
         ),
         (PUBLISHED["falcon-7b"], ["--tp", "2"], "--tp 2: 71 query and 1 key/value heads can't be divided"),
         (PUBLISHED["gpt2"], ["--prefill", "0"], "'0': give numbers as in 512,8k, or none"),
-        (PUBLISHED["gpt2"], ["--batch", "none"], "'none': give numbers as in 1,16. "),
+        (PUBLISHED["gpt2"], ["--batch", "none"], "'none': give numbers as in 1,16, or sequences "),
         (PUBLISHED["gpt2"], ["--chunked", "4kx512"], "'4kx512': give numbers as in 512x4k,4x8k (Lq below"),
         (config("llama", 2**40, 1, 2**33), [], "H = 8589934592: sizes are 2147483647 or less"),
     ],
@@ -315,3 +337,22 @@ def test_a_field_of_any_kind_makes_a_suite_or_one_sentence(odd: object) -> None:
             except BadInput:
                 continue
             assert cases(suite)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--batch", "q8_1"), "batch 'q8_1': '1' at character 4 is not a segment"),
+        (("--batch", "0"), "'0': give numbers as in 1,16, or sequences as in 2q2k_32q1s1k"),
+        (("--batch", "q8", "--prefill", "8"), "the batch q8 has all lengths: leave out --prefill"),
+        (("--storage", "packed"), "--storage needs sequences of unlike lengths, as --batch 2q2k_32q1s1k"),
+        (("--batch", "q8", "--storage", "pagd"), "no storage 'pagd'; did you mean 'paged'?"),
+    ],
+)
+def test_words_of_a_batch_that_make_no_sense_are_explained(
+    tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    done = from_config(tmp_path, PUBLISHED["qwen3-8b"], *words)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert parse_suite(from_config(tmp_path, PUBLISHED["qwen3-8b"], "--batch", BATCH).stdout, "mine").cases

@@ -154,18 +154,6 @@ def test_without_a_baseline_the_fastest_is_the_measure() -> None:
     assert ["b", "2.00", "2.00"] in [line.split() for line in text.splitlines()]
 
 
-def test_with_several_baselines_the_key_says_which_is_whose() -> None:
-    run = run_of({case(64): {"a": 1.0, "b": 2.0}, case(128): {"b": 1.0, "c": 2.0}})
-    records = tuple(
-        structs.replace(record, baseline="a" if record.case == case(64) else "c", ratio=0.5)
-        for record in run.records
-    )
-    text = " ".join(shown(replace(run, by_file=(records,))).split())
-    assert "× a's time in 1, c's time in 2; *: fastest" in text
-    assert "?: unclear against the baseline" in text
-    assert "mean" not in text
-
-
 def test_a_check_of_several_cases_has_the_errors_of_each() -> None:
     accuracy = Accuracy(1e-7, 1e-6, 2e-7, 1e-6, 3e-7, 5e-6, 256, 256, 4)
     checked = [failed(case(n), "mine", "ok", "", accuracy=accuracy) for n in (64, 128)]
