@@ -13,12 +13,18 @@ from make_edges import VALUES as OTHERS
 
 from attnbench.cases.covering import covering_rows
 from attnbench.cases.ids import case_id
-from attnbench.cases.select import check_case
+from attnbench.cases.select import check_case, select
 from attnbench.cases.suites import read_suite
+from attnbench.cases.work import all_pairs
+from attnbench.masks import kept_pairs
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.rules import attnbench_rules
+from attnbench.runner.forecast import forecast, plan_run
+from attnbench.runner.options import make_options
+from attnbench.types.batch import parse_batch
 from attnbench.types.case import Case
 from attnbench.types.extensions import Suite
+from attnbench.types.problem import problems_of
 
 VALUES = {"rule": tuple(rule.name for rule in attnbench_rules() if rule.update is None)} | OTHERS
 SUITE = read_suite(FILE)
@@ -127,6 +133,43 @@ def test_the_sweep_over_caches(registry: Registry) -> None:
     assert {(c.B, c.Lk, c.Hkv) for c in cases} == {
         (max(1, 2 ** (16 - i)), 2**i, Hkv) for i in range(8, 18) for Hkv in (1, 2, 16)
     }
+
+
+SERVING = ("serving", "serving-qwen3", "serving-gpt-oss", "serving-gemma3", "serving-gpu")
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_a_suite_of_serving_has_each_kind_of_step_in_each_storage(registry: Registry, name: str) -> None:
+    cases = registry.suite(name).cases
+    assert {(case.dtype, case.pass_, case.device == "cuda") for case in cases} == {
+        ("bfloat16", "forward", name == "serving-gpu")
+    }
+    kinds = {
+        "prefill": lambda q, k: 1 < q == k,
+        "decode": lambda q, k: 1 == q < k,
+        "chunk": lambda q, k: 8 < q < k,
+        "drafts": lambda q, k: 4 == q < k,
+    }
+    for storage in ("packed", "paged"):
+        found = set()
+        for batch in (parse_batch(case.batch) for case in cases if case.storage == storage):
+            found.add(frozenset(kind for kind, has in kinds.items() if any(has(*each) for each in batch)))
+        assert found == {
+            *map(frozenset, ((kind,) for kind in kinds)),
+            frozenset({"prefill", "decode", "chunk"}),
+        }
+    unlike = {len(set(parse_batch(case.batch))) for case in cases}
+    assert max(unlike) >= 3
+    # Only a mask that leaves a pair out is a mask.
+    for case in cases:
+        assert case.mask.is_none or sum(map(kept_pairs, problems_of(case))) < all_pairs(case)
+
+
+def test_serving_takes_less_than_four_minutes_on_two_cores(registry: Registry) -> None:
+    plan = plan_run(select(["serving"], registry), (), registry, make_options())
+    foreseen = forecast(plan, cores=2, free_bytes=2**34)
+    assert foreseen.cells == 18
+    assert foreseen.total_s < 240
 
 
 def pairs_of(values: dict[str, tuple[Any, ...]]) -> list[tuple[tuple[str, Any], tuple[str, Any]]]:
