@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attnbench.backends.per_sequence import Sequences, ranges
+from attnbench.backends.per_sequence import Sequences, joined, ranges
 from attnbench.backends.sdpa import refuse_cap
 from attnbench.types.backend import Backend, Setup
 
@@ -28,14 +28,12 @@ class Gather:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, *places: Tensor) -> Tensor:
         """Copy the pages of each sequence together, and attend."""
-        import torch
-
-        outputs = []
+        answers = []
         for number, (rows, pages, length) in enumerate(self.places):
             own = pages[: -(-length // k.shape[1])]
             keys, values = (x[own].flatten(0, 1)[:length] for x in (k, v))
-            outputs.append(self.sequences.attend(number, q[rows], keys, values))
-        return torch.cat(outputs)
+            answers.append(self.sequences.attend(number, q[rows], keys, values))
+        return joined(answers)
 
 
 GATHER = Backend(
@@ -44,6 +42,7 @@ GATHER = Backend(
     prepare=Gather,
     supports=refuse_cap,
     storages=("paged",),
+    returns=("lse",),
     needs_dot_form=True,
     masks_by_head=True,
 )

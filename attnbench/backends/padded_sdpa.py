@@ -6,9 +6,9 @@ So does a program whose library has no functions for unlike lengths. Padding is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from attnbench.backends.sdpa import call_with, mask_dtype, refuse_cap
+from attnbench.backends.sdpa import call_with, call_with_lse, mask_dtype, refuse_cap
 from attnbench.kit.attention import with_sink_column
 from attnbench.kit.masks import additive_mask
 from attnbench.kit.problems import problem_setups
@@ -28,9 +28,12 @@ class Padded:
     def __init__(self, setup: Setup) -> None:
         self.case = setup.case
         mask, sink = padded_mask(setup), setup.scoring.sink
-        self.attend = call_with(
-            setup, mask if sink is None else with_sink_column(mask, sink, self.case), False
-        )
+        self.lse = "lse" in setup.case.returns
+        if self.lse:
+            self.attend = call_with_lse(setup, mask, False)
+        else:
+            whole = mask if sink is None else with_sink_column(mask, sink, self.case)
+            self.attend = call_with(setup, whole, False)
 
     def renew(self, ahead: Mapping[str, Any]) -> None:
         """Find the place of each query and key among the padded ones."""
@@ -42,7 +45,10 @@ class Padded:
         case = self.case
         q = _padded(q, self.queries, case.B, case.Lq)
         k, v = (_padded(x, self.keys, case.B, case.Lk) for x in (k, v))
-        return self.attend(q, k, v).transpose(1, 2).flatten(0, 1)[self.queries]
+        found = self.attend(q, k, v)
+        parts = cast("tuple[Tensor, Tensor]", found) if self.lse else (found,)
+        own = tuple(part.transpose(1, 2).flatten(0, 1)[self.queries] for part in parts)
+        return cast("Tensor", own) if self.lse else own[0]
 
 
 def padded_mask(setup: Setup) -> Tensor:
@@ -99,6 +105,7 @@ PADDED_SDPA = Backend(
     supports=_supports,
     passes=PASSES,
     storages=("packed",),
+    returns=("lse",),
     needs_dot_form=True,
     masks_by_head=True,
 )

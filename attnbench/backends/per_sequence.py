@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from attnbench.backends.sdpa import attention, refuse_cap
+from attnbench.backends.sdpa import attention, attention_with_lse, refuse_cap
+from attnbench.kit.dtypes import softmax_dtype
 from attnbench.kit.problems import problem_setups
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
@@ -21,21 +22,37 @@ if TYPE_CHECKING:
 class Sequences:
     """Attention of each sequence by itself: of q (Lq, H, D), k and v (Lk, Hkv, ·) to (Lq, H, Dv).
 
-    The masks are prepared, since the case says how long sequences are.
+    Where the case asks for it, also to the log-sum-exp, (Lq, H). The masks are prepared, since the case says
+    how long sequences are.
     """
 
     def __init__(self, setup: Setup) -> None:
         self.heads, self.features = setup.case.H, setup.case.Dv
-        problems = problem_setups(setup)
-        self.calls: list[Call | None] = [None if is_empty(one.case) else attention(one) for one in problems]
+        self.lse = "lse" in setup.case.returns
+        make, problems = attention_with_lse if self.lse else attention, problem_setups(setup)
+        self.calls: list[Call | None] = [None if is_empty(one.case) else make(one) for one in problems]
 
-    def attend(self, number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the output of a sequence: zeros where it has no key."""
+    def attend(self, number: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs of a sequence: zeros, and -inf as log-sum-exp, where it has no key."""
+        import torch
+
         call = self.calls[number]
         if call is None:
-            return q.new_zeros(len(q), self.heads, self.features)
+            out = q.new_zeros(len(q), self.heads, self.features)
+            lse = q.new_full((len(q), self.heads), -torch.inf, dtype=softmax_dtype(q.dtype))
+            return (out, lse) if self.lse else (out,)
         q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
-        return call(q, k, v).squeeze(0).transpose(0, 1)
+        found = call(q, k, v)
+        parts = cast("tuple[Tensor, Tensor]", found) if self.lse else (found,)
+        return tuple(part.squeeze(0).transpose(0, 1) for part in parts)
+
+
+def joined(answers: Iterable[tuple[Tensor, ...]]) -> Tensor:
+    """Return the outputs of all sequences together: a tensor, or a tuple of those that were asked for."""
+    import torch
+
+    whole = tuple(torch.cat(part) for part in zip(*answers, strict=True))
+    return cast("Tensor", whole) if len(whole) > 1 else whole[0]
 
 
 class PerSequence:
@@ -52,10 +69,8 @@ class PerSequence:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, *lengths: Tensor) -> Tensor:
         """Attend from each sequence to its own keys."""
-        import torch
-
         attend = self.sequences.attend
-        return torch.cat([attend(n, q[rows], k[keys], v[keys]) for n, (rows, keys) in enumerate(self.places)])
+        return joined(attend(n, q[rows], k[keys], v[keys]) for n, (rows, keys) in enumerate(self.places))
 
 
 def ranges(cumulative: Tensor) -> list[slice]:
@@ -71,6 +86,7 @@ PER_SEQUENCE = Backend(
     supports=refuse_cap,
     passes=PASSES,
     storages=("packed",),
+    returns=("lse",),
     needs_dot_form=True,
     masks_by_head=True,
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from attnbench.kit.attention import with_sink_column, with_zero_row
+from attnbench.kit.attention import log_sums, with_sink_column, with_zero_row
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import for_operation
 from attnbench.kit.masks import additive_mask, is_plain_causal, plus_bias
@@ -95,6 +95,58 @@ def call_with(setup: Setup, added: Tensor | None, is_causal: bool) -> Call:
         return attend(q, k, v) if sink is None else attend(q, with_zero_row(k), with_zero_row(v))
 
     return attend_mapped
+
+
+def attention_with_lse(setup: Setup) -> Call:
+    """Make the call of :func:`attention` that gives the log-sum-exp of each row too, (B, H, Lq)."""
+    case, dtype = setup.case, mask_dtype(setup.case)
+    is_causal = is_plain_causal(case, setup.scoring)
+    needless = is_causal and _flash_gives_lse(setup)
+    added = None if needless else additive_mask(case, dtype, case.device, setup.scoring)
+    return call_with_lse(setup, added, is_causal)
+
+
+def _flash_gives_lse(setup: Setup) -> bool:
+    """Return whether torch's flash kernel for the CPU runs the case and gives its log-sum-exp exactly.
+
+    In half precision its exp is approximate, which a float32 log-sum-exp shows: 6e-5 too small with few keys.
+    """
+    case = setup.case
+    exact = case.device == "cpu" and case.dtype in ("float32", "float64")
+    runs = setup.scoring.sink is None and case.Dv == case.D
+    return exact and runs and (case.group == 1 or flash_takes_groups())
+
+
+def call_with_lse(setup: Setup, added: Tensor | None, is_causal: bool) -> Call:
+    """Make the call of torch's function, with a float mask that is prepared, that gives the log-sum-exp too.
+
+    On a CPU torch's flash kernel gives it in single and double precision, but 0 for a row without keys.
+    Elsewhere the scores are computed once more.
+
+    added: (B or 1, 1 or H, Lq, Lk), without a column for the sink. is_causal: whether it says no more than
+    torch's ``is_causal``.
+    """
+    import torch
+
+    case, scoring = setup.case, setup.scoring
+    dot, sink = scoring.dot, scoring.sink
+    assert dot is not None
+    mask = None if is_causal else added
+    if _flash_gives_lse(setup):
+        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        no_key = None if mask is None else mask.isneginf().all(-1)
+        empty = no_key if no_key is not None and bool(no_key.any()) else None
+        scale = dot.scale
+
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+            q, k = map_queries(dot, q), map_keys(dot, k)
+            out, lse = kernel(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
+            return out, lse if empty is None else lse.masked_fill(empty, -torch.inf)
+
+        return cast("Call", attend)
+    whole = mask if sink is None else with_sink_column(mask, sink, case)
+    call, sums = call_with(setup, whole, is_causal), log_sums(setup, added)
+    return cast("Call", lambda q, k, v: (call(q, k, v), sums(q, k)))
 
 
 def refuse_cap(case: Case, rule: Rule) -> str | None:

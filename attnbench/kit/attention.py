@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import matmul_shared
 from attnbench.kit.masks import plus_bias, softmax_mask
-from attnbench.kit.scores import derived, scores_of
+from attnbench.kit.scores import derived, in_float32, scores_of
 from attnbench.types.backend import Setup
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnbench.types.backend import Call, Weigh
     from attnbench.types.case import Case
 
+    LogSums = Callable[[Tensor, Tensor], Tensor]
     Softmax = Callable[[Tensor, Tensor | None, Tensor | None, Tensor | None], Tensor]
 
 
@@ -59,6 +60,24 @@ def weights(setup: Setup, scale_queries: bool = True) -> Weigh:
         return softmax(scores(q, k, keys), added, empty, setup.scoring.sink)
 
     return weigh
+
+
+def log_sums(setup: Setup, added: Tensor | None) -> LogSums:
+    """Make the function of q and k that gives the logarithm of each row's sum of exp(score), (B, H, Lq).
+
+    It is computed in float32 for half precision, products too, and has no gradient. A sink is not in it; a
+    row without keys has -inf. added: mask and bias, as for :func:`masked_softmax`.
+    """
+    wide = in_float32(setup)
+    dtype = case_dtype(wide.case)
+    scores, keys = scores_of(wide.scoring), slice(0, setup.case.Lk)
+    added = None if added is None else added.detach().to(dtype)
+
+    def sums(q: Tensor, k: Tensor) -> Tensor:
+        found = scores(q.detach().to(dtype), k.detach().to(dtype), keys)
+        return (found if added is None else found + added).logsumexp(-1)
+
+    return sums
 
 
 def masked_softmax(

@@ -12,7 +12,7 @@ import numpy as np
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.layer import for_operation
 from attnbench.kit.problems import problem_setups
-from attnbench.kit.scores import scores_of
+from attnbench.kit.scores import in_float32, scores_of
 from attnbench.masks import added_rows, keep_rows
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
@@ -36,7 +36,7 @@ def prepare(setup: Setup, held: bool = False) -> Call:
     attend = for_operation(partial(_attend, setup, held=held), setup)
     if "lse" not in setup.case.returns:
         return attend
-    wide = _in_float32(setup)
+    wide = in_float32(setup)
 
     def with_log_sums(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         return attend(q, k, v), _log_sums(wide, q.detach(), k.detach())
@@ -62,16 +62,6 @@ def prepare_apart(setup: Setup) -> Call:
         return tuple(part for parts in zip(*answers, strict=True) for part in parts)
 
     return cast("Call", call)
-
-
-def _in_float32(setup: Setup) -> Setup:
-    """Return the setup of a case in half precision as one in float32, with the same numbers."""
-    case = setup.case
-    if case.dtype in ("float32", "float64"):
-        return setup
-    own = {name: x.detach().float() for name, x in setup.rule_parameters.items()}
-    wide = replace(case, dtype="float32")
-    return Setup(wide, setup.rule, setup.rule.bind(wide, own), own, setup.projections)
 
 
 def _log_sums(setup: Setup, q: Tensor, k: Tensor) -> Tensor:

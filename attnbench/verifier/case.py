@@ -88,6 +88,8 @@ class CaseVerifier:
         self._changes: dict[tuple[int, int], Change] = {}
         self._redrawn: dict[tuple[int, int], Drawn] = {}
         self._scores: dict[str, dict[int, dict[str, Errors]]] = {}
+        # By who answered, the draw and the part.
+        self._mistakes: dict[tuple[str, int, str], str] = {}
         self._plain_weights: dict[int, WeightErrors] = {}
         self._nudges: dict[int, Drawn] = {}
         self._before: dict[str, Array] = {}
@@ -247,7 +249,17 @@ class CaseVerifier:
         plain = self._scores.get(PLAIN, {}).get(index, {})
         # If the plain reference is not finite either, the rule is at fault, and the verdict says so.
         wrong = [p for p, e in errors.items() if e.not_finite and not (p in plain and plain[p].not_finite)]
-        return self._part(wrong[0]).words + errors[wrong[0]].not_finite if wrong and who != PLAIN else ""
+        if who == PLAIN:
+            return ""
+        for name, exact in self.draw(index).expected.items():
+            part = self._part(name)
+            if part.mistake is not None:
+                known = part.mistake(self._undone(part, parts[name], NO_CHANGE), exact)
+                self._mistakes[who, index, name] = known and f"; {known}"
+        if not wrong:
+            return ""
+        told = self._mistakes.get((who, index, wrong[0]), "")
+        return self._part(wrong[0]).words + errors[wrong[0]].not_finite + told
 
     def score_weights(self, who: str, index: int, weights: Stored) -> str:
         """Describe what is wrong with attention weights (B, H, Lq, Lk); "" for the plain reference.
@@ -378,7 +390,8 @@ class CaseVerifier:
                     check = check or self._check_of(part, errors, draws)
                 if problem and family not in failed:
                     where = "" if family == NORMAL else f"on inputs of the family {family}: "
-                    failed[family] = where + part.words + problem
+                    known = (self._mistakes.get((who, index, name), "") for index in draws)
+                    failed[family] = where + part.words + problem + next(filter(None, known), "")
         worst = max(numbers, key=lambda name: (self._part(name).leads, numbers[name].error_budget))
         return rm.Judged(
             accuracy=numbers[worst],

@@ -29,6 +29,7 @@ from attnbench.verifier.parts import (
     of_problem,
     output_parts,
 )
+from attnbench.verifier.recognise import log_sum_mistake
 from attnbench.verifier.trivial import trivial_answers, wrong_constants
 
 if TYPE_CHECKING:
@@ -162,7 +163,8 @@ class AttentionJudging(Judging):
         for spec in further:
             dtype = dtype_of(spec, case)
             words, sums = f"the output {spec.name!r}: ", LogSum(spec.name, dtype, case)
-            outputs.append(Part(spec.name, spec.axes, words, sums, dtype, sampled=True))
+            mistake = log_sum_mistake if spec.name == "lse" else None
+            outputs.append(Part(spec.name, spec.axes, words, sums, dtype, sampled=True, mistake=mistake))
         match case.pass_:
             case "forward":
                 return outputs

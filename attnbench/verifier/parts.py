@@ -190,6 +190,8 @@ class Part:
     """1 if it grows with the factors of its tensor, -1 for a gradient."""
     leads: bool = False
     """True if its numbers stand for the whole answer."""
+    mistake: Callable[[Array, Array], str] | None = None
+    """Names a known mistake by wrong numbers and the exact ones, with its remedy; "" where it knows none."""
 
 
 def dtype_of(spec: TensorSpec, case: Case) -> Dtype:

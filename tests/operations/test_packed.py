@@ -86,10 +86,12 @@ def test_a_right_backend_passes(judges: Callable[..., Judge], dtype: str, pass_:
         ("scaled_dot", "float:per_head", "float32", "forward"),
         ("sinks", "causal:lower_right", "float32", "forward"),
         ("alibi", "none", "float16", "forward"),
+        ("scaled_dot", "causal", "float64", "forward"),
     ],
 )
 def test_the_built_in_backends_pass(registry: Registry, rule: str, mask: str, dtype: str, pass_: str) -> None:
-    case = CASE.replace("scaled_dot", rule).replace("causal:lower_right", mask).format(dtype, pass_, "")
+    lse = "" if pass_ == "backward" else "/lse"
+    case = CASE.replace("scaled_dot", rule).replace("causal:lower_right", mask).format(dtype, pass_, lse)
     judge = Judge(registry, case)
     for name in ("per_sequence", "padded_sdpa"):
         asked = registry.backend(name), judge.opened.case, judge.rule.record

@@ -185,6 +185,11 @@ WRONG_LSE = {
     "rounded to bfloat16": lambda lse: (lse.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32),
     "of the row before": lambda lse: np.roll(lse, 1, 2),
 }
+NAMED_LSE = {
+    "in base 2": "; these are logarithms to base 2: multiply them by ln 2 = 0.693147",
+    "+inf in empty rows": "; rows without keys have +inf: give -inf",
+    "0 in empty rows": "; rows without keys have 0: give -inf",
+}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
@@ -220,6 +225,9 @@ def test_a_wrong_lse_is_refused_by_its_name(wrong: str, dtype: str) -> None:
     else:
         found = made.opened.judge("mine").problem
     assert "the output 'lse': " in found
+    assert [known for known in NAMED_LSE.values() if known in found] == [
+        NAMED_LSE[known] for known in NAMED_LSE if known == wrong
+    ]
 
 
 @pytest.mark.parametrize("family", DELIVERIES)
