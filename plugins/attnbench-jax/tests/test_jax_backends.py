@@ -76,11 +76,29 @@ def test_the_check_finds_no_problem_in_gradients(backend: Backend, text: str) ->
     [
         ("attention/scaled_dot/H2-L8-D16-Dv8", "needs Dv = D; here D = 16 and Dv = 8"),
         ("attention/softcap/H2-L8-D16", "no soft cap"),
+        ("attention/general/H1-L64-D1/bfloat16", "products of one feature"),
+        ("attention/scaled_dot/H1-L1-D64/bfloat16", "one query and one key"),
     ],
 )
 def test_what_the_function_of_jax_refuses(text: str, reason: str) -> None:
     case = parse_case(text)
     assert reason in (JAX_DOT_PRODUCT_ATTENTION.supports(case, RULES[case.rule]) or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "attention/scaled_dot/H1-L64-D1",
+        "attention/scaled_dot/H1-L1-D1",
+        "attention/scaled_dot/H1-Lq1-Lk2-D8/bfloat16",
+        "attention/scaled_dot/B2-H1-L1-D8/bfloat16",
+        "attention/sinks/H1-L1-D8/bfloat16",
+    ],
+)
+def test_what_lies_beside_the_products_that_xla_refuses_is_right(text: str) -> None:
+    case = parse_case(text)
+    assert JAX_DOT_PRODUCT_ATTENTION.supports(case, RULES[case.rule]) is None
+    assert problem_of(heads_first(JAX_DOT_PRODUCT_ATTENTION), [solved(text)]) == ""
 
 
 ON_ONE_CORE = """

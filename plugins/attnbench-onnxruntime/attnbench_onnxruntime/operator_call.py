@@ -38,7 +38,7 @@ def attention(setup: Setup, make_node: MakeNode, *, packed: bool) -> Call:
     if sink is not None:
         added = with_sink_column(added, sink, case)
     if added is not None:
-        added = _finite(added)
+        added = _finite(_up_to_zero(added))
     Lk = case.Lk + (sink is not None)
     inputs = {
         "q": _shape(case.B, case.H, case.Lq, case.D, packed),
@@ -84,6 +84,16 @@ def refuse_scale(case: Case, rule: Rule) -> str | None:
 
 def _shape(B: int, heads: int, L: int, D: int, packed: bool) -> tuple[int, ...]:
     return (B, L, heads * D) if packed else (B, heads, L, D)
+
+
+def _up_to_zero(added: Tensor) -> Tensor:
+    """The same less the largest number of each row, which no softmax shows.
+
+    The operators add in the dtype of the case. In float16 numbers near -34, a usual bias of large distances,
+    are 1/32 apart.
+    """
+    largest = added.amax(dim=-1, keepdim=True)
+    return added - largest.masked_fill(largest.isneginf(), 0)
 
 
 def _finite(added: Tensor) -> Tensor:

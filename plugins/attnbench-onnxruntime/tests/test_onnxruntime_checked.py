@@ -27,12 +27,18 @@ REFUSED_BY_MHA = {
     "attention/scaled_dot/B1-H2-Lq33-Lk70-D16/bool/float16/cpu/forward": "computes in float32, not float16",
 }
 
+HALF = (
+    "attention/alibi/B1-H2-Lq561-Lk2-D2/none/float16/cpu/forward",
+    "attention/alibi@scale=0.3,slope=0.25/B1-H1-Lq149-Lk149-D1/padding:8/float16/cpu/forward",
+)
+"""All biases of a row are far below zero, where float16 has few bits left."""
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[str, str]]:
     """Status and reason by backend and case."""
     run = attnbench.run(
-        [*BOTH, *REFUSED_BY_MHA],
+        [*BOTH, *REFUSED_BY_MHA, *HALF],
         ["onnxruntime_mha", "onnxruntime_attention"],
         timed=False,
         out=tmp_path_factory.mktemp("runs"),
@@ -44,6 +50,13 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tup
 @pytest.mark.parametrize("backend", ["onnxruntime_mha", "onnxruntime_attention"])
 def test_right_by_the_oracle(found: dict[tuple[str, str], tuple[str, str]], backend: str, case: str) -> None:
     assert found[backend, case] == ("ok", "")
+
+
+@pytest.mark.parametrize("case", HALF)
+def test_large_distances_cost_no_bits_in_half_precision(
+    found: dict[tuple[str, str], tuple[str, str]], case: str
+) -> None:
+    assert found["onnxruntime_attention", case] == ("ok", "")
 
 
 @pytest.mark.parametrize("case", REFUSED_BY_MHA)
