@@ -141,7 +141,7 @@ def from_config(
     \b
     attnbench suite from-config config.json > mine.toml
     attnbench suite from-config config.json --tp 4 --prefill 4k
-    attnbench suite from-config config.json --batch 2q2k_32q1s1k --storage paged:16
+    attnbench suite from-config config.json --batch 32q1s1k --storage paged:16
     attnbench run mine.toml --plan
     """
     from attnbench.models.config import read_model

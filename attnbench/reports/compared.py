@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -175,15 +176,18 @@ def left_out_words(compared: Compared) -> str:
 
 
 _MOST_ENTRIES = 3
+_PLAIN = re.compile(r"[\w@./:+=,-]*")
 _ACCEPT = "to accept it, add these lines to gate.toml, and compare with --gate gate.toml:"
 
 
 def acceptance_lines(gate: GateResult) -> list[str]:
     """Return the lines of a gate file that accept what fails; none where nothing can be accepted.
 
-    Of many cells there is one entry for each backend, and none where many backends fail.
+    Of many cells there is one entry for each backend, and none where many backends fail. Names that no
+    plugin can have are in no entry: they come from files of others.
     """
     cells = [cell for cell in gate.failing if cell.verdict in ACCEPTABLE]
+    cells = [cell for cell in cells if _PLAIN.fullmatch(cell.case) and _PLAIN.fullmatch(cell.backend)]
     entries = [(glob.escape(cell.case), cell.backend, [cell]) for cell in cells]
     if len(entries) > _MOST_ENTRIES:
         names = dict.fromkeys(cell.backend for cell in cells)

@@ -62,7 +62,7 @@ def test_advice_follows_the_line_of_its_case(capsys: pytest.CaptureFixture[str])
     with progress() as tell:
         tell(replace(done(3, 0.0), advice=("declare it",)))
     assert capsys.readouterr().err.splitlines() == [
-        "3/3 dot/H2-L8-D8: only quick, 100 µs",
+        "3/3 dot/H2-L8-D8: use quick: 100 µs; no other backend has a time",
         "advice: declare it",
     ]
 
