@@ -49,7 +49,7 @@ def attention(setup: Setup, make_node: MakeNode, *, packed: bool) -> Call:
         inputs["added"] = tuple(added.shape)
     output = _shape(case.B, case.H, case.Lq, case.Dv, packed)
     node = make_node(case, scoring, by_itself, list(inputs))
-    session = open_session(model_of(node, inputs, output, dtype), case.threads)
+    session = open_session(model_of(node, inputs, {"out": output}, dtype), case.threads)
     call = bound(session, inputs, output, dtype, added)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

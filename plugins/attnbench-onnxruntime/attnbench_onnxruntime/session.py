@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,8 @@ OPSET, CONTRIB = 23, "com.microsoft"
 """The first opset in which Attention is an operator; and the domain of ONNX Runtime's own operators."""
 
 
-def model_of(node: NodeProto, inputs: Shapes, output: tuple[int, ...], dtype: torch.dtype) -> bytes:
-    """A model of one node whose shapes are all known; the inputs by name, the output ``out``."""
+def model_of(node: NodeProto, inputs: Shapes, outputs: Shapes, dtype: torch.dtype) -> bytes:
+    """A model of one node whose shapes are all known, by name."""
     from onnx import TensorProto, helper
 
     kind = getattr(TensorProto, _onnx_name(dtype))
@@ -32,7 +32,7 @@ def model_of(node: NodeProto, inputs: Shapes, output: tuple[int, ...], dtype: to
         [node],
         "attention",
         [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info("out", kind, output)],
+        [helper.make_tensor_value_info(name, kind, shape) for name, shape in outputs.items()],
     )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
     # The oldest format of files that has this opset: onnx writes newer ones than onnxruntime reads.
@@ -107,6 +107,26 @@ def bound(
         binding.bind_output("out", "cpu", 0, kind, output, out.data_ptr())
         session.run_with_iobinding(binding)
         return out
+
+    return call
+
+
+def bound_by_name(
+    session: InferenceSession, inputs: Shapes, outputs: Shapes, dtype: torch.dtype
+) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
+    """The session as a function of contiguous tensors by name, that gives outputs by name."""
+    import torch
+
+    binding, kind = session.io_binding(), _numpy_type(dtype)
+
+    def call(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        made = {name: torch.empty(shape, dtype=dtype) for name, shape in outputs.items()}
+        for name, shape in inputs.items():
+            binding.bind_input(name, "cpu", 0, kind, shape, given[name].data_ptr())
+        for name, shape in outputs.items():
+            binding.bind_output(name, "cpu", 0, kind, shape, made[name].data_ptr())
+        session.run_with_iobinding(binding)
+        return made
 
     return call
 

@@ -1,4 +1,4 @@
-"""Both backends through attnbench's own check, on a handful of cases that show what they can do."""
+"""All backends through attnbench's own check, on a handful of cases that show what they can do."""
 
 from __future__ import annotations
 
@@ -27,6 +27,16 @@ REFUSED_BY_MHA = {
     "attention/scaled_dot/B1-H2-Lq33-Lk70-D16/bool/float16/cpu/forward": "computes in float32, not float16",
 }
 
+RECURRENT = (
+    "recurrent/linear/B2-H4-Hkv2-Lq37-Lk37-D16-Dv8/none/float32/cpu/forward",
+    "recurrent/gated/B1-H4-Hkv1-Lq37-Lk37-D16-Dv8/none/float32/cpu/forward",
+    "recurrent/delta/B2-H4-Lq37-Lk37-D16/none/float32/cpu/forward",
+    "recurrent/gated_delta/B2-H4-Hkv2-Lq37-Lk37-D16-Dv8/none/float32/cpu/forward",
+    "recurrent/gated_delta_channels/B2-H4-Hkv2-Lq37-Lk37-D16-Dv8/none/float32/cpu/forward",
+    "recurrent/gated_delta/B3-H4-Hkv2-Lq1-Lk1-D16/none/float32/cpu/forward",
+)
+"""Each update; one step; fewer heads of q and k than of v."""
+
 HALF = (
     "attention/alibi/B1-H2-Lq561-Lk2-D2/none/float16/cpu/forward",
     "attention/alibi@scale=0.3,slope=0.25/B1-H1-Lq149-Lk149-D1/padding:8/float16/cpu/forward",
@@ -38,8 +48,8 @@ HALF = (
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[str, str]]:
     """Status and reason by backend and case."""
     run = attnbench.run(
-        [*BOTH, *REFUSED_BY_MHA, *HALF],
-        ["onnxruntime_mha", "onnxruntime_attention"],
+        [*BOTH, *REFUSED_BY_MHA, *HALF, *RECURRENT],
+        ["onnxruntime_mha", "onnxruntime_attention", "onnxruntime_linear"],
         timed=False,
         out=tmp_path_factory.mktemp("runs"),
     )
@@ -50,6 +60,13 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tup
 @pytest.mark.parametrize("backend", ["onnxruntime_mha", "onnxruntime_attention"])
 def test_right_by_the_oracle(found: dict[tuple[str, str], tuple[str, str]], backend: str, case: str) -> None:
     assert found[backend, case] == ("ok", "")
+
+
+@pytest.mark.parametrize("case", RECURRENT)
+def test_the_recurrence_and_its_state_are_right(
+    found: dict[tuple[str, str], tuple[str, str]], case: str
+) -> None:
+    assert found["onnxruntime_linear", case] == ("ok", "")
 
 
 @pytest.mark.parametrize("case", HALF)
