@@ -315,30 +315,78 @@ def standings_grid(answer: RunAnswer) -> Grid:
     return Grid(heads, tuple(rows), frozenset(heads[1:]), 2)
 
 
-def totals_grids(answer: RunAnswer, numbers: Mapping[str, int]) -> Iterator[Grid]:
-    """Yield for each stage a row for its counted calls with each backend, and where it loses most."""
-    for stage in dict.fromkeys(total.stage for total in answer.totals):
-        yield _totals_grid([total for total in answer.totals if total.stage == stage], numbers)
+def totals_grids(answer: RunAnswer, numbers: Mapping[str, int], *, details: bool) -> Iterator[Grid]:
+    """Yield for each stage a row for its counted calls with each backend, and where it loses most.
+
+    details: with intervals.
+    """
+    for totals in _stages(answer).values():
+        yield _totals_grid(totals, numbers, details=details)
 
 
-def _totals_grid(totals: Sequence[Total], numbers: Mapping[str, int]) -> Grid:
+def _stages(answer: RunAnswer) -> dict[str, list[Total]]:
+    """Totals by their stage; the first is that of the fastest backend of each case."""
+    found: dict[str, list[Total]] = {}
+    for total in answer.totals:
+        found.setdefault(total.stage, []).append(total)
+    return found
+
+
+def steps_words(answer: RunAnswer, numbers: Mapping[str, int]) -> list[str]:
+    """Say for each stage what all its counted calls take at best, and what they take with the baseline."""
+    told = []
+    for best, *others in _stages(answer).values():
+        words = f"{_step_of(best, numbers)}: {_total_time(best)} with {FASTEST_OF_EACH}"
+        baseline = [_of_best(total, best) for total in others if total.backend == answer.baseline]
+        told.append(
+            "; ".join([words, *(f"{answer.baseline} takes {times} times as long" for times in baseline)])
+        )
+    return told
+
+
+def _step_of(total: Total, numbers: Mapping[str, int]) -> str:
+    """The calls that a total is of, and the cases that have no time."""
+    step = f"{STEP} of {total.stage}" if total.stage else STEP
+    missing = [str(numbers[case]) for case in total.missing if case in numbers]
+    if not missing:
+        return step
+    named = f"case {', '.join(missing)}" if len(missing) <= _MOST_LOST else f"{len(missing)} cases"
+    return f"{step} but {named}"
+
+
+def _total_time(total: Total) -> str:
+    low, high, _ = ends(total)
+    return duration(total.ms, reach(total.ms, low, high))
+
+
+def _of_best(total: Total, best: Total) -> str:
+    """The time of a total over the least, rounded to the precision that its interval supports."""
+    far = reach(total.ms, *ends(total)[:2])
+    ratio_to_best = total.ms / best.ms
+    return number(ratio_to_best, None if far is None else far / best.ms, 3 if ratio_to_best < 10 else 2)
+
+
+def _totals_grid(totals: Sequence[Total], numbers: Mapping[str, int], *, details: bool) -> Grid:
     best = totals[0]
     rows = []
     for total in totals:
         low, high, _ = ends(total)
         spread = UNCERTAIN if low is None or high is None else duration_interval(total.ms, low, high)
-        time = duration(total.ms, reach(total.ms, low, high))
         lost = sorted(
             ((ms - best.by_case[case], numbers[case]) for case, ms in total.by_case.items()), reverse=True
         )
         worst = [f"{duration(ms)} in {n}" for ms, n in lost[:_MOST_LOST] if ms > _WORTH * total.ms]
-        rows.append((total.backend or FASTEST_OF_EACH, time, spread, ", ".join(worst)))
-    missing = [str(numbers[case]) for case in best.missing if case in numbers]
-    named = f"case {', '.join(missing)}" if len(missing) <= _MOST_LOST else f"{len(missing)} cases"
-    step = f"{STEP} of {best.stage}" if best.stage else STEP
-    head = f"{step} but {named}" if missing else step
-    numbers_of = frozenset({"time", "interval"})
-    return Grid((head, "time", "interval", "loses most in case"), tuple(rows), numbers_of)
+        times = FASTEST if total is best else _of_best(total, best)
+        told = (_total_time(total), *([spread] if details else []), times)
+        rows.append((total.backend or FASTEST_OF_EACH, *told, ", ".join(worst)))
+    columns = ("time", *(["interval"] if details else []), "×")
+    return Grid(
+        (_step_of(best, numbers), *columns, "loses most in case"),
+        tuple(rows),
+        frozenset(columns),
+        2,
+        marked=frozenset({"×"}),
+    )
 
 
 def _cell(judged: JudgedRecord | None, lead: Lead | None) -> str:

@@ -21,6 +21,7 @@ from attnbench.reports.answer import (
     mean_words,
     numbered,
     standings_grid,
+    steps_words,
     totals_grids,
 )
 from attnbench.reports.columns import KIND
@@ -81,6 +82,7 @@ def answer_blocks(
         if several:
             yield Line(part_head(part), "bold")
         yield Line(verdict_words(records, answer), "")
+        yield from (Line(words, "") for words in steps_words(answer, numbers))
         yield from _failures(records, numbers, details=details)
         if not several:
             yield cases
@@ -94,7 +96,7 @@ def answer_blocks(
             yield from _absent(records, numbers)
         if any(lead.sure == "few sets" for lead in answer.leads):
             yield Line(FEW_SETS)
-        yield from end_blocks(answer, numbers)
+        yield from end_blocks(answer, numbers, details=details)
 
 
 def what_words(records: Sequence[Record]) -> str:
@@ -161,9 +163,9 @@ def part_head(part: ReportPart) -> str:
     return f"{part.kind}: {count_of(len(part.runs), 'run')}{again}{torch}"
 
 
-def end_blocks(answer: RunAnswer, numbers: Mapping[str, int]) -> Iterator[Line | Grid]:
+def end_blocks(answer: RunAnswer, numbers: Mapping[str, int], *, details: bool) -> Iterator[Line | Grid]:
     """Yield what all counted calls take, where they were counted, and whether the machine was busy."""
-    yield from totals_grids(answer, numbers)
+    yield from totals_grids(answer, numbers, details=details)
     if busy := busy_text(answer):
         yield Line(busy, "yellow")
 

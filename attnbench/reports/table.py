@@ -182,7 +182,7 @@ def table(parts: Sequence[ReportPart], view: View | None = None) -> str:
         heads |= set() if "use" in heads else {"rms/ref"}
     else:
         for _, answer, numbers in found:
-            print_blocks(console, end_blocks(answer, numbers))
+            print_blocks(console, end_blocks(answer, numbers, details=view.details))
     if view.legend:
         print_blocks(console, map(Line, legend(judged, heads)))
     counts = [] if cases else [counted([one.record for one in judged])]

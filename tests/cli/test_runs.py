@@ -114,8 +114,9 @@ def test_data_on_stdout_and_all_else_on_stderr(invoke: Callable[..., Result], st
     assert (row["backend"], row["median_ms"], row["ratio"]) == ("eager", 1.5, None)
     plan, _, told = result.stderr.partition("\n")
     assert plan.startswith("1 case, ")
-    words = "1/2 dot/H2-L8-D4: use eager: 1.5 ms; no other backend has a time (about 1 s left)"
-    assert told == f"{words}\nstored in {started.path}\n"
+    row, stored = told.splitlines()
+    assert row == "1/2 dot/H2-L8-D4: use eager: 1.5 ms; no other backend has a time (about 1 s left)"
+    assert stored == f"stored in {started.path}"
     # The last line of all, since a table is longer than a terminal.
     assert result.output.endswith(f"]\nstored in {started.path}\n")
 

@@ -192,13 +192,17 @@ def test_a_run_with_counts_ends_with_what_all_calls_of_a_backend_take() -> None:
     right = {record.backend for record in run.records if record.status == "ok"}
     assert {one.backend for one in answer.totals} == {None, *right}
     text = shown(step)
-    head_line, first, *others = text[text.index("all counted calls") :].splitlines()
-    assert head_line.split() == ["all", "counted", "calls", "time", "interval", "loses", "most", "in", "case"]
+    sentence, *_ = (line for line in text.splitlines() if line.startswith("all counted calls: "))
+    assert re.fullmatch(r".*: \d+ ms with the fastest of each case; eager takes 1.\d+ times as long", sentence)
+    head_line, first, *others = text[text.rindex("all counted calls") :].splitlines()
+    assert head_line.split() == ["all", "counted", "calls", "time", "×", "loses", "most", "in", "case"]
     assert first.startswith("the fastest of each case")
+    assert first.split()[-1] == "1"
     (slow,) = [line for line in others if line.startswith("sdpa_math")]
     # At L = 128 it takes 0.34 · 0.496 ms longer than eager, a thousand times.
     assert slow.endswith("220 ms in 5, 170 ms in 1, 44 ms in 4")
-    assert "| all counted calls | time | interval | loses most in case |" in render(step.parts, "markdown")
+    assert "| all counted calls | time | × | loses most in case |" in render(step.parts, "markdown")
+    assert "| all counted calls | time | interval | × |" in render(step.parts, "markdown", View(details=True))
     rows = [row for row in step.summary_rows if row["kind"] == "step"]
     assert [row["median_ms"] for row in rows] == [total.ms for total in answer.totals]
 
