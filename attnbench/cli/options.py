@@ -181,7 +181,10 @@ record_options = (
     click.option(
         "--trace", is_flag=True, help="Show the operations that each backend ran. JSON and CSV always do."
     ),
-    click.option("--details", is_flag=True, help="Show the table of every case, with reasons and notes."),
+    click.option(
+        "--details", is_flag=True,
+        help="Show the table of every case, with notes, and intervals, means and reasons in the answer.",
+    ),
     click.option("--legend", is_flag=True, help="Explain the columns and words of the table."),
     click.option(
         "--summary", is_flag=True,

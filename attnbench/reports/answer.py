@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FASTEST, TIED, ABSENT = "1", "≈", "·"
-WIDE = 100
+NARROW, WIDE = 80, 100
 """From so many characters on there is room for two spaces between columns."""
 BUSY_SHARE = 0.1
 """A run with a larger share of disturbed measurements says so."""
@@ -166,19 +166,22 @@ def cases_grid(parts: Sequence[ReportPart], width: int = 1000, *, details: bool 
     """Return a row for each case: its number and short id, the backend to use, its time, and the next ones.
 
     On several kinds of device a case has a row for each kind. Where all parts have the same baseline, its
-    time over the fastest's has a column. details: with intervals.
+    time over the fastest's has a column. Where nothing is timed, only the cases with a failure have a row.
+    details: with intervals, and all cases. A terminal narrower than ``NARROW`` has no next backends.
     """
     numbers, several = case_numbers(parts), len(parts) > 1
     names = short_names(numbers)
     leads = {(lead.best.case, part.kind): lead for part in parts if part.answer for lead in part.answer.leads}
     if not leads:
-        listed = tuple((str(n), names[case]) for case, n in numbers.items())
+        kept = {one.record.case for part in parts for one in part.judged if details or is_failure(one.record)}
+        listed = tuple((str(n), names[case]) for case, n in numbers.items() if case in kept)
         return Grid(("#", "case"), listed, frozenset({"#"}))
     cells = {(one.record.case, part.kind, one.record.backend): one for part in parts for one in part.judged}
     there = {(case, kind) for case, kind, _ in cells}
     baseline = _baseline_of(parts)
     against = () if baseline is None else (f"{baseline} ×",)
-    heads = ("#", "case", *((KIND,) if several else ()), "use", "time", *against, "next ×")
+    following = ("next ×",) if width >= NARROW else ()
+    heads = ("#", "case", *((KIND,) if several else ()), "use", "time", *against, *following)
     most = _MOST_TIES if width >= WIDE else 1
     rows: list[tuple[str, ...]] = []
     for case, n in numbers.items():
@@ -187,11 +190,16 @@ def cases_grid(parts: Sequence[ReportPart], width: int = 1000, *, details: bool 
             lead = leads.get((case, kind))
             use, time = (_use(lead, most), time_text(lead.best) or "") if lead else ("", "")
             told = [_cell(cells.get((case, kind, baseline)), lead)] if baseline is not None else []
-            last = _next_text(lead, details=details) if lead else ""
-            rows.append((*first, *((kind,) if several else ()), use, time, *told, last))
+            told += [_next_text(lead, details=details) if lead else ""] if following else []
+            rows.append((*first, *((kind,) if several else ()), use, time, *told))
             first = ("", "")
     gap = 2 if width >= WIDE else 1
     return Grid(heads, tuple(rows), frozenset({"#", "time", *against}), gap, KEY, frozenset(against))
+
+
+def is_failure(record: Record) -> bool:
+    """Return whether a record has neither a right output nor a reason not to run."""
+    return record.status != "ok" and not MEANING[record.status].declined
 
 
 def _baseline_of(parts: Sequence[ReportPart]) -> str | None:

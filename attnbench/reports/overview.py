@@ -18,6 +18,7 @@ from attnbench.reports.answer import (
     busy_text,
     case_list,
     cases_grid,
+    is_failure,
     mean_words,
     numbered,
     standings_grid,
@@ -75,7 +76,7 @@ def answer_blocks(
     records = [one.record for part in parts for one in part.judged]
     where = f"{len(parts)} kinds of device" if several else place_words(parts[0])
     yield Line(f"{what_words(records)}{f' on {where}' if where else ''}", "")
-    if several:
+    if several and cases.rows:
         yield cases
     for part, answer, numbers in numbered(parts):
         records = [one.record for one in part.judged]
@@ -84,11 +85,13 @@ def answer_blocks(
         yield Line(verdict_words(records, answer), "")
         yield from (Line(words, "") for words in steps_words(answer, numbers))
         yield from _failures(records, numbers, details=details)
-        if not several:
+        if not several and cases.rows:
             yield cases
         backends = backends_grid(part.judged, answer, numbers)
-        many = f"more than {MOST_IN_MATRIX:,} cases: --csv and --html have the ratio in each"
-        yield Line(many) if backends is None else backends
+        if backends is None:
+            yield Line(f"more than {MOST_IN_MATRIX:,} cases: --csv and --html have the ratio in each")
+        elif answer.leads or details:
+            yield backends
         if answer.leads and (details or backends is None):
             yield standings_grid(answer)
             yield Line(mean_words(answer, numbers))
@@ -233,7 +236,7 @@ def _failures(records: Sequence[Record], numbers: Mapping[str, int], *, details:
     """Yield each failure of a backend once for the run, with all its reasons or the first."""
     failed: dict[tuple[Status, str], dict[str, list[int]]] = {}
     for record, reason in zip(records, _reasons(records), strict=True):
-        if record.status != "ok" and not MEANING[record.status].declined:
+        if is_failure(record):
             reasons = failed.setdefault((record.status, record.backend), {})
             reasons.setdefault(reason, []).append(numbers[record.case])
     for (status, name), reasons in failed.items():

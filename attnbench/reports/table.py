@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attnbench.cases.work import FLOP_CONVENTION
-from attnbench.reports.answer import ABSENT, FASTEST, TIED, lead_text, numbered
+from attnbench.reports.answer import ABSENT, FASTEST, TIED, is_failure, lead_text, numbered
 from attnbench.reports.columns import (
     NAMES,
     OVER,
@@ -272,7 +272,7 @@ def _cell(column: Column, judged: JudgedRecord) -> Text:
 
 def _print_failures(console: Console, group: Iterable[Record]) -> None:
     """Print each failure with its reason."""
-    failed = [one for one in group if one.status != "ok" and not MEANING[one.status].declined]
+    failed = filter(is_failure, group)
     for record in sorted(failed, key=lambda one: STATUSES.index(one.status)):
         time, (times, _) = time_text(record), ratio_text(record)
         name = name_text(record) if time is None else f"{name_text(record)} at {time}"

@@ -157,9 +157,29 @@ def test_without_a_baseline_the_fastest_is_the_measure() -> None:
 def test_a_check_of_several_cases_has_the_errors_of_each() -> None:
     accuracy = Accuracy(1e-7, 1e-6, 2e-7, 1e-6, 3e-7, 5e-6, 256, 256, 4)
     checked = [failed(case(n), "mine", "ok", "", accuracy=accuracy) for n in (64, 128)]
-    lines = shown(run_of({}, *checked)).splitlines()
+    run = run_of({}, *checked)
+    lines = table(run.parts, View(100, details=True)).splitlines()
     assert ["mine", "0.50", "0.50"] in [line.split() for line in lines]
     assert "mean" not in " ".join(lines)
+    # Without details it says that all is well.
+    assert shown(run).splitlines()[1:3] == ["2 outputs checked, all correct.", ""]
+    assert "rms/ref" not in shown(run)
+
+
+def test_a_check_lists_the_cases_that_failed() -> None:
+    right = failed(case(64), "mine", "ok", "")
+    lines = [line.split() for line in shown(run_of({}, right, *FAILED[:2])).splitlines()]
+    assert lines[1] == ["1", "output", "correct,", "2", "mismatch."]
+    assert [line for line in lines if line[-1:] in (["L64"], ["L128"], ["L256"])] == [
+        ["2", "L128"],
+        ["3", "L256"],
+    ]
+
+
+def test_a_narrow_terminal_has_no_next_backends() -> None:
+    text = shown(run_of(TIMES), 70)
+    assert "eager ×" in text
+    assert "next ×" not in text
 
 
 def test_many_cases_are_divided_into_parts_that_fit() -> None:
@@ -193,7 +213,9 @@ def test_a_run_with_counts_ends_with_what_all_calls_of_a_backend_take() -> None:
     assert {one.backend for one in answer.totals} == {None, *right}
     text = shown(step)
     sentence, *_ = (line for line in text.splitlines() if line.startswith("all counted calls: "))
-    assert re.fullmatch(r".*: \d+ ms with the fastest of each case; eager takes 1.\d+ times as long", sentence)
+    assert re.fullmatch(
+        r".*: \d+ ms with the fastest of each case; eager takes 1.\d+ times as long", sentence
+    )
     head_line, first, *others = text[text.rindex("all counted calls") :].splitlines()
     assert head_line.split() == ["all", "counted", "calls", "time", "×", "loses", "most", "in", "case"]
     assert first.startswith("the fastest of each case")
