@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 FASTEST, TIED, ABSENT = "1", "≈", "·"
 NARROW, WIDE = 80, 100
-"""From so many characters on there is room for two spaces between columns."""
+"""From so many characters on there is room for the next backend of each case, and from ``WIDE`` on for two
+spaces between columns."""
 BUSY_SHARE = 0.1
 """A run with a larger share of disturbed measurements says so."""
 MOST_IN_MATRIX = 1000
@@ -229,10 +230,12 @@ def slower(lead: Lead) -> dict[str, TimeRatio]:
 
 def _next_text(lead: Lead, *, details: bool) -> str:
     """Name the next backend that does not tie, with its time over the fastest's."""
-    for name, takes in slower(lead).items():
-        few = ": few sets" if lead.sure == "few sets" else ""
-        return f"{name} {_compared_text(takes) if details else times_text(takes)}{few}"
-    return ""
+    others = slower(lead)
+    if not others:
+        return ""
+    name, takes = next(iter(others.items()))
+    few = ": few sets" if lead.sure == "few sets" else ""
+    return f"{name} {_compared_text(takes) if details else times_text(takes)}{few}"
 
 
 def times_text(takes: TimeRatio) -> str:
@@ -245,9 +248,7 @@ def times_text(takes: TimeRatio) -> str:
 
 
 def lead_text(lead: Lead) -> str:
-    """Say in a sentence which backend to use in a case, how sure that is, and what the next and the baseline
-    take.
-    """
+    """Say which backend to use in a case, how sure that is, and what the next one and the baseline take."""
     best, others = lead.best, slower(lead)
     told = [f"use {_who(best)}: {time_text(best)}"]
     if lead.sure == "alone":
@@ -255,10 +256,11 @@ def lead_text(lead: Lead) -> str:
     if lead.sure == "tie":
         told.append(f"{_listed(lead.ties)} may be as fast")
     names = [name for place, name in enumerate(others) if place == 0 or name == best.baseline]
-    takes = [f"{name} {_compared_text(others[name])}" for name in names]
-    if takes:
-        first, *more = takes
-        told.append(", ".join([f"{first.replace(' ', ' takes ', 1)} times as long", *more]))
+    if names:
+        first, *more = names
+        takes = [f"{first} takes {_compared_text(others[first])} times as long"]
+        takes += [f"{name} {_compared_text(others[name])}" for name in more]
+        told.append(", ".join(takes))
     if lead.sure == "few sets":
         told.append("too few sets to be sure")
     return "; ".join(told)
@@ -408,7 +410,7 @@ def _cell(judged: JudgedRecord | None, lead: Lead | None) -> str:
         return "ok" if record.accuracy is None else number(record.accuracy.error_budget)
     if lead.sure == "tie" and record.backend in (lead.best.backend, *lead.ties):
         return TIED
-    return FASTEST if record is lead.best else times_text(lead.over[record.backend])
+    return FASTEST if record.backend == lead.best.backend else times_text(lead.over[record.backend])
 
 
 def mean_words(answer: RunAnswer, numbers: Mapping[str, int]) -> str:

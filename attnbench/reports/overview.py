@@ -1,4 +1,4 @@
-"""The overview of several cases: missing backends, the fastest of each case, and the matrix of ratios."""
+"""The answer over several cases: what and where, a sentence, failures, the two tables, and details."""
 
 from __future__ import annotations
 

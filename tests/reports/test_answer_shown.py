@@ -176,6 +176,18 @@ def test_a_check_lists_the_cases_that_failed() -> None:
     ]
 
 
+def test_the_fastest_is_green_and_what_takes_twice_as_long_is_red() -> None:
+    run = run_of({case(n): {"eager": 1.5, "quick": 1.0, "slow": 4.0} for n in (64, 128)}, FAILED[0])
+    text = table(run.parts, View(100, colour=True))
+    assert "\x1b[1;32m   1\x1b[0m" in text
+    assert "\x1b[31m4.00\x1b[0m" in text
+    assert "\x1b[31m1.50" not in text
+    # A failure too, above the tables and in its cell.
+    assert "\x1b[31mmismatch: wrong in case 2" in text
+    assert "\x1b[31mwrong\x1b[0m" in text
+    assert "\x1b" not in shown(run)
+
+
 def test_a_narrow_terminal_has_no_next_backends() -> None:
     text = shown(run_of(TIMES), 70)
     assert "eager ×" in text
