@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -132,7 +133,9 @@ def _end(ctx: click.Context, chosen: dict[str, Any], run: Run, printed: Format |
         print_run(run, printed, view_of(chosen))
     finally:
         # Last, where it is still seen: the table of a suite is longer than a terminal.
-        note(f"stored in {run.path}")
+        timed = any(record.median_ms is not None for record in run.records)
+        page = f"; to share it: attnbench report {quote(str(run.path))} --html page.html"
+        note(f"stored in {run.path}{page if printed == 'table' and timed else ''}")
         if run.unfinished:
             say(f"some records are interrupted; {go_on_words(run.path, live=False)}", err=True)
         _tell(run.without_success)

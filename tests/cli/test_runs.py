@@ -114,11 +114,16 @@ def test_data_on_stdout_and_all_else_on_stderr(invoke: Callable[..., Result], st
     assert (row["backend"], row["median_ms"], row["ratio"]) == ("eager", 1.5, None)
     plan, _, told = result.stderr.partition("\n")
     assert plan.startswith("1 case, ")
-    row, stored = told.splitlines()
-    assert row == "1/2 dot/H2-L8-D4: use eager: 1.5 ms; no other backend has a time (about 1 s left)"
+    line, stored = told.splitlines()
+    assert line == "1/2 dot/H2-L8-D4: use eager: 1.5 ms; no other backend has a time (about 1 s left)"
     assert stored == f"stored in {started.path}"
     # The last line of all, since a table is longer than a terminal.
     assert result.output.endswith(f"]\nstored in {started.path}\n")
+
+
+def test_below_a_table_it_says_how_to_share_it(invoke: Callable[..., Result], started: Started) -> None:
+    last = invoke("run", CASE).stderr.splitlines()[-1]
+    assert last == f"stored in {started.path}; to share it: attnbench report {started.path} --html page.html"
 
 
 def test_after_ctrl_c_what_was_measured_is_printed(
