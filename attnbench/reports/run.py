@@ -76,6 +76,12 @@ class Run:
         cut_off = " (cut off)" if self.unfinished else ""
         return clean(f"<Run {files}{cut_off}: {counted(self.records)}>")
 
+    def _repr_html_(self) -> str:
+        """The answer, for a notebook: what to use in each case, and a map of all backends."""
+        from attnbench.reports.html.notebook import notebook_html
+
+        return notebook_html(self)
+
     @property
     def records(self) -> tuple[Record, ...]:
         """The records of all runs."""

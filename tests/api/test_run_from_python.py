@@ -47,7 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, moments: list[Moment]) -> attn
         return attnbench.run(cases, BACKENDS, budget=0.01, sets=2, out=folder, progress=moments.append)
 
 
-def test_shown_in_a_notebook_it_is_one_line(run: attnbench.Run) -> None:
+def test_printed_it_is_one_line(run: attnbench.Run) -> None:
     assert repr(run) == f"<Run {run.path}: 2 cases: 4 ok, 2 unsupported>"
     copied = run.path.with_name("copied.jsonl")
     data = re.sub(rb',"digest":"\w{16}"}', b"}", run.path.read_bytes())

@@ -20,7 +20,7 @@ from attnbench.reports.answer import Grid, case_numbers, cases_grid
 from attnbench.reports.columns import KIND, in_order, name_text, table_columns, time_text
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, chart_rows, charts
 from attnbench.reports.html.heat import heat_of, today, two_digits
-from attnbench.reports.html.whole import cases_words, user_has, whole_findings
+from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
 from attnbench.reports.html.words import (
     MOST_VALUES,
     facts,
@@ -82,7 +82,7 @@ def page(run: Run) -> str:
     reports = run.reports
     parts = [part for parts in reports for part in parts]
     several, fleet = len(parts) > 1, len(parts) > len(reports)
-    labels = [isolated(part.kind) for part in parts] if fleet else _run_labels(run, parts)
+    labels = [isolated(part.kind) for part in parts] if fleet else run_labels(run, parts)
     before = [f"{label}: " if several else "" for label in labels]
     rows = [row for part, label in zip(parts, before, strict=True) for row in chart_rows(part.judged, label)]
     by_time = sorted(rows, key=lambda row: "ms" not in row)
@@ -136,21 +136,6 @@ def _title(run: Run, parts: Sequence[ReportPart]) -> str:
     # The runs of a merged file may be of a case each.
     what = ", ".join(suites if suites and len(suites) <= max(len(names), MOST_VALUES) else names)
     return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(machines))))
-
-
-def _run_labels(run: Run, parts: Sequence[ReportPart]) -> list[str]:
-    """Name each part by suite and date; those of one day by their time too, or else by their place."""
-    for letters in (10, 16):
-        found = [_run_label(run, part, letters) for part in parts]
-        if len(set(found)) == len(found):
-            return found
-    return [f"{label} ({place})" for place, label in enumerate(found, start=1)]
-
-
-def _run_label(run: Run, part: ReportPart, letters: int) -> str:
-    first = part.runs[0]
-    suite = suite_of(run.manifests[first]) or printable(run.paths[first].name)
-    return f"{isolated(suite)} {run.manifests[first].started[:letters].replace('T', ' ')}"
 
 
 def _section(run: Run, part: ReportPart, label: str, report: Sequence[ReportPart]) -> dict[str, Any]:

@@ -9,14 +9,15 @@ from statistics import median
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import TORCHS
 from attnbench.reports.html.heat import today, two_digits
-from attnbench.reports.html.words import Sentence
+from attnbench.reports.html.words import Sentence, isolated, suite_of
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
+from attnbench.reports.run import Run
 from attnbench.reports.units import duration, reach
 from attnbench.stats.answer import Lead, Total
 from attnbench.stats.tests import ends
 from attnbench.types.mask import mask_text
-from attnbench.types.words import count_of
+from attnbench.types.words import count_of, printable
 
 _FAR = 2.0
 """What takes so many times as long as the fastest is told in red."""
@@ -137,3 +138,18 @@ def _listed(values: Sequence[str]) -> str:
     found = list(dict.fromkeys(values))
     rest = len(found) - _MOST_WORDS
     return ", ".join(found[:_MOST_WORDS]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def run_labels(run: Run, parts: Sequence[ReportPart]) -> list[str]:
+    """Name each part by suite and date; those of one day by their time too, or else by their place."""
+    for letters in (10, 16):
+        found = [_run_label(run, part, letters) for part in parts]
+        if len(set(found)) == len(found):
+            return found
+    return [f"{label} ({place})" for place, label in enumerate(found, start=1)]
+
+
+def _run_label(run: Run, part: ReportPart, letters: int) -> str:
+    first = part.runs[0]
+    suite = suite_of(run.manifests[first]) or printable(run.paths[first].name)
+    return f"{isolated(suite)} {run.manifests[first].started[:letters].replace('T', ' ')}"

@@ -1,0 +1,53 @@
+"""A run as a notebook shows it."""
+
+from __future__ import annotations
+
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from page_runs import TIMES, WHOLE, case, hostile_run, run_of, together
+
+from attnbench.reports.html.notebook import MOST_CASES
+
+
+class Elements(HTMLParser):
+    """The elements of a text, and its words."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.words = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert {name for name, _ in attrs} <= {"style"}
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.words += f"{data} "
+
+
+def test_it_says_what_to_use_and_has_a_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It needs no package that the page needs.
+    for name in ("jinja2", "vl_convert"):
+        monkeypatch.setitem(sys.modules, name, None)
+    shown = Elements(WHOLE._repr_html_())
+    assert shown.tags.count("table") == 2
+    assert "eager ran in 3 cases" in shown.words
+    assert "Fastest of 3 cases: quick in 3." in shown.words
+    assert shown.words.count("wrong") >= 2
+
+
+def test_names_of_files_are_text() -> None:
+    shown = Elements(hostile_run()._repr_html_())
+    assert set(shown.tags) <= {"div", "p", "br", "b", "table", "thead", "tbody", "tr", "th", "td"}
+    assert "alert(" in shown.words
+
+
+def test_several_runs_and_many_cases_are_told_apart_and_cut() -> None:
+    many = run_of({case(n): {"eager": 2.0, "b": 1.0} for n in range(2, MOST_CASES + 5)}, name="many.jsonl")
+    shown = Elements(together(run_of(TIMES), many)._repr_html_())
+    assert shown.tags.count("b") == 2
+    assert "3 more cases: attnbench report FILE --html page.html" in shown.words
+    assert Elements(run_of({})._repr_html_()).tags.count("table") == 0
