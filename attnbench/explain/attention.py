@@ -175,6 +175,8 @@ def _inner(example: Example, case: Case, name: str, values: Array) -> Step:
         return _of_heads(name, "of each query", values[:, :, 0], example.queries)
     if Lq == 1:
         return _of_heads(name, "of each key", values[:, 0], example.keys[:Lk])
+    if features == 1:
+        return _of_heads(name, "of each query and key", values[..., 0], example.queries, example.keys[:Lk])
     return _of_pairs(example, name, "of each query and key, a block for each query", values)
 
 

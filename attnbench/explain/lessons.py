@@ -1,4 +1,4 @@
-"""Lessons with numbers of their own: masks, rounding of softmax, batched products, saturation."""
+"""Lessons with numbers of their own: masks, rounding, batched products, saturation, and those of kernels."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ import numpy as np
 
 from attnbench.explain.behaviour import behaviour_steps, behaviours
 from attnbench.explain.examples import EXAMPLES, numbered
+from attnbench.explain.kernels import RuleOf, flash, gqa, kv_cache, rope
 from attnbench.explain.steps import Step
 from attnbench.inputs.draw import Wide, store, widen
 from attnbench.masks import keep_rows
 from attnbench.oracle.solve import softmax
 from attnbench.types.case import Case
 from attnbench.types.mask import mask_text, parse_mask
-from attnbench.types.rule import Rule
-
-RuleOf = Callable[[str], Rule]
-
 
 _MASKS = (
     ("causal", 4, 4), ("causal", 2, 5), ("causal:lower_right", 2, 5), ("causal", 5, 2),
@@ -101,5 +98,9 @@ LESSONS: dict[str, tuple[str, Callable[[RuleOf, int], Iterator[Step]]]] = {
     "precision": ("softmax in bfloat16, and in float32 cast back", _precision),
     "bmm": ("the batched product (10, 3, 4) × (10, 4, 5)", _bmm),
     "saturation": ("why scores are divided by √D: softmax and its gradient", _saturation),
+    "gqa": ("grouped queries: heads of queries that share keys and values", gqa),
+    "rope": ("rotary positions: why scores see distances alone", rope),
+    "kv_cache": ("a decode: one new row, from the keys and values that are kept", kv_cache),
+    "flash": ("softmax block by block, without a whole row of scores", flash),
 }
 """A summary of each lesson, and its steps, made from the rules by name and a seed."""

@@ -24,6 +24,8 @@ ROWS = 12
 """The number of rows of an array that are shown unless asked otherwise."""
 _SHADES = " ░▒▓█"
 _LONGEST_LABEL = 16
+_WIDEST_SHADE = 6
+"""The most columns of a terminal for a cell of a drawing in shades; names of columns are cut to one less."""
 _SHADED = 64
 """The most rows of a drawing in shades."""
 _LARGE = 1e12
@@ -63,18 +65,31 @@ class Step:
 
 
 def steps_text(steps: Sequence[Step], *, width: int = 120, digits: int = 4, rows: int = ROWS) -> str:
-    """Write every step: name, shape, how it is made, numbers, and shades beside them where it has some.
+    """Write every step: name, shape, how it is made, numbers, and shades where it has some.
 
-    rows: the most rows of each array that are shown; those in the middle are left out first.
+    Shades stand beside the numbers where those of all steps fit, else beneath. rows: the most rows of each
+    array that are shown; those in the middle are left out first.
     """
+    numbers = [
+        [_numbers(step, *part, digits, width, rows) for part in _folded(step.parts, rows)] for step in steps
+    ]
+    shades = [
+        [_shades(step, *part, width) for part in step.parts if step.drawn == "shades"] for step in steps
+    ]
+    beside = all(_fit(its + drawn, width) for its, drawn in zip(numbers, shades, strict=True) if drawn)
     parts = []
-    for step in steps:
-        blocks = [_numbers(step, *part, digits, width, rows) for part in _folded(step.parts, rows)]
-        if step.drawn == "shades":
-            blocks += [_shades(step, *part, width) for part in step.parts]
+    for step, its, drawn in zip(steps, numbers, shades, strict=True):
         heading = textwrap.wrap(clean(f"{step.title}: {step.text}"), width, subsequent_indent="  ")
-        parts.append("\n".join([*heading, *_beside(blocks, width)]) + "\n")
+        lines = _beside([*its, *drawn], width) if beside else _beside(its, width)
+        if drawn and not beside:
+            lines += ["", *_beside(drawn, width)]
+        parts.append("\n".join([*heading, *lines]) + "\n")
     return "\n".join(parts)
+
+
+def _fit(blocks: Sequence[list[str]], width: int) -> bool:
+    """Return whether blocks of lines fit beside each other."""
+    return sum(max(map(columns_of, block), default=0) + 3 for block in blocks) - 1 <= width
 
 
 def _folded(parts: list[tuple[str, Array]], rows: int) -> list[tuple[str, Array]]:
@@ -144,19 +159,28 @@ def _numbers(step: Step, label: str, array: Array, digits: int, width: int, rows
 
 
 def _shades(step: Step, label: str, array: Array, width: int) -> list[str]:
-    """Return lines of shades on the scale of all blocks: darker is larger."""
+    """Return lines of shades on the scale of all blocks, under the names of columns where all of them fit."""
+    from rich.cells import set_cell_size
+
     names = _filled([short(name) for name in step.rows[:_SHADED]])
+    heads = [short(name) for name in step.columns]
+    wide = min(_WIDEST_SHADE, 1 + max(map(columns_of, heads), default=1))
+    room = width - columns_of(names[0]) - 4
+    if len(heads) * wide > room:
+        # Of many columns the cells say more than the names.
+        heads, wide = [], 2
     largest = float(step.values.max()) or 1.0
-    shown = array[:_SHADED, : max(3, (width - columns_of(names[0]) - 4) // 2)] / largest
+    shown = array[:_SHADED, : max(3, room // wide)] / largest
     cut = "" if shown.shape == array.shape else f", the first {shown.shape[0]}×{shown.shape[1]}"
-    rows = ["".join(2 * _SHADES[int(4 * share + 0.5)] for share in row) for row in shown]
-    lines = [f"{name} {row}|" for name, row in zip(names, rows, strict=True)]
-    scale = f"{' ' * columns_of(names[0])} 0 |{''.join(2 * shade for shade in _SHADES)}| {largest:.2g}{cut}"
-    if step.columns:
-        # In the place of the labels, so that rows stand beside those of the numbers.
-        lines.insert(0, scale)
-    else:
-        lines.append(scale)
+    lines = [
+        f"{name} {''.join(wide * _SHADES[int(4 * share + 0.5)] for share in row)}|"
+        for name, row in zip(names, shown, strict=True)
+    ]
+    blank = " " * columns_of(names[0])
+    if heads:
+        cells = (set_cell_size(head, wide - 1) for head in heads[: shown.shape[1]])
+        lines.insert(0, f"{blank} {' '.join(cells)}")
+    lines.append(f"{blank} 0 |{''.join(2 * shade for shade in _SHADES)}| {largest:.2g}{cut}")
     return [label, *lines] if label else lines
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnbench.rules.dot import SCALE, scale_of, scaled_scores
+from attnbench.rules.dot import SCALE, dot_products, scale_of, scaled_scores
 from attnbench.types.case import Case
 from attnbench.types.rule import Constant, DotForm, Parameter, Rule, Scoring
 
@@ -53,6 +53,7 @@ ALIBI = Rule(
     source="Press et al. 2022, Train Short, Test Long: Attention with Linear Biases, section 3",
     reference=_reference,
     bind=_bind,
+    inner=dot_products,
     laws=("flip_features", "scale_features"),
     parameters=lambda case: (Parameter("slope", (), lambda rng, H, shape: slopes(H)),),
     constants=(

@@ -39,6 +39,13 @@ def scale_of(case: Case) -> float:
     return case.constant("scale", case.D**-0.5)
 
 
+def dot_products(
+    q: Array, k: Array, parameters: Mapping[str, Array], positions: Array
+) -> Mapping[str, Array]:
+    """q·k before it is scaled, for ``attnbench explain``."""
+    return {"q·k": (q @ k.T)[..., None]}
+
+
 def _dot(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
     return q @ k.T
 
@@ -66,6 +73,7 @@ SCALED_DOT = Rule(
     source="Vaswani et al. 2017, Attention Is All You Need, eq. 1",
     reference=scaled_scores,
     bind=_bind_scaled_dot,
+    inner=dot_products,
     constants=(SCALE,),
     laws=("flip_features", "scale_features", "permute_queries"),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnbench.rules.dot import SCALE, scale_of, scaled_scores
+from attnbench.rules.dot import SCALE, dot_products, scale_of, scaled_scores
 from attnbench.types.case import Case
 from attnbench.types.rule import Constant, DotForm, Parameter, Rule, Scoring
 
@@ -35,6 +35,7 @@ SINKS = Rule(
     source="Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks; OpenAI 2025, gpt-oss",
     reference=scaled_scores,
     bind=_bind,
+    inner=dot_products,
     laws=("flip_features", "scale_features", "permute_queries"),
     parameters=lambda case: (_drawn(case.Lk),),
     constants=(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnbench.rules.dot import SCALE, scale_of, scaled_scores
+from attnbench.rules.dot import SCALE, dot_products, scale_of, scaled_scores
 from attnbench.types.case import Case
 from attnbench.types.rule import Constant, DotForm, Rule, Scoring
 
@@ -37,6 +37,7 @@ SOFTCAP = Rule(
     source="Gemma Team 2024, Gemma 2: Improving Open Language Models at a Practical Size, section 2",
     reference=_reference,
     bind=_bind,
+    inner=dot_products,
     constants=(
         Constant(
             name="c",

@@ -211,3 +211,40 @@ def test_a_width_that_a_rule_does_not_support_is_left_empty() -> None:
     first = next(behaviour_steps(rows))
     assert (first.rows, first.columns) == (("dot", "odd"), ("4", "5"))
     np.testing.assert_array_equal(np.isnan(first.values), [[False, False], [True, False]])
+
+
+def lesson(name: str) -> dict[str, np.ndarray]:
+    return {step.name: step.values for step in LESSONS[name][1](RULES.__getitem__, 0)}
+
+
+def test_flash_gives_the_output_of_the_whole_softmax() -> None:
+    steps = lesson("flash")
+    assert steps["output"] == pytest.approx(steps["weights @ v"], rel=1e-12)
+
+
+def test_a_decode_gives_the_last_row_of_the_whole_computation() -> None:
+    steps = lesson("kv_cache")
+    assert steps["output"][0] == pytest.approx(steps["output of all tokens"][-1], rel=1e-12)
+
+
+def test_turned_scores_depend_on_the_distance_alone() -> None:
+    steps = lesson("rope")
+    for offset in range(-4, 5):
+        diagonal = np.diagonal(steps["scores"], offset)
+        assert diagonal == pytest.approx(diagonal[0] * np.ones_like(diagonal))
+    assert steps["scores, all 7 positions later"] == pytest.approx(steps["scores"])
+
+
+def test_grouped_queries_read_the_keys_of_their_group() -> None:
+    steps = lesson("gqa")
+    expected = np.einsum("hqd,hkd->hqk", steps["q"], steps["k"][[0, 0, 1, 1]]) / np.sqrt(3)
+    assert steps["scores"] == pytest.approx(expected)
+    assert steps["weights"].sum(axis=-1) == pytest.approx(np.ones((4, 2)))
+
+
+@pytest.mark.parametrize("name", ["scaled_dot", "softcap", "sinks", "alibi"])
+def test_products_stand_before_they_are_scaled(name: str) -> None:
+    steps = {step.name: step.values for step in explain(RULES[name], EXAMPLES["five-tokens"])}
+    x = EXAMPLES["five-tokens"].sources[0][1]
+    assert steps["q·k"] == pytest.approx(x @ x.T)
+    assert list(steps).index("q·k") < list(steps).index("scores")

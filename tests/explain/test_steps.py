@@ -55,6 +55,31 @@ def test_labels_of_wide_characters_stand_in_line() -> None:
     assert len({cell_len(line) for line in lines}) == 1
 
 
+def test_shades_have_names_of_columns_and_stand_all_beside_or_all_beneath() -> None:
+    narrow, wide = (
+        weights_of(np.eye(2), labels=("a", "bcd")),
+        weights_of(*[np.eye(3)] * 4, labels=("x", "y", "z")),
+    )
+    lines = steps_text([narrow], width=80).splitlines()
+    assert lines[2:] == [
+        "       a  bcd       a   bcd",
+        "  a    1    0   a   ████    |",
+        "  bcd  0    1   bcd     ████|",
+        "                    0 |  ░░▒▒▓▓██| 1",
+    ]
+    beneath = steps_text([narrow, wide], width=80).splitlines()
+    assert beneath[:8] == [
+        "weights (1×2×2): w",
+        "  head 1",
+        "       a  bcd",
+        "  a    1    0",
+        "  bcd  0    1",
+        "",
+        "  head 1",
+        "      a   bcd",
+    ]
+
+
 def test_shades_are_cut_to_the_width() -> None:
     weights = weights_of(np.eye(50), labels=tuple(f"x{i}" for i in range(1, 51)))
     assert "the first 50×27" in steps_text([weights], width=61)
