@@ -1,6 +1,6 @@
 """attnbench: the attention benchmark whose every number is checked.
 
-Everything public is here: ``run`` and ``load`` for notebooks and scripts, ``hookimpl`` and the
+Everything public is here: ``run``, ``load`` and ``explain`` for notebooks and scripts, ``hookimpl`` and the
 records (``Backend``, ``Rule``, ...) for plugins.
 """
 
@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attnbench.api import load, resume, run
+    from attnbench.api import explain, load, resume, run
     from attnbench.hookspecs import hookimpl
     from attnbench.programs.capture import capture
     from attnbench.reports.run import Run
@@ -72,6 +72,7 @@ __all__ = [
     "VerdictRule",
     "__version__",
     "capture",
+    "explain",
     "hookimpl",
     "load",
     "resume",
@@ -79,7 +80,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "api": ("load", "resume", "run"),
+    "api": ("explain", "load", "resume", "run"),
     "hookspecs": ("hookimpl",),
     "programs.capture": ("capture",),
     "reports.run": ("Run",),

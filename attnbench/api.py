@@ -19,6 +19,7 @@ from attnbench.types.words import clean
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Overrides, Selection
+    from attnbench.explained.shown import Explained
     from attnbench.plugins.registry import Registry
     from attnbench.results.format import StoredRun
     from attnbench.runner.forecast import RunPlan
@@ -148,6 +149,31 @@ def loaded(paths: str | Path | Sequence[str | Path], registry: Registry) -> Run:
     stored = [readable(run) for runs in files for run in runs]
     flaws = [flaw for runs in files for run in runs for flaw in flaws_of(run, alone=len(runs) == 1)]
     return _run_of(stored, registry, flaws)
+
+
+def explain(
+    topic: str = "scaled_dot",
+    tokens: Any = None,
+    *,
+    labels: Sequence[str] = (),
+    heads: int | None = None,
+    mask: str | None = None,
+    seed: int = 0,
+    plugins: str | Iterable[str] = (),
+) -> Explained:
+    """Compute attention step by step on small inputs; a notebook shows the steps as a picture.
+
+    topic: a rule, also with constants (``softcap@c=5``), an example or a lesson, as in ``attnbench explain``.
+    tokens: rows of numbers (tokens, features) for a rule, in place of those of its example. labels: a word
+    for each token. heads: into which the features are cut. mask: as in case ids, ``causal``. seed: of all
+    that is drawn. plugins: as :func:`run` takes them.
+
+    Raises:
+        BadInput: the topic is unknown, or the inputs don't fit it.
+    """
+    from attnbench.explained.topics import explained
+
+    return explained(_registry(plugins), topic, tokens, tuple(labels), heads, mask, seed)
 
 
 def _run_of(stored: Sequence[StoredRun], registry: Registry, flaws: Sequence[str] = ()) -> Run:

@@ -14,7 +14,7 @@ from attnbench.cli.output import note, print_listing, print_text, width
 from attnbench.cli.parameters import RULE, Positive, Whole, load_plugins, plugin_option, seed_option
 
 if TYPE_CHECKING:
-    from attnbench.explain.behaviour import Behaviour
+    from attnbench.explained.behaviour import Behaviour
     from attnbench.types.words import Format
 
 
@@ -60,10 +60,10 @@ def command(
     attnbench compare-rules
     attnbench compare-rules dot scaled_dot --plot why-the-scale.svg
     """
-    from attnbench.explain.attention import guarded
-    from attnbench.explain.behaviour import behaviour_steps, behaviours
-    from attnbench.explain.picture import check_picture, draw
-    from attnbench.explain.steps import steps_text
+    from attnbench.explained.attention import guarded
+    from attnbench.explained.behaviour import behaviour_steps, behaviours
+    from attnbench.explained.picture import check_picture, draw
+    from attnbench.explained.steps import steps_text
     from attnbench.plugins.calling import tell
     from attnbench.results.targets import write_files
     from attnbench.types.errors import BadInput, PluginFailed

@@ -27,8 +27,8 @@ from attnbench.types.errors import BadInput
 from attnbench.types.words import clean, unknown_name
 
 if TYPE_CHECKING:
-    from attnbench.explain.examples import Example
-    from attnbench.explain.steps import Step
+    from attnbench.explained.examples import Example
+    from attnbench.explained.steps import Step
     from attnbench.plugins.registry import Registry
     from attnbench.types.words import Format
 
@@ -91,10 +91,10 @@ def command(
     attnbench explain general --tokens mine.csv
     """
     from attnbench.cases.ids import parse_rule, rule_word
-    from attnbench.explain.attention import explain, guarded
-    from attnbench.explain.lessons import LESSONS
-    from attnbench.explain.picture import check_picture, draw
-    from attnbench.explain.steps import steps_markdown, steps_rows, steps_text
+    from attnbench.explained.attention import explain, guarded
+    from attnbench.explained.lessons import LESSONS
+    from attnbench.explained.picture import check_picture, draw
+    from attnbench.explained.steps import steps_markdown, steps_rows, steps_text
     from attnbench.reports.formats import as_text
     from attnbench.results.targets import write_files
 
@@ -149,7 +149,7 @@ def _chosen(
 ) -> tuple[str, Example]:  # fmt: skip
     """Return the rule and the inputs that the options choose."""
     from attnbench.cases.ids import parse_rule
-    from attnbench.explain.examples import EXAMPLES, example_for, with_layer
+    from attnbench.explained.examples import EXAMPLES, example_for, with_layer
 
     own = tokens is not None or sentence is not None
     layer = word == "multihead" and word not in registry.rules
@@ -191,7 +191,7 @@ def _chosen(
 
 def _own(tokens: Path | None, sentence: str | None, heads: int, seed: int) -> Example:
     """Return inputs from a user's file, or random ones labelled by the words of a sentence."""
-    from attnbench.explain.examples import example_of, read_example, stream
+    from attnbench.explained.examples import example_of, read_example, stream
 
     labels = tuple((sentence or "").split())
     if sentence is not None and not labels:
@@ -205,8 +205,8 @@ def _own(tokens: Path | None, sentence: str | None, heads: int, seed: int) -> Ex
 
 def _topics(registry: Registry) -> dict[str, tuple[str, str]]:
     """Return the kind and the summary of every topic."""
-    from attnbench.explain.examples import EXAMPLES
-    from attnbench.explain.lessons import LESSONS
+    from attnbench.explained.examples import EXAMPLES
+    from attnbench.explained.lessons import LESSONS
 
     topics = {name: ("examples", f"{one.summary} ({one.rule})") for name, one in EXAMPLES.items()}
     topics |= {name: ("lessons", summary) for name, (summary, _) in LESSONS.items()}

@@ -190,14 +190,14 @@ def _registered(
 
 
 def _topics(ctx: click.Context, incomplete: str) -> dict[str, str]:
-    from attnbench.explain.lessons import LESSONS
+    from attnbench.explained.lessons import LESSONS
 
     lessons = {name: summary for name, (summary, _) in LESSONS.items()}
     return _registered("rules", ctx, incomplete) | _examples(ctx, incomplete) | lessons
 
 
 def _examples(ctx: click.Context, incomplete: str) -> dict[str, str]:
-    from attnbench.explain.examples import EXAMPLES
+    from attnbench.explained.examples import EXAMPLES
 
     return {name: f"{example.rule}: {example.summary}" for name, example in EXAMPLES.items()}
 

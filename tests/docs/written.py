@@ -23,10 +23,10 @@ from attnbench.cases.ids import parse_case
 from attnbench.cli import attnbench
 from attnbench.cli.parameters import load_plugins
 from attnbench.doctor.readings import Readings
-from attnbench.explain.attention import WEIGHTS, explain
-from attnbench.explain.examples import EXAMPLES
-from attnbench.explain.picture import svg
-from attnbench.explain.steps import Step
+from attnbench.explained.attention import WEIGHTS, explain
+from attnbench.explained.examples import EXAMPLES
+from attnbench.explained.picture import svg
+from attnbench.explained.steps import Step
 from attnbench.plugins.commands import PluginCommands
 from attnbench.plugins.kinds import KINDS
 from attnbench.plugins.registry import Registry, load_registry

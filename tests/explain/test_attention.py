@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from attnbench.explain.attention import MASKED, OUTPUT, SCORES, WEIGHTS, case_of, explain, heads_of
-from attnbench.explain.behaviour import behaviour_steps, behaviours
-from attnbench.explain.examples import EXAMPLES, example_for, example_of, stream, with_layer
-from attnbench.explain.lessons import LESSONS
-from attnbench.explain.steps import steps_text
+from attnbench.explained.attention import MASKED, OUTPUT, SCORES, WEIGHTS, case_of, explain, heads_of
+from attnbench.explained.behaviour import behaviour_steps, behaviours
+from attnbench.explained.examples import EXAMPLES, example_for, example_of, stream, with_layer
+from attnbench.explained.lessons import LESSONS
+from attnbench.explained.steps import steps_text
 from attnbench.inputs.draw import Parameters
 from attnbench.oracle.solve import solve
 from attnbench.rules import attnbench_rules

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnbench.explain.picture import colours, svg
-from attnbench.explain.steps import Step, number, steps_markdown, steps_rows, steps_text
+from attnbench.explained.picture import colours, svg
+from attnbench.explained.steps import Step, number, steps_markdown, steps_rows, steps_text
 from attnbench.types.errors import BadInput
 
 

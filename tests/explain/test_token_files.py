@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnbench.explain.examples import read_example
+from attnbench.explained.examples import read_example
 from attnbench.types.errors import AttnbenchError
 
 TOKENS = np.array([[1.0, 2], [3, 4.5]])

@@ -13,10 +13,11 @@ from attnbench.reports.html.words import findings
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.run import Run
-from attnbench.types.words import clean, count_of
+from attnbench.types.words import clean, count_of, first_of
 
 MOST_CASES = 40
 """A notebook shows no more cases; the page has all."""
+MOST_TIES = 3
 _TONES = {
     "best": "background:#bfe3cd;color:#1d2127;font-weight:700",
     "tied": "background:#e4f3ea;color:#1d2127",
@@ -25,7 +26,8 @@ _TONES = {
     "step3": "background:#efab85;color:#1d2127",
     "failed": "background:#fbe6e3;color:#a52a2a",
 }
-_LEFT, _RIGHT, _MIDDLE = "text-align:left", "text-align:right", "text-align:center"
+_LEFT = "text-align:left;white-space:nowrap"
+_RIGHT, _MIDDLE = "text-align:right;white-space:nowrap", "text-align:center"
 
 
 def notebook_html(run: Run) -> str:
@@ -81,7 +83,7 @@ def _table_of_leads(part: ReportPart, names: Mapping[str, str]) -> str:
             else:
                 cells.append(two_digits(times[case][user]) if user in times[case] else ABSENT)
         if lead.ties:
-            following = f"{TIED} {', '.join(lead.ties)}"
+            following = f"{TIED} {first_of(lead.ties, MOST_TIES)}"
         elif lead.following is not None and lead.takes is not None:
             following = f"{name_text(lead.following)} {two_digits(lead.takes.ratio)}"
         else:

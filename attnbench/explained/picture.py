@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
-from attnbench.explain.steps import Step, grid, short
+from attnbench.explained.steps import Step, grid, short
 from attnbench.results.targets import FileKind, check_target
 from attnbench.types.errors import BadInput
 from attnbench.types.words import clean

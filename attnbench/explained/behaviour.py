@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnbench.explain.attention import scores_of
-from attnbench.explain.steps import Drawn, Step
+from attnbench.explained.attention import scores_of
+from attnbench.explained.steps import Drawn, Step
 from attnbench.inputs.draw import draw_parameters
 from attnbench.oracle.solve import softmax
 from attnbench.types.case import Case

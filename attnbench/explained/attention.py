@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from attnbench.explain.examples import Example, cut, numbered, stream
-from attnbench.explain.steps import Drawn, Step
+from attnbench.explained.examples import Example, cut, numbered, stream
+from attnbench.explained.steps import Drawn, Step
 from attnbench.inputs.draw import draw_parameters
 from attnbench.masks import added_rows, keep_rows
 from attnbench.oracle.solve import softmax

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from attnbench.explain.examples import numbered
-from attnbench.explain.steps import Step
+from attnbench.explained.examples import numbered
+from attnbench.explained.steps import Step
 from attnbench.oracle.solve import softmax
 from attnbench.types.rule import Rule
 

@@ -8,10 +8,10 @@ from functools import reduce
 
 import numpy as np
 
-from attnbench.explain.behaviour import behaviour_steps, behaviours
-from attnbench.explain.examples import EXAMPLES, numbered
-from attnbench.explain.kernels import RuleOf, flash, gqa, kv_cache, rope
-from attnbench.explain.steps import Step
+from attnbench.explained.behaviour import behaviour_steps, behaviours
+from attnbench.explained.examples import EXAMPLES, numbered
+from attnbench.explained.kernels import RuleOf, flash, gqa, kv_cache, rope
+from attnbench.explained.steps import Step
 from attnbench.inputs.draw import Wide, store, widen
 from attnbench.masks import keep_rows
 from attnbench.oracle.solve import softmax

@@ -1,0 +1,61 @@
+"""What a topic stands for: a rule on its example or on tokens of one's own, an example, or a lesson."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from attnbench.cases.ids import parse_rule, rule_word
+from attnbench.explained.attention import explain, guarded
+from attnbench.explained.examples import EXAMPLES, Example, example_for, example_of, with_layer
+from attnbench.explained.lessons import LESSONS
+from attnbench.explained.shown import Explained
+from attnbench.plugins.registry import Registry
+from attnbench.types.errors import BadInput
+from attnbench.types.mask import parse_mask
+from attnbench.types.words import unknown_name
+
+
+def explained(
+    registry: Registry,
+    topic: str,
+    tokens: Any,
+    labels: tuple[str, ...],
+    heads: int | None,
+    mask: str | None,
+    seed: int,
+) -> Explained:
+    """Compute the steps of a topic. The arguments are those of :func:`attnbench.api.explain`.
+
+    Raises:
+        BadInput: the topic is unknown, or the inputs don't fit it.
+    """
+    word, constants = parse_rule(topic)
+    if word in LESSONS and word not in registry.rules:
+        if constants or tokens is not None or labels or heads or mask:
+            raise BadInput(f"{word} has its own numbers: leave out constants, tokens, labels, heads and mask")
+        summary, lesson = LESSONS[word]
+        return Explained(f"{word}: {summary}", tuple(lesson(registry.rule, seed)))
+    inputs = _inputs(registry, word, tokens, labels, heads)
+    rule = word if word in registry.rules else inputs.rule
+    mask_of_inputs = inputs.mask if mask is None else parse_mask(mask)
+    inputs = replace(inputs, seed=seed, mask=mask_of_inputs, constants=constants)
+    if word == "multihead":
+        inputs = with_layer(inputs, registry.rule(rule))
+    steps = guarded(registry.rules[rule], explain, registry.rule(rule), inputs)
+    return Explained(f"{rule_word(rule, dict(constants))} on {inputs.summary}", steps)
+
+
+def _inputs(
+    registry: Registry, word: str, tokens: Any, labels: tuple[str, ...], heads: int | None
+) -> Example:
+    if word not in registry.rules and word not in EXAMPLES:
+        raise BadInput(unknown_name("topic", word, [*registry.rules, *EXAMPLES, *LESSONS]))
+    if tokens is not None:
+        if word in EXAMPLES and word not in registry.rules:
+            raise BadInput(f"{word} is an example with tokens of its own: name a rule to give others")
+        return example_of({"X": tokens}, labels=labels, heads=heads or 1, summary="tokens of your own")
+    if labels or heads:
+        raise BadInput("labels and heads are for tokens of your own: give tokens too")
+    example = word if word in EXAMPLES and word not in registry.rules else example_for(word)
+    return replace(EXAMPLES[example], summary=f"the example {example}: {EXAMPLES[example].summary}")
