@@ -116,7 +116,7 @@ def on_kind(run: Run, kind: str) -> Run:
         BadInput: they measured nothing on this kind.
     """
     by_file = [
-        tuple(one for one in records if device_kind(head.environment, one.case) == kind)
+        tuple(one for one in records if may_be_one(device_kind(head.environment, one.case), kind))
         for head, records in zip(run.manifests, run.by_file, strict=True)
     ]
     kept = [place for place, records in enumerate(by_file) if records]

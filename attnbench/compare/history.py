@@ -11,7 +11,7 @@ from attnbench.compare.environment import differences
 from attnbench.compare.stored import compare_sides
 from attnbench.stats.tests import Interval, time_interval
 from attnbench.types.compared import Cell, ComparedCell, Measured
-from attnbench.types.device import device_kind, told_kinds
+from attnbench.types.device import device_kind, shown_kinds, told_kinds
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,12 @@ def history(
     """
     ordered = in_order(runs)
     kinds = told_kinds(device_kind(run.environment, cell.case) for run in ordered for cell in run.cells)
+    names = shown_kinds(kinds.values())
     found: dict[tuple[str, str], dict[str, list[tuple[int, Cell]]]] = {}
     for place, run in enumerate(ordered):
         for cell in run.cells:
             if (not cases or cell.case in cases) and (not backends or cell.backend in backends):
-                kind = kinds[device_kind(run.environment, cell.case)]
+                kind = names[kinds[device_kind(run.environment, cell.case)]]
                 found.setdefault(cell.key, {}).setdefault(kind, []).append((place, cell))
 
     @cache

@@ -21,7 +21,7 @@ from attnbench.stats.records import with_ratio
 from attnbench.stats.tests import LEVEL
 from attnbench.stats.verdict import DELTA, FALSE_DISCOVERIES, Verdict, verdicts
 from attnbench.types.compared import BASE, HEAD, SIDES, Cell, Compared, ComparedCell, Outcome, parts_of, sided
-from attnbench.types.device import device_kind
+from attnbench.types.device import device_kind, shown_kinds, without_details
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.record import Record, SetLine
 from attnbench.types.status import MEANING
@@ -133,9 +133,9 @@ def compared_live(run: StoredRun, delta_of: DeltaOf | None = None) -> Compared:
 
 def _measured(run: StoredRun) -> str:
     """Say where a run was measured, and how long that took if it was completed."""
-    kinds = dict.fromkeys(device_kind(run.manifest.environment, case) for case in run.manifest.cases)
+    kinds = shown_kinds(device_kind(run.manifest.environment, case) for case in run.manifest.cases)
     took = "" if run.finished is None else f" in {span_words(run.finished.wall_s)}"
-    return f"measured on {' and '.join(kinds)}{took}"
+    return f"measured on {' and '.join(kinds.values())}{took}"
 
 
 def _table(value: Any) -> Mapping[str, Any]:
@@ -185,7 +185,7 @@ def _cell(
         p_value=None if judged is None else judged.p_value,
         p_adjusted=None if verdict is None else verdict.p_adjusted,
         delta=DELTA if new is None or new.delta is None else new.delta,
-        device_kind=device_kind(run.manifest.environment, either.case),
+        device_kind=without_details(device_kind(run.manifest.environment, either.case)),
     )
 
 

@@ -29,7 +29,7 @@ from attnbench.stats.unpaired import (
 )
 from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import Cell, Compared, ComparedCell, Measured, Outcome
-from attnbench.types.device import device_kind, told_kinds
+from attnbench.types.device import device_kind, shown_kinds, told_kinds
 from attnbench.types.errors import BadInput
 from attnbench.types.gc_paused import gc_paused
 from attnbench.types.status import MEANING, Status
@@ -113,7 +113,8 @@ def _sides(base: Sequence[Measured], new: Sequence[Measured]) -> dict[str, tuple
     """
     found = by_kind(base), by_kind(new)
     kinds = told_kinds(kind for side in found for kind in side)
-    before, after = (_joined(side, kinds) for side in found)
+    names = shown_kinds(kinds.values())
+    before, after = (_joined(side, {kind: names[told] for kind, told in kinds.items()}) for side in found)
     if before.keys() & after.keys():
         return {kind: (before.get(kind, ()), after.get(kind, ())) for kind in before | after}
     for name, side in (("base", before), ("new", after)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnbench.types.device import device_kind
+from attnbench.types.device import device_kind, shown_kinds
 from attnbench.types.exit_status import worst
 from attnbench.types.record import Manifest, Record
 from attnbench.types.status import MEANING, status_words
@@ -98,10 +98,12 @@ class Run:
         from attnbench.reports.judged import judge_all
 
         judged = judge_all([manifest.run_id for manifest in self.manifests], self.by_file, self.metrics)
-        return [
+        found = [
             [replace(one, device_kind=device_kind(head.environment, one.record.case)) for one in those]
             for head, those in zip(self.manifests, judged, strict=True)
         ]
+        names = shown_kinds(one.device_kind for those in found for one in those)
+        return [[replace(one, device_kind=names[one.device_kind]) for one in those] for those in found]
 
     @property
     def path(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -60,3 +61,10 @@ def told_kinds(kinds: Iterable[str]) -> dict[str, str]:
         alike = [other for other in every if other != kind and without_details(other) == kind]
         counted[kind] = alike[0] if len(alike) == 1 else kind
     return counted
+
+
+def shown_kinds(kinds: Iterable[str]) -> dict[str, str]:
+    """Return for each kind its name in reports: without details where that tells it from all others."""
+    every = dict.fromkeys(kinds)
+    plain = Counter(map(without_details, every))
+    return {kind: kind if plain[without_details(kind)] > 1 else without_details(kind) for kind in every}

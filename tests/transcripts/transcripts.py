@@ -84,6 +84,7 @@ NORMALISATIONS = (
     Normalisation(" --threads", r"\d+ cores; use \d+", "N cores; use N", "the cores of this machine"),
     Normalisation(" --benchmark-json", r'"(datetime|version)": "[^"]*"', r'"\1": "NOW"', "now, and here"),
     Normalisation(" --verbose", r"[\d.]+ (s|ms|µs)\b", r"N \1", "times on this machine"),
+    Normalisation(" new ", r"(?m)^pip wheel .*\n", "", "only if attnbench is from no package index"),
     Normalisation("", r"(?m)^Traceback .*\n(  .*\n)+", "Traceback\n", "paths and lines of the code"),
 )
 """All replacements but those of paths. :func:`normalised` also rounds the numbers of ``explain`` and
