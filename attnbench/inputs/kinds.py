@@ -19,6 +19,9 @@ Triple = tuple[Stored, Stored, Stored]
 NORMAL = "normal"
 """The kind of ordinary inputs."""
 
+DEEP_CHANGE = "deep_change"
+"""An ordinary draw that differs little from another."""
+
 STRIDED, SLICED, TRANSPOSED = "strided", "sliced", "transposed"
 GRADED, TWO_GRAPHS, DROPPED = "graded", "two_graphs", "dropped"
 """Kinds of ordinary numbers that are passed in another way; see :mod:`attnbench.worker.prepared`."""
@@ -83,7 +86,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(NORMAL, draw_activations, elements=4096, most=16, fewest=lambda case: 2),
     # The draw before with two elements inside v or inside k changed, sums kept.
     Family(
-        "deep_change",
+        DEEP_CHANGE,
         near_duplicate.draw,
         elements=1024,
         most=8,

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from attnbench.cases.covering import Row, covering_rows
-from attnbench.cases.ids import build_case, case_id
+from attnbench.cases.ids import build_case, case_id, parse_storage, storage_word
 from attnbench.cases.select import Overrides
 from attnbench.plugins.calling import Raised, call
 from attnbench.runner.case import refusal
@@ -26,6 +26,7 @@ from attnbench.types.errors import BadCase
 from attnbench.types.mask import mask_text, parse_mask
 from attnbench.types.operation import operation_named
 from attnbench.types.rule import Rule
+from attnbench.types.storage import storage_named
 from attnbench.types.words import clean
 from attnbench.worker.failures import no_answer
 from attnbench.worker.prepared import missing_modules
@@ -38,8 +39,12 @@ FEATURES = ((16, 16), (64, 64), (13, 13), (8, 24))
 HEADS = ((2, 2), (6, 2), (5, 1))
 BATCHES = (3, 1)
 """Three batch elements, since of two every order is its own inverse."""
-ONE_SEQUENCE, SEVERAL = "q{Lq}s{Lk}", "2q{Lq}s{Lk}_q1s{Lk}_q5_q0s9_q{Lk}s{Lq}_q7s0"
-"""A sequence of the lengths of a case; and several of them, others, and sequences without queries or keys."""
+ONE_SEQUENCE = "q{Lq}s{Lk}"
+SEVERAL = "2q{Lq}s{Lk}_q1s{Lk}_q5_q0s9_q{Lk}s{Lq}_q7s0_q1_q1s{before}_q1s{block}_q3s{after}"
+"""A sequence of the lengths of a case; and several of them, others, sequences without queries or keys, and
+some that end at a block of keys, before it and behind it."""
+BLOCK = 16
+"""The block of a storage that has no size."""
 LAYERS: tuple[dict[str, Any], ...] = (
     {"wide": True, "bias": True},
     {"E": 40},
@@ -118,7 +123,7 @@ def candidates(
         "device": (options.device or device_of(backend),),
     }
     if backend.storages != ("dense",):
-        values["storage"] = backend.storages
+        values["storage"] = tuple(word for name in backend.storages for word in _storage_words(name))
     if backend.returns:
         values["returns"] = ((), *((name,) for name in backend.returns))
     random = Random(0)
@@ -220,8 +225,18 @@ def _lengths(row: Row) -> dict[str, Any]:
     storage = row.get("storage", "dense")
     if storage == "dense":
         return {"B": row["B"], "Lq": Lq, "Lk": Lk}
+    name, sizes = parse_storage(storage)
+    defaults = {size.name: size.default for size in storage_named(name).sizes}
+    block = next(iter((defaults | dict(sizes)).values()), BLOCK)
     batch = ONE_SEQUENCE if row["B"] == 1 else SEVERAL
-    return {"batch": batch.format(Lq=Lq, Lk=Lk), "storage": storage}
+    around = {"before": block - 1, "block": block, "after": block + 1}
+    return {"batch": batch.format(Lq=Lq, Lk=Lk, **around), "storage": storage}
+
+
+def _storage_words(name: str) -> tuple[str, ...]:
+    """Return a storage as ids have it, with its sizes and with twice its sizes, which some kernels need."""
+    doubled = {size.name: min(2 * size.default, size.most) for size in storage_named(name).sizes}
+    return (name, storage_word(name, doubled)) if doubled else (name,)
 
 
 def _large(backend: Backend, rule: Rule, wanted: dict[str, Any], options: Overrides) -> Case | None:

@@ -20,7 +20,7 @@ from attnbench.inputs.draw import (
     widen_inputs,
     widened,
 )
-from attnbench.inputs.kinds import DELIVERIES, NORMAL, draw_family, largest_score
+from attnbench.inputs.kinds import DEEP_CHANGE, DELIVERIES, NORMAL, draw_family, largest_score
 from attnbench.inputs.symmetries import NO_CHANGE, Change
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ERROR, HELD, OUT, PLAIN, UPSTREAM
@@ -96,12 +96,18 @@ class CaseVerifier:
         self._scatters: dict[str, Scatter] = {}
         self._roundings: dict[tuple[int, str], dict[str, Errors]] = {}
 
-    def take_turns(self, draws: Sequence[tuple[str, int]]) -> None:
-        """Let the check have these draws, by kind and number; ordinary ones where a kind makes no sense."""
-        self._check = tuple(
-            (family, number) if family in self.counts else (NORMAL, _INSTEAD + place)
-            for place, (family, number) in enumerate(draws)
-        )
+    def take_turns(self, draws: Sequence[tuple[str, int]], unchanged: Collection[int]) -> None:
+        """Let the check have these draws, by kind and number; ordinary ones where a kind makes no sense.
+
+        unchanged: the numbers of near-duplicates that are the original itself in this problem.
+        """
+
+        def own(place: int, family: str, number: int) -> tuple[str, int]:
+            if family not in self.counts:
+                return NORMAL, _INSTEAD + place
+            return (NORMAL, number) if family == DEEP_CHANGE and number in unchanged else (family, number)
+
+        self._check = tuple(own(place, *draw) for place, draw in enumerate(draws))
         # A backend that is not given a delivery lacks these draws, whatever this problem has in their place.
         self._in_place_of = {place: family for place, (family, _) in enumerate(draws)}
 

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from attnbench.ipc.messages import ArraySpec, Kept, KeptOutput
@@ -48,6 +49,11 @@ def outputs_by_name(prepared: PreparedBackend, output: Any) -> dict[str, Any]:
 def outputs_of(prepared: PreparedBackend) -> tuple[TensorSpec, ...]:
     """Return the tensors that a call of the backend returns."""
     return call_outputs(prepared.case, prepared.storage)
+
+
+def output_sizes(prepared: PreparedBackend) -> tuple[int, ...]:
+    """Return the bytes of each tensor that a call of the backend returns."""
+    return tuple(prod(spec.shape) * spec.item_bytes(prepared.case) for spec in outputs_of(prepared))
 
 
 def stored_answer(prepared: PreparedBackend, answer: Any) -> dict[str, Stored]:

@@ -15,7 +15,14 @@ from attnbench.ipc.names import ERROR, HELD, WEIGHTS
 from attnbench.ipc.shared_memory import Stored, anonymous_file
 from attnbench.kit.problems import problem_setups
 from attnbench.timing.sample import timer_for
-from attnbench.worker.answers import output_of, outputs_by_name, outputs_of, stored_answer, written
+from attnbench.worker.answers import (
+    output_of,
+    output_sizes,
+    outputs_by_name,
+    outputs_of,
+    stored_answer,
+    written,
+)
 from attnbench.worker.failures import NotPrepared, WrongOutput
 from attnbench.worker.gradients import plain_errors, plain_gradients, recast
 from attnbench.worker.guards import check_bands, check_unchanged, keep, ordinals, poison
@@ -62,11 +69,12 @@ def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
         check_modes(prepared.call, prepared.inputs)
     company = read_activity()
     with nothing_changed("the call", draws=bool(prepared.case.dropout)) if watched else nullcontext():
-        plug = poison(prepared.output_bytes, prepared.case.device) if prepared.buffers else None
+        sizes = output_sizes(prepared) if prepared.buffers else ()
+        plugs = [poison(size, prepared.case.device) for size in sizes]
         sample, output = timer_for(prepared.case.device, "hot", prepared.case.pass_ != "backward")(
             prepared.call, *prepared.inputs, 1
         )
-        del plug
+        del plugs
         now = with_call(past, company)
         if watched:
             check_company(company, past, prepared.case.threads, again if on_cpu else None)

@@ -1,5 +1,5 @@
-"""A plugin for the storage packed: a plain backend with gradients, its planted mistakes, and a storage of its
-own that holds numbers in the same way.
+"""A plugin for the storage packed: a plain backend with gradients, other right ways to compute the same, its
+planted mistakes, and a storage of its own that holds numbers in the same way.
 
 Queries are (T, H, D), keys and values (S, Hkv, ·), the log-sum-exp (T, H), and ``cu_seqlens`` say where each
 sequence begins.
@@ -8,6 +8,7 @@ sequence begins.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from attnbench import Backend, Mask, hookimpl
 from attnbench.types.storage import storage_named
@@ -26,8 +27,31 @@ MISTAKES = {
     "no gradient of a key": ("k", 2),
     "gradient of the neighbour": ("v", 0),
     "keeps outputs by address": ("out", 0),
+    "keeps outputs by the first sequence": ("out", 1),
+    "all over the first": ("out", 0),
+    "keys by the lengths of queries": ("out", 2),
+    "padding attended": ("lse", 4),
+    "empty rows see a key": ("out", 4),
+    "ragged last block dropped": ("out", 2),
+    "last head by the first group": ("out", 0),
+    "halves averaged": ("out", 0),
+    "halves merged in base 2": ("out", 0),
+    "lse of empty rows is 0": ("lse", 4),
+    "lse without the scale": ("lse", 0),
+    "lse of the row before": ("lse", 0),
+    "lse of the other half": ("lse", 0),
 }
 """By name, the part and the first sequence that are wrong in the case of the test."""
+
+RIGHT = (
+    "halves merged by lse",
+    "padded to blocks of 16",
+    "in double precision",
+    "block after block",
+    "in powers of two",
+    "last sequence first",
+)
+"""Other ways to compute the same, which are right."""
 
 
 @hookimpl
@@ -50,18 +74,35 @@ class Packed:
         import torch
 
         address = q.data_ptr()
-        if self.mistake == "keeps outputs by address" and address in self.kept:
+        if self.mistake == "keeps outputs by the first sequence":
+            # As if all others stayed the same when it does.
+            _, end, _, end_key = self.places[0]
+            own = (q[:end], k[:end_key], v[:end_key])
+            address = tuple(tuple(x.detach().double().flatten().tolist()) for x in own)
+        if self.mistake.startswith("keeps outputs") and address in self.kept:
             return tuple(x.clone() for x in self.kept[address])
         outs, sums = zip(*self.each(q, k, v), strict=True)
         if self.mistake == "equal sequences exchanged":
             outs = (outs[1], outs[0], *outs[2:])
+        if self.mistake == "all over the first":
+            outs = (outs[1], *map(torch.zeros_like, outs[1:]))
         found = torch.cat(outs), torch.cat(sums)
-        if self.mistake == "keeps outputs by address":
+        if self.mistake == "lse of the row before":
+            found = found[0], found[1].roll(1, 0)
+        if self.mistake.startswith("keeps outputs"):
             self.kept[address] = tuple(x.detach().clone() for x in found)
         return found if self.case.returns else found[0]
 
     def each(self, q, k, v):
-        for number, (first, end, first_key, end_key) in enumerate(self.places):
+        if self.mistake == "last sequence first":
+            yield from list(self.in_order(list(enumerate(self.places))[::-1], q, k, v))[::-1]
+        else:
+            yield from self.in_order(enumerate(self.places), q, k, v)
+
+    def in_order(self, places, q, k, v):
+        for number, (first, end, first_key, end_key) in places:
+            if self.mistake == "keys by the lengths of queries":
+                end_key = min(end_key, first_key + max(1, end - first))
             keys, values = k[first_key:end_key], v[first_key:end_key]
             if self.mistake == "no gradient of a key" and number == 2:
                 keys = keys.detach() + 0 * keys
@@ -79,27 +120,82 @@ class Packed:
         heads = torch.arange(case.H) // case.group
         if mistake == "heads tiled":
             heads = torch.arange(case.H) % case.Hkv
-        scores = torch.einsum("ihd,jhd->hij", q.float(), k[:, heads].float()) * case.D**-0.5
+        if mistake == "last head by the first group":
+            heads[-1] = 0
+        if mistake in ("padded to blocks of 16", "padding attended"):
+            k, v = (torch.cat([x, x.new_zeros(-len(x) % 16, *x.shape[1:])]) for x in (k, v))
+        wide = torch.float64 if mistake == "in double precision" else torch.float32
+        scores = torch.einsum("ihd,jhd->hij", q.to(wide), k[:, heads].to(wide)) * case.D**-0.5
         if not case.mask.is_none:
             offset = 0 if mistake == "upper left" else length - queries
             later = torch.ones(queries, len(k)).triu(offset + 1).bool()
-            later[:, length:] = False
+            if mistake != "padded to blocks of 16":
+                later[:, length:] = False
             scores = scores.masked_fill(later, -torch.inf)
         if mistake == "last key of a decode" and queries == 1 and length > 1:
             scores = torch.cat([scores[..., :-1], torch.full_like(scores[..., -1:], -torch.inf)], -1)
-        lse = scores.logsumexp(-1)
+        if mistake == "padded to blocks of 16":
+            scores[..., length:] = -torch.inf
+        if mistake == "ragged last block dropped" and length > 16:
+            scores[..., length // 16 * 16 :] = -torch.inf
+        values = v[:, heads].to(wide)
+        parts = self.parts(scores, values)
+        out, lse = parts[0] if len(parts) == 1 else merged(parts, mistake)
         empty = lse.isneginf()
-        weights = scores.softmax(-1)
-        if mistake != "empty rows":
-            weights = weights.masked_fill(empty[..., None], 0)
-        out = torch.einsum("hij,jhe->ihe", weights, v[:, heads].float()).to(q.dtype)
+        if mistake == "empty rows" and len(k):
+            out = out.masked_fill(empty.T[..., None], 0.25)
+        if mistake == "empty rows see a key" and len(k):
+            out = torch.where(empty.T[..., None], values[0], out)
+        out = out.to(q.dtype)
         if mistake == "largest score as lse" and len(k):
             lse = scores.amax(-1)
+        if mistake == "lse without the scale":
+            lse = (scores * case.D**0.5).logsumexp(-1)
+        if mistake == "lse of the other half" and len(k) > 1:
+            lse = scores[..., : len(k) // 2].logsumexp(-1)
+        if mistake == "lse of empty rows is 0":
+            lse = lse.masked_fill(empty, 0)
         if mistake == "lse in base 2":
             lse = lse * 1.4426950408889634
         if mistake == "lse of empty rows":
             lse = lse.masked_fill(empty, torch.inf)
-        return out, lse.T
+        return out, lse.T.float()
+
+    def parts(self, scores, values):
+        """Return outputs (Lq, H, Dv) with log-sum-exps (H, Lq) over all keys, or over some of them each."""
+        size, ways = len(values), {"block after block": 4, "halves merged by lse": 2}
+        count = ways.get(self.mistake, 2 if self.mistake.startswith("halves") else 1)
+        ends = [size * part // count for part in range(count + 1)]
+        return [attended(scores[..., a:b], values[a:b], self.mistake) for a, b in pairwise(ends)]
+
+
+def attended(scores, values, way):
+    """Return the output and the log-sum-exp of scores (H, Lq, keys); 0 and -inf in rows without keys."""
+    import torch
+
+    lse = scores.logsumexp(-1)
+    if way == "in powers of two" and len(values):
+        largest = scores.amax(-1, keepdim=True).clamp(min=-1e30)
+        powers = torch.exp2((scores - largest) * 1.4426950408889634)
+        total = powers.sum(-1, keepdim=True)
+        weights, lse = powers / total.clamp(min=1e-30), largest[..., 0] + total[..., 0].log()
+    else:
+        weights = scores.softmax(-1).masked_fill(lse.isneginf()[..., None], 0)
+    return torch.einsum("hij,jhe->ihe", weights, values), lse
+
+
+def merged(parts, way):
+    """Merge outputs over parts of the keys by their log-sum-exps, as cascades and split keys do."""
+    import torch
+
+    sums = torch.stack([lse for _, lse in parts])
+    lse = sums.logsumexp(0)
+    powers = (sums - lse.masked_fill(lse.isneginf(), 0)) * (0.6931 if way == "halves merged in base 2" else 1)
+    weights = powers.exp()
+    if way == "halves averaged":
+        weights = torch.full_like(sums, 1 / len(parts))
+    out = sum(w.T[..., None] * out for w, (out, _) in zip(weights, parts, strict=True))
+    return out, lse
 
 
 def supports(case, rule):
@@ -110,17 +206,23 @@ def supports(case, rule):
     )
 
 
+def name_of(way):
+    """Return the name of a backend that computes in this way."""
+    kind = "right_" if way in RIGHT else "wrong_"
+    return kind + way.replace(" ", "_") if way else "one_by_one"
+
+
 @hookimpl
 def attnbench_backends():
-    for mistake in ("", *MISTAKES):
+    for mistake in ("", *RIGHT, *MISTAKES):
         yield Backend(
-            name="wrong_" + mistake.replace(" ", "_") if mistake else "one_by_one",
+            name=name_of(mistake),
             summary=mistake or "attention of one sequence after the other",
             prepare=lambda setup, mistake=mistake: Packed(setup, mistake),
             supports=supports,
             rules=("scaled_dot",),
             dtypes=("float32", "bfloat16", "float16"),
-            passes=("forward", "backward", "both"),
+            passes=("forward",) if mistake in RIGHT else ("forward", "backward", "both"),
             storages=("packed", OWN_STORAGE),
             returns=("lse",),
         )

@@ -1,4 +1,4 @@
-"""Backends for the storage paged with planted mistakes, as kernels for serving have had them."""
+"""Backends for the storage paged: right ones, and planted mistakes as kernels for serving have had them."""
 
 from __future__ import annotations
 
@@ -12,30 +12,68 @@ MISTAKES = {
     "keys of unused slots": 0,
     "first table kept": 0,
     "one page too many": 2,
+    "zero weight times NaN": 0,
+    "finite mask": 0,
+    "pages twice as large": 0,
+    "values a page further": 0,
+    "row of the table too short": 1,
+    "length of the last page of the neighbour": 0,
+    "empty sequence reads its first entry": 4,
+    "table kept by its address": 0,
+    "first page twice": 0,
+    "pages counted from the end": 0,
 }
 """By name, the first sequence that is wrong in the case of the test."""
+
+RIGHT = ("pages sorted", "slots without a key cleared", "whole table, values cleared")
+"""Other ways to compute the same, which are right."""
 
 
 class Paged:
     """The prepared function: pages copied together, then matmul, softmax, matmul of each sequence."""
 
     def __init__(self, setup, mistake):
-        self.case, self.mistake, self.places = setup.case, mistake, []
+        self.case, self.mistake, self.places, self.kept = setup.case, mistake, [], {}
 
     def renew(self, ahead):
         if self.mistake == "first table kept" and self.places:
             return
+        if self.mistake == "table kept by its address":
+            address = ahead["block_table"].data_ptr()
+            ahead = self.kept.setdefault(address, {name: x.clone() for name, x in ahead.items()})
         ends = ahead["cu_seqlens_q"].tolist()
         tables = ahead["block_table"].long()
         if self.mistake == "table of the neighbour":
             tables = tables.index_select(0, tables.new_tensor([0, 0, *range(2, len(tables))]))
         lengths = ahead["seqused_k"].tolist()
+        if self.mistake == "row of the table too short":
+            entries, width = tables.flatten(), tables.shape[1]
+            tables = tables.new_tensor(
+                [
+                    [
+                        int(entries[min(row * (width - 1) + column, len(entries) - 1)])
+                        for column in range(width)
+                    ]
+                    for row in range(len(tables))
+                ]
+            )
         self.places = list(zip(ends, ends[1:], tables.clone(), lengths, strict=False))
 
     def __call__(self, q, k, v, *places):
         import torch
 
-        return torch.cat([self.one(q[a:b], k, v, table, length) for a, b, table, length in self.places])
+        if self.mistake == "pages twice as large":
+            # As if the size of a page were another than that of the cache.
+            k, v = (x[: len(x) // 2 * 2].reshape(-1, 2 * x.shape[1], *x.shape[2:]) for x in (k, v))
+        places = self.places
+        if self.mistake == "length of the last page of the neighbour":
+            page, lengths = k.shape[1], [length for *_, length in places]
+            lengths = [
+                max(0, (own - 1) // page * page + (other - 1) % page + 1)
+                for own, other in zip(lengths, lengths[1:] + lengths[:1], strict=True)
+            ]
+            places = [(*place[:3], length) for place, length in zip(places, lengths, strict=True)]
+        return torch.cat([self.one(q[a:b], k, v, table, length) for a, b, table, length in places])
 
     def one(self, q, k_pages, v_pages, table, length):
         import torch
@@ -46,18 +84,42 @@ class Paged:
             pages = pages.sort().values
         if self.mistake == "one page too many" and len(q) == 1:
             pages, length = table[: count + 1].clamp(min=0), length + 1
+        if self.mistake == "empty sequence reads its first entry" and length == 0:
+            pages, length = table[:1].clamp(min=0), 1
+        if self.mistake == "first page twice" and count > 1:
+            pages = torch.cat([pages[:1], pages[:1], pages[2:]])
+        if self.mistake == "pages counted from the end":
+            pages = len(k_pages) - 1 - pages
+        if self.mistake == "pages twice as large":
+            pages = pages.clamp(max=len(k_pages) - 1)
+        if self.mistake in ("whole table, values cleared", "finite mask"):
+            pages = table.clamp(min=0)
         k, v = (x[pages].flatten(0, 1) for x in (k_pages, v_pages))
+        if self.mistake == "values a page further":
+            v = v_pages[(pages + 1) % len(v_pages)].flatten(0, 1)
+        if self.mistake == "pages sorted":
+            # Sorted pages read the cache in order; what was read then goes back to its place.
+            order = pages.argsort()
+            back = order.argsort()
+            k, v = (x[pages[order]][back].flatten(0, 1) for x in (k_pages, v_pages))
+        if self.mistake in ("slots without a key cleared", "whole table, values cleared"):
+            k, v = (x.index_fill(0, torch.arange(length, len(x)), 0) for x in (k, v))
         if self.mistake == "length off by one":
             length -= 1
         if self.mistake == "last page whole":
             length = count * page
-        if self.mistake != "keys of unused slots":
+        all_slots = (
+            "keys of unused slots", "zero weight times NaN", "finite mask", "slots without a key cleared",
+            "whole table, values cleared",
+        )  # fmt: skip
+        if self.mistake not in all_slots:
             k, v = k[:length], v[:length]
         group = self.case.group
-        k, v = (x.repeat_interleave(group, 1).transpose(0, 1).float() for x in (k, v))
-        scores = q.transpose(0, 1).float() @ k.mT * self.case.D**-0.5
+        wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+        k, v = (x.repeat_interleave(group, 1).transpose(0, 1).to(wide) for x in (k, v))
+        scores = q.transpose(0, 1).to(wide) @ k.mT * self.case.D**-0.5
         later = torch.ones(len(q), k.shape[1]).triu(length - len(q) + 1).bool()
-        scores = scores.masked_fill(later, -torch.inf)
+        scores = scores.masked_fill(later, -1e4 if self.mistake == "finite mask" else -torch.inf)
         weights = scores.softmax(-1).nan_to_num(0)
         return (weights @ v).to(q.dtype).transpose(0, 1)
 
@@ -68,11 +130,17 @@ def supports(case, rule):
     return None if case.mask == Mask(causal="lower_right") else "needs causal:lower_right"
 
 
+def name_of(way):
+    """Return the name of a backend that computes in this way."""
+    kind = "wrong_" if way in MISTAKES else "right_"
+    return kind + way.replace(" ", "_").replace(",", "") if way else "copied_pages"
+
+
 @hookimpl
 def attnbench_backends():
-    for mistake in ("", *MISTAKES):
+    for mistake in ("", *RIGHT, *MISTAKES):
         yield Backend(
-            name="wrong_" + mistake.replace(" ", "_") if mistake else "copied_pages",
+            name=name_of(mistake),
             summary=mistake or "pages copied together, then each sequence",
             prepare=lambda setup, mistake=mistake: Paged(setup, mistake),
             supports=supports,

@@ -30,6 +30,7 @@ from attnbench.types.batch import parse_batch
 from attnbench.types.errors import BadInput
 from attnbench.types.record import Block, CandidatePlan, CaseLine, SetLine
 from attnbench.verifier.case import CaseVerifier
+from attnbench.worker.answers import output_sizes
 
 PLUGIN = str(Path(__file__).with_name("packed.py"))
 BATCH = "2q12_q9s20_q1s32_q5s3_q3s0_q0s4"
@@ -99,14 +100,26 @@ def test_the_built_in_backends_pass(registry: Registry, rule: str, mask: str, dt
         assert judge.problem(name) == ""
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("way", packed.RIGHT)
+def test_other_ways_to_compute_the_same_pass(judges: Callable[..., Judge], way: str, dtype: str) -> None:
+    assert judges(dtype, "forward", "/lse").problem(packed.name_of(way)) == ""
+
+
 @pytest.mark.parametrize("mistake", packed.MISTAKES)
 def test_a_mistake_is_refused_by_its_part_and_sequence(judges: Callable[..., Judge], mistake: str) -> None:
     part, sequence = packed.MISTAKES[mistake]
     gradient = part in ("q", "k", "v")
     judge = judges("float32", "both" if gradient else "forward", "/lse")
-    problem = judge.problem("wrong_" + mistake.replace(" ", "_"))
+    problem = judge.problem(packed.name_of(mistake))
     what = f"the gradient of {part}" if gradient else f"the output {part!r}"
     assert f"sequence {sequence}: {what}: " in problem
+
+
+def test_free_memory_is_poisoned_in_the_size_of_each_output(judges: Callable[..., Judge]) -> None:
+    ready = judges("bfloat16", "forward", "/lse").prepared("one_by_one")
+    rows = 2 * 12 + 9 + 1 + 5 + 3
+    assert output_sizes(ready) == (rows * 4 * 8 * 2, rows * 4 * 4)
 
 
 def test_a_batch_of_one_sequence_gets_the_numbers_and_limits_of_the_dense_case(registry: Registry) -> None:

@@ -14,9 +14,11 @@ from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.storages.paged import PAGED
 from attnbench.testing.cases import choose
+from attnbench.types.batch import parse_batch
 from attnbench.types.errors import BadCase
 from attnbench.types.operation import TensorSpec
 from attnbench.types.problem import call_inputs
+from attnbench.types.storage import sizes_of
 
 PLUGIN = str(Path(__file__).with_name("paged.py"))
 BATCH = "q5s19_q3s16_q1s33_q7s4_q2s0_q0s9_q1"
@@ -34,7 +36,7 @@ def judge(registry: Registry) -> Judge:
     return Judge(registry, CASE.format("float32", 8))
 
 
-@pytest.mark.parametrize("name", ["gather", "copied_pages"])
+@pytest.mark.parametrize("name", ["gather", "copied_pages", *map(paged.name_of, paged.RIGHT)])
 def test_right_backends_pass(judge: Judge, name: str) -> None:
     assert judge.problem(name) == ""
 
@@ -47,7 +49,7 @@ def test_gather_passes_in_each_precision(registry: Registry, dtype: str, page: i
 
 @pytest.mark.parametrize("mistake", paged.MISTAKES)
 def test_a_mistake_is_refused_with_its_sequence(judge: Judge, mistake: str) -> None:
-    problem = judge.problem("wrong_" + mistake.replace(" ", "_"))
+    problem = judge.problem(paged.name_of(mistake))
     assert f"sequence {paged.MISTAKES[mistake]}: " in problem
 
 
@@ -105,6 +107,10 @@ def test_the_conformance_kit_makes_cases_for_it(registry: Registry) -> None:
     chosen = choose(registry.backend("gather"), rules)
     assert chosen.findings == ()
     assert {one.case.storage for one in chosen.cases} == {"paged"}
+    assert {one.case.sizes for one in chosen.cases} == {(), (("page", 32),)}
+    for one in chosen.cases:
+        keys, page = {keys for _, keys in parse_batch(one.case.batch)}, sizes_of(one.case)["page"]
+        assert len(keys) == 1 or {0, 1, page - 1, page, page + 1} <= keys
 
 
 def test_the_example_of_the_docs_is_right_and_declines_other_batches(tmp_path: Path) -> None:
