@@ -4,11 +4,13 @@ Needs attnbench-selftest. Run on a quiet machine::
 
     python tests/benchmarks/identical.py live [--cells 96] [--own] [--busy [4]]
     python tests/benchmarks/identical.py files [--cells 112] [--busy [4]]
+    python tests/benchmarks/identical.py batches [--cells 224] [--busy [4]]
 
 live: ``attnbench compare`` of two commits with the same eight backends, on four cases. The commits are those
 of a small project, whose sides share servers; with --own, HEAD of this repository: sides have their own.
 files: ``attnbench run`` of eight identical plugin files, whose pairs are the cells. All pairs of a run
 are judged together, as a run judges its ratios.
+batches: the same with the backends and cases of packed and paged sequences.
 --busy: so many other processes, or one, are busy all the time.
 --cells: repeat until there are so many. p-values of identical code are uniform: 5 % are below 0.05.
 Options of compare or run follow after --: with ``-- --head-python OTHER/bin/python`` the sides of a live
@@ -25,7 +27,7 @@ import sys
 import tempfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
@@ -53,6 +55,12 @@ CASES = (
     "attention/cosine/B1-H2-L128-D32",
     "attention/additive/B1-H2-L32-D16",
 )
+_MIX = "3q24_q9s60_4q1s96-H4-Hkv2-D32/causal:lower_right"
+_DECODE = "6q1s256-H8-Hkv2-D64"
+BATCHES = {
+    "per_sequence": tuple(f"attention/scaled_dot/{sizes}/packed" for sizes in (_MIX, _DECODE)),
+    "gather": tuple(f"attention/scaled_dot/{sizes}/paged" for sizes in (_MIX, _DECODE)),
+}
 LEVELS = (0.05, 0.01, 0.001)
 HOOK = """
 from attnbench import Backend, hookimpl
@@ -110,18 +118,21 @@ def live(folder: Path, words: list[str], own: bool, outcomes: Outcomes) -> Itera
             yield IdenticalCell(name, cell["p_value"], cell["ratio"], cell["verdict"])
 
 
-def files(folder: Path, words: list[str], outcomes: Outcomes) -> Iterator[IdenticalCell]:
-    """Yield the pairs of identical files in one run; add the outcomes of its rows."""
-    names = [f"file{number}_eager" for number in range(8)]
+def files(
+    folder: Path, words: list[str], outcomes: Outcomes, module: str, cases: Sequence[str]
+) -> Iterator[IdenticalCell]:
+    """Yield the pairs of identical files, copies of a module, in a run; add the outcomes of its rows."""
+    names = [f"file{number}_{module}" for number in range(8)]
     plugins = []
     for number in range(8):
         file = folder / f"file{number}.py"
         file.write_text(
-            copied("eager", f"file{number}_") + HOOK.replace("defined_in(__name__, Backend)", "(EAGER,)")
+            copied(module, f"file{number}_")
+            + HOOK.replace("defined_in(__name__, Backend)", f"({module.upper()},)")
         )
         plugins += ["--plugin", str(file), "--backend", names[number]]
-    out = folder / "run.jsonl"
-    command = [sys.executable, "-m", "attnbench", "run", *CASES, *plugins, *words]
+    out = folder / f"{module}.jsonl"
+    command = [sys.executable, "-m", "attnbench", "run", *cases, *plugins, *words]
     subprocess.run([*command, "--baseline", names[0], "--out", str(out)], check=True, capture_output=True)
     run = read_run(out)
     outcomes.update(record.status for record in run.records)
@@ -154,7 +165,7 @@ def other_work(processes: int) -> Iterator[None]:
 def main() -> None:
     """Measure and print."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("live", "files"))
+    parser.add_argument("what", choices=("live", "files", "batches"))
     parser.add_argument("--cells", type=int, default=1)
     parser.add_argument("--own", action="store_true")
     parser.add_argument("--busy", type=int, nargs="?", const=1, default=0)
@@ -170,7 +181,12 @@ def main() -> None:
             if chosen.what == "live":
                 cells = list(live(folder, words, chosen.own, outcomes))
             else:
-                cells = list(files(folder, words, outcomes))
+                kernels = BATCHES if chosen.what == "batches" else {"eager": CASES}
+                cells = [
+                    cell
+                    for each, cases in kernels.items()
+                    for cell in files(folder, words, outcomes, each, cases)
+                ]
         if not cells:
             raise SystemExit("no cell was measured")
         found += cells
