@@ -212,6 +212,7 @@ def _with_times(
         tflops=planned.flops / timing.median_ms / 1e9,
         gbps=planned.bytes_moved / timing.median_ms / 1e6,
         limit_share=limit and limit_share(planned.flops, planned.bytes_moved, timing.median_ms, limit),
+        copy_share=limit and planned.bytes_moved * 1e3 / timing.median_ms / limit.bytes_per_s,
         faults_per_call=timing.faults_per_call,
         prepare_ms=plan.prepare_ms,
         first_call_ms=plan.first_call_ms,

@@ -224,7 +224,8 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     case; ratio_to_best: as ratio.
 
     tflops, gbps: from exact counts. limit_share: the least time that the machine needs, as measured in this
-    run, over the time taken. peak_extra_bytes: of one call. faults_per_call: minor page faults while timed.
+    run, over the time taken. copy_share: gbps over that of a copy of the inputs, as measured in this run.
+    peak_extra_bytes: of one call. faults_per_call: minor page faults while timed.
     prepare_ms: loading and preparation. first_call_ms: the first call with compilation and allocation.
     timed_calls: calls in timed samples. verified_calls: the outputs of these that were compared with the
     oracle. notes: what a reader should know, in words.
@@ -263,6 +264,7 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     tflops: float | None = None
     gbps: float | None = None
     limit_share: float | None = None
+    copy_share: float | None = None
     peak_extra_bytes: Annotated[int, Meta(ge=0)] | None = None
     faults_per_call: float | None = None
     prepare_ms: float | None = None
