@@ -40,6 +40,7 @@ class GetDraw(Struct, frozen=True, tag=True):
     change: the seed of the transform applied to the draw (:mod:`attnbench.inputs.symmetries`); 0 for none.
     nudged: a draw of the check with every number a little changed (:mod:`attnbench.verifier.errors`).
     apart: a tensor for each problem, whatever the storage of the case, as the plain reference gets them.
+    alone: the number of the sequence of a batch to give as a batch of its own; None for all.
     Answer: :class:`Arrays` with a descriptor.
     """
 
@@ -47,6 +48,7 @@ class GetDraw(Struct, frozen=True, tag=True):
     change: int = 0
     nudged: bool = False
     apart: bool = False
+    alone: int | None = None
 
 
 class Score(Struct, frozen=True, tag=True):

@@ -232,6 +232,7 @@ COLUMNS: tuple[Column, ...] = (
     _of_record("gbps", "float64", "10⁹ bytes a second, from exact counts.",
                head="GB/s", cell=_rate("gbps", _three_digits), dropped=5),
     _of_record("limit_share", "float64", "Share of the best speed possible here."),
+    _of_record("batch_invariant", "str", "Whether a sequence has the same bits alone as in its batch."),
     _of_record("copy_share", "float64", "`gbps` over that of a copy of the inputs; of interest in decode."),
     _of_record("peak_extra_bytes", "Int64", "Memory that a call takes at its peak, output included.",
                head="extra", cell=_extra, dropped=8),

@@ -21,6 +21,7 @@ from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, WEIGHTS
 from attnbench.plugins.registry import Entry
+from attnbench.runner.company import batch_invariant
 from attnbench.runner.context import (
     CaseContext,
     check_verifier,
@@ -287,6 +288,7 @@ def _check_rest(
     inexact = judged
     if variant is not None and coarser(variant.arithmetic, dtype):
         inexact = max(judged, variant, key=lambda one: UNIT.get(one.arithmetic, 0.0))
+    invariant = batch_invariant(pool, context, link, entry)
     warmup_ns: tuple[int, ...] = ()
     if timed:
         # The last draw of the check may have arrived in another way than those that are timed.
@@ -311,6 +313,7 @@ def _check_rest(
         dropout=judged.dropout,
         arithmetic=inexact.arithmetic,
         inexact=inexact.problem,
+        batch_invariant=invariant,
         code={module: digest for module, digest in code.items() if module.partition(".")[0] != "attnbench"},
     )
     return found, peak_bytes

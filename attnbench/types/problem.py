@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import ClassVar
 
-from attnbench.types.batch import parse_batch
+from attnbench.types.batch import batch_text, parse_batch
 from attnbench.types.case import LARGEST_SEED, Case
 from attnbench.types.operation import TensorSpec, operation_of
 from attnbench.types.rule import Rule
@@ -45,6 +45,19 @@ def mixed(seed: int, number: int) -> int:
         return seed
     digest = hashlib.sha256(f"{seed} {number}".encode()).digest()
     return int.from_bytes(digest[:8], "little") & LARGEST_SEED
+
+
+def alone(case: Case, number: int) -> Case:
+    """Return the case of one sequence of a batch, with the numbers that it has there."""
+    queries, keys = parse_batch(case.batch)[number]
+    word = batch_text(((queries, keys),))
+    return replace(case, batch=word, B=1, Lq=queries, Lk=keys, seed=mixed(case.seed, number))
+
+
+def drawn_case(case: Case, index: int, change: int) -> Case:
+    """Return the case as a storage gets it: with a seed of its own for each draw and each change."""
+    # Number 0 keeps a seed, so draws count from 1: change 3 of the first is not the draw with number 3.
+    return replace(case, seed=mixed(mixed(case.seed, 1 + index), change))
 
 
 def is_empty(problem: Case) -> bool:

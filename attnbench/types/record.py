@@ -76,6 +76,10 @@ DeviceMode = Literal["", "batch", "launches", "cold"]
 the cache was overwritten. "" on the CPU, where the case decides."""
 
 
+BatchInvariant = Literal["", "yes", "no"]
+"""Whether a sequence of a batch has the same bits alone as in company; "" where it was not asked."""
+
+
 class Block(Struct, frozen=True, omit_defaults=True):
     """The samples of one backend in one segment of a repetition, one for each of its turns.
 
@@ -116,10 +120,10 @@ class CandidatePlan(Struct, frozen=True):
     and preparation. first_call_ms: the first call with compilation and allocation. warmup_ms: the trace of
     the warm-up, per call. fresh: whether each repetition gets a fresh process; otherwise the process is
     replaced every few repetitions. anew: whether that process prepares the backend anew; otherwise it is a
-    fork of one that has. accuracy, ran, kernel_of, parts, dropout, arithmetic: as in a record.
-    inexact: why its outputs are not as exact as the dtype allows; "" if they are, or if the backend declares
-    its arithmetic. code: of each module that came with the plugins, digits of the SHA-256 of its file;
-    attnbench's own are in the manifest.
+    fork of one that has. accuracy, ran, kernel_of, parts, dropout, arithmetic, batch_invariant: as in a
+    record. inexact: why its outputs are not as exact as the dtype allows; "" if they are, or if the backend
+    declares its arithmetic. code: of each module that came with the plugins, digits of the SHA-256 of its
+    file; attnbench's own are in the manifest.
     """
 
     calls: int
@@ -140,6 +144,7 @@ class CandidatePlan(Struct, frozen=True):
     stretches: int = 2
     arithmetic: str = ""
     inexact: str = ""
+    batch_invariant: BatchInvariant = ""
     code: dict[str, str] = field(default_factory=dict)
 
 
@@ -225,7 +230,8 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
 
     tflops, gbps: from exact counts. limit_share: the least time that the machine needs, as measured in this
     run, over the time taken. copy_share: gbps over that of a copy of the inputs, as measured in this run.
-    peak_extra_bytes: of one call. faults_per_call: minor page faults while timed.
+    batch_invariant: whether the first sequence of a batch has the same bits alone as in company; "" where it
+    was not asked. peak_extra_bytes: of one call. faults_per_call: minor page faults while timed.
     prepare_ms: loading and preparation. first_call_ms: the first call with compilation and allocation.
     timed_calls: calls in timed samples. verified_calls: the outputs of these that were compared with the
     oracle. notes: what a reader should know, in words.
@@ -265,6 +271,7 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     gbps: float | None = None
     limit_share: float | None = None
     copy_share: float | None = None
+    batch_invariant: BatchInvariant = ""
     peak_extra_bytes: Annotated[int, Meta(ge=0)] | None = None
     faults_per_call: float | None = None
     prepare_ms: float | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +16,8 @@ from attnbench.ipc.names import ERROR, HELD, PLAIN, UPSTREAM
 from attnbench.types.case import Case
 from attnbench.types.problem import (
     Held,
+    alone,
+    drawn_case,
     held_inputs,
     held_outputs,
     held_upstream,
@@ -81,7 +82,7 @@ class BatchVerifier:
             ValueError: what the storage takes back is not what it was given.
         """
         by_problem = [one.arrays(index, change) for one in self.problems]
-        storage, case = APART if apart else self.storage, self._anew(index, change)
+        storage, case = APART if apart else self.storage, drawn_case(self.case, index, change)
         stored: dict[str, Stored] = {}
         for held in held_inputs(self.case, self.rule, storage):
             stored |= _put(case, storage, held, [arrays[held[0][0].name] for arrays in by_problem])
@@ -91,10 +92,15 @@ class BatchVerifier:
             stored |= _put(case, storage, held, [arrays[UPSTREAM] for arrays in by_problem])
         return stored
 
-    def _anew(self, index: int, change: int) -> Case:
-        """Return the case as a storage gets it: with a seed of its own for each draw and each change."""
-        # Number 0 keeps a seed, so draws count from 1: change 3 of the first is not the draw with number 3.
-        return replace(self.case, seed=mixed(mixed(self.case.seed, 1 + index), change))
+    def arrays_alone(self, index: int, number: int) -> dict[str, Stored]:
+        """Return the stored arrays of a draw for one sequence alone, in a forward pass."""
+        arrays = self.problems[number].arrays(index, 0)
+        own = alone(self.case, number)
+        case = drawn_case(own, index, 0)
+        stored: dict[str, Stored] = {}
+        for held in held_inputs(own, self.rule, self.storage):
+            stored |= _put(case, self.storage, held, [arrays[held[0][0].name]])
+        return stored | dict(self.storage.plan(case))
 
     def _taken(self, who: str, index: int, change: int, answer: Answer) -> list[dict[str, Stored]]:
         """Return the parts of an answer to a draw by problem.
@@ -110,7 +116,7 @@ class BatchVerifier:
         wanted = {spec.name for _, stored in held for spec in stored}
         if set(answer) != wanted:
             raise ValueError(f"an answer of {sorted(answer)} where {sorted(wanted)} are asked for")
-        case = self._anew(index, change)
+        case = drawn_case(self.case, index, change)
         parts: list[dict[str, Stored]] = [{} for _ in self.problems]
         for name, (specs, tensors) in by_name.items():
             taken = storage.take(case, specs, [answer[spec.name] for spec in tensors])

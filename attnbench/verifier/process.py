@@ -128,7 +128,9 @@ def _answer(
 ) -> tuple[rm.VerifierReply, tuple[int, ...]]:
     match request:
         case rm.GetDraw():
-            if isinstance(opened, BatchVerifier):
+            if isinstance(opened, BatchVerifier) and request.alone is not None:
+                arrays = opened.arrays_alone(request.index, request.alone)
+            elif isinstance(opened, BatchVerifier):
                 arrays = opened.arrays(request.index, request.change, apart=request.apart)
             else:
                 arrays = opened.arrays(request.index, request.change, nudged=request.nudged)

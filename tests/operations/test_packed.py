@@ -28,6 +28,7 @@ from attnbench.storages.packed import PACKED
 from attnbench.testing.cases import choose
 from attnbench.types.batch import parse_batch
 from attnbench.types.errors import BadInput
+from attnbench.types.problem import alone
 from attnbench.types.record import Block, CandidatePlan, CaseLine, SetLine
 from attnbench.verifier.case import CaseVerifier
 from attnbench.worker.answers import output_sizes
@@ -195,6 +196,32 @@ def test_ratios_refer_to_the_baseline_of_the_storage_unless_another_is_named(reg
     assert baseline(1, of_suites="sdpa_flash") == "per_sequence"
     with pytest.raises(BadInput, match="no backend 'nosuch'"):
         baseline(1, of_suites="nosuch")
+
+
+@pytest.mark.parametrize("storage", ["packed", "paged"])
+def test_a_sequence_alone_has_the_numbers_that_it_has_in_company(registry: Registry, storage: str) -> None:
+    opened = Judge(registry, CASE.format("float32", "forward", "/lse").replace("packed", storage)).opened
+    for number, (queries, keys) in enumerate(parse_batch(opened.case.batch)):
+        if queries and keys:
+            own = alone(opened.case, number)
+            judge = Judge(registry, case_id(own))
+            arrays, again = opened.arrays_alone(0, number), judge.opened.arrays(0, 0)
+            assert all(np.array_equal(arrays[name], again[name], equal_nan=True) for name in again)
+            whole = opened.arrays(0, 0)
+            rows = slice(*whole["cu_seqlens_q"][number : number + 2])
+            assert np.array_equal(arrays["q"], whole["q"][rows])
+            assert len(arrays["cu_seqlens_q"]) == 2
+
+
+def test_whether_bits_depend_on_company_is_a_fact_of_a_record(tmp_path: Path) -> None:
+    batch = CASE.format("float32", "forward", "")
+    case = [batch, case_id(alone(parse_case(batch), 2))]
+    backends = ["one_by_one", packed.name_of(packed.BY_COMPANY), "per_sequence"]
+    run = attnbench.run(case, backends, plugins=PLUGIN, timed=False, out=tmp_path)
+    found = {(record.case == batch, record.backend): record.batch_invariant for record in run.records}
+    assert [found[True, name] for name in backends] == ["yes", "no", "yes"]
+    assert {found[False, name] for name in backends} == {""}
+    assert {record.status for record in run.records} == {"ok"}
 
 
 def test_records_of_a_run_with_several_storages_have_a_ratio_each() -> None:
