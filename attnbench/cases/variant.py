@@ -15,10 +15,10 @@ import numpy as np
 
 from attnbench.cases.classes import AS_MANY, FEWER, KEYS, MORE, ONE, draw_queries
 from attnbench.masks import keep_rows
-from attnbench.types.batch import batch_text, parse_batch
+from attnbench.types.batch import parse_batch
 from attnbench.types.case import Case, Dtype, Layer
 from attnbench.types.errors import BadCase
-from attnbench.types.problem import problems_of
+from attnbench.types.problem import problems_of, with_lengths
 from attnbench.types.rule import Rule
 
 SMALL = tuple(word for word in KEYS if word not in ("one key", "a thousand keys or more"))
@@ -124,17 +124,10 @@ def _batch_variant(
     lengths = tuple(each for each in drawn if each is not None)
     if len(lengths) < len(chosen) or case.H * case.D * sum(q * k for q, k in lengths) > MOST_WORK:
         return None
-    B, Lq, Lk = len(lengths), *(max(each) for each in zip(*lengths, strict=True))
+    Lq, Lk = (max(each) for each in zip(*lengths, strict=True))
     try:
-        variant = replace(
-            case,
-            batch=batch_text(lengths),
-            B=B,
-            Lq=Lq,
-            Lk=Lk,
-            mask=case.mask.smaller(B, Lq, Lk, rng),
-            seed=int(rng.integers(SEEDS)),
-        )
+        mask, seed = case.mask.smaller(len(lengths), Lq, Lk, rng), int(rng.integers(SEEDS))
+        variant = with_lengths(replace(case, mask=mask, seed=seed), lengths)
     except BadCase:
         # No sequence has queries and keys, or the storage does not take such lengths.
         return None

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.layer import for_operation
 from attnbench.kit.problems import problem_setups
-from attnbench.kit.scores import in_float32, scores_of
+from attnbench.kit.scores import map_keys, map_queries, scores_of
 from attnbench.masks import added_rows, keep_rows
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
+from attnbench.types.rule import DotForm
 
 if TYPE_CHECKING:
     import torch
@@ -36,10 +36,9 @@ def prepare(setup: Setup, held: bool = False) -> Call:
     attend = for_operation(partial(_attend, setup, held=held), setup)
     if "lse" not in setup.case.returns:
         return attend
-    wide = in_float32(setup)
 
     def with_log_sums(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return attend(q, k, v), _log_sums(wide, q.detach(), k.detach())
+        return attend(q, k, v), _log_sums(setup, q.detach(), k.detach())
 
     return cast("Call", with_log_sums)
 
@@ -67,17 +66,23 @@ def prepare_apart(setup: Setup) -> Call:
 def _log_sums(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
     """Return the logarithm of each row's sum of exp(score), (B, H, Lq), without a sink.
 
-    An empty row has -inf. It has no gradient.
+    An empty row has -inf. It has no gradient. Kernels get the maps and the bias of a rule in the dtype of the
+    case, so these are rounded to it here too. Products of half precision are in float32.
     """
     import torch
 
-    case = setup.case
-    q, k = q.to(case_dtype(case)), k.to(case_dtype(case)).repeat_interleave(case.group, dim=1)
+    case, scoring, wide = setup.case, setup.scoring, _softmax_dtype(setup)
+    k = k.repeat_interleave(case.group, dim=1)
     found = []
-    for rows in _chunks(setup):
-        keys = k[:, :, rows] if setup.rule.pairs_keys else k
-        scores = _masked(setup, _scores(setup, q[:, :, rows], keys).to(_softmax_dtype(setup)), rows)
-        found.append(scores.logsumexp(-1))
+    with torch.no_grad():
+        if scoring.dot is not None:
+            q, k = map_queries(scoring.dot, q).to(wide), map_keys(scoring.dot, k).to(wide)
+            own = DotForm(scoring.dot.scale, cap=scoring.dot.cap)
+            setup = replace(setup, scoring=replace(scoring, dot=own))
+        for rows in _chunks(setup):
+            keys = k[:, :, rows] if setup.rule.pairs_keys else k
+            scores = _masked(setup, _scores(setup, q[:, :, rows], keys).to(wide), rows)
+            found.append(scores.logsumexp(-1))
     return torch.cat(found, dim=2)
 
 

@@ -28,12 +28,12 @@ START_S = 60.0
 
 
 class Question(Struct, frozen=True):
-    """The backend of a search, and where rules and operations are, by name."""
+    """The backend of a search, where its rules are by name, and where operations and storages are."""
 
     backend: str
     source: Source
     rules: dict[str, Source]
-    operations: tuple[Source, ...]
+    others: tuple[Source, ...]
 
 
 class Judgement(Struct, frozen=True):
@@ -153,7 +153,7 @@ def main() -> None:
     out = stdout_for_answers()
     from attnbench.worker.prepared import loaded_here
 
-    for source in asked.operations:
+    for source in asked.others:
         loaded_here(source)
     while line := sys.stdin.buffer.readline():
         out.write(msgspec.json.encode(_answer(asked, line.decode().strip(), asked.rules)) + b"\n")
@@ -164,6 +164,7 @@ def _answer(asked: Question, text: str, rules: Mapping[str, Source]) -> Judgemen
     from attnbench.inputs.kinds import applies
     from attnbench.trial.judge import judge
     from attnbench.trial.point import parse_point
+    from attnbench.types.problem import is_empty, problems_of
     from attnbench.types.rule import Rule
     from attnbench.worker.prepared import loaded_here
 
@@ -172,8 +173,9 @@ def _answer(asked: Question, text: str, rules: Mapping[str, Source]) -> Judgemen
         source = rules[point.case.rule]
         outcome = judge(point, asked.backend, asked.source, source)
         rule = next(one for one in loaded_here(source).of(Rule) if one.name == point.case.rule)
-        fits = applies(point.case, rule, point.values)
-        return Judgement(outcome, telling=fits and weights_matter(point.case))
+        problems = [one for one in problems_of(point.case) if not is_empty(one)]
+        telling = any(applies(one, rule, point.values) and weights_matter(one) for one in problems)
+        return Judgement(outcome, telling=telling)
     except Exception as failure:
         return Judgement(TrialOutcome("unjudged", one_line(failure)))
 

@@ -236,6 +236,11 @@ def replayed(point: Point, backend: str, registry: Registry) -> TrialOutcome:
 
 def _question(backend: str, registry: Registry) -> Question:
     """Return what a process needs to judge points of a backend."""
-    operations = dict.fromkeys(found.source for found in registry.operations.values())
+    others = dict.fromkeys(
+        [
+            *(found.source for found in registry.operations.values()),
+            *(found.source for found in registry.storages.values()),
+        ]
+    )
     rules = {name: found.source for name, found in registry.rules.items()}
-    return Question(backend, registry.backends[backend].source, rules, tuple(operations))
+    return Question(backend, registry.backends[backend].source, rules, tuple(others))

@@ -14,10 +14,11 @@ from random import Random
 from typing import Any
 
 from attnbench.cases.classes import KEYS, QUERIES, draw_queries
-from attnbench.cases.ids import build_case, rule_word
+from attnbench.cases.ids import build_case, rule_word, storage_word
 from attnbench.cases.select import Overrides
 from attnbench.inputs.kinds import (
     DELIVERIES,
+    DROPPED,
     FAMILIES,
     GRADED,
     NORMAL,
@@ -32,11 +33,14 @@ from attnbench.runner.outputs import not_delivered
 from attnbench.testing.cases import NO_OPTIONS, device_of
 from attnbench.trial.point import Point, Way, called_case
 from attnbench.types.backend import Backend
+from attnbench.types.batch import Lengths, batch_text
 from attnbench.types.case import AUTOCAST, ORDERS, Case
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, mask_of
 from attnbench.types.mask_words import WORDS
+from attnbench.types.problem import problems_of
 from attnbench.types.rule import Rule
+from attnbench.types.storage import DENSE, known_storages, storage_named
 
 Row = Mapping[str, str]
 """A class of each property, by the property's name."""
@@ -45,6 +49,8 @@ MOST_WORK = 2**25
 """The most work of a point, see :func:`work`, so that hundreds fit into a minute."""
 ATTEMPTS = 4
 """How often values are drawn for a row before it counts as impossible."""
+MOST_OF_OTHERS = 300
+"""The most queries and keys of a sequence beside the one of a row."""
 SEEDS = 10**9
 PLAIN_SHARE = 0.3
 """How often a property that can be plain is, whatever else it can be."""
@@ -68,6 +74,17 @@ FEATURES = {
     "more than 128 features": (129, 160, 192),
     "256 features": (256,),
 }
+SIZES = {
+    "sizes of 1": (1,),
+    "odd sizes": (3, 5, 17),
+    "small powers of two": (2, 4, 8),
+    "large powers of two": (32, 64, 128, 256),
+}
+"""Of a storage, as the keys in a page, beside its default."""
+KEYLESS, QUERYLESS = "a sequence without keys", "a sequence without queries"
+DECODING, UNLIKE = "decoding beside another sequence", "unlike lengths"
+SEQUENCES = (UNLIKE, DECODING, KEYLESS, QUERYLESS)
+"""The lengths of the other sequences of a batch, which are alike else."""
 VALUES_WIDTH = ("values as wide as keys", "narrower values", "wider values")
 LAYERS: dict[str, dict[str, Any]] = {
     "multihead": {"E": 40},
@@ -112,7 +129,30 @@ def can_meet(one: str, a: str, other: str, b: str) -> bool:
         half = both.get("dtype", AUTOCAST[0]) in AUTOCAST
         if added or not half or get("before") or get("values") == GRADED:
             return False
+    if not _stored_together(both):
+        return False
+    if get("returns") and (get("pass") == "backward" or one_wanted or get("autocast")):
+        return False
     return not (get("queries") == "fewer queries" and get("keys") == "one key")
+
+
+def _stored_together(both: Row) -> bool:
+    """Return whether two classes can be those of one batch, or of a case without one."""
+    get = both.get
+    storage = get("storage", "")
+    if get("sequences") and get("batch") == "one batch element":
+        return False
+    if not storage:
+        # Of the dense storage alone: a class of another property may be in a batch.
+        return "storage" not in both or not (get("sequences") or get("sizes"))
+    if get("sizes") and not storage_named(storage).sizes:
+        return False
+    if both.get("operation", PLAIN) != PLAIN or get("layout") or get("padding") or get("at_once"):
+        return False
+    if get("grad") in ("q", "k", "v") or get("upstream") == "expanded":
+        return False
+    shared = any((get(name) or "").startswith("same") for name in ("k", "v"))
+    return not shared and get("values") not in (SLICED, TRANSPOSED, DROPPED)
 
 
 @dataclass(frozen=True)
@@ -174,14 +214,18 @@ class Space:
         if layer.pop("wide", False):
             layer["E"] = H * D
         operation = "multihead" if row["operation"] in LAYERS else row["operation"]
+        lengths: dict[str, Any] = {"B": B, "Lq": Lq, "Lk": Lk}
+        if row.get("storage"):
+            lengths = {"batch": batch_text(_sequences(row, B, (Lq, Lk), random))} | _storage(row, random)
+        returned = row.get("returns")
         try:
             mask = random.choice(self.options.masks) if self.options.masks else _mask(row, B, Lk, random)
             case = build_case(
-                operation=operation, rule=rule_word(rule.name, constants), B=B, H=H, Hkv=Hkv, Lq=Lq, Lk=Lk,
+                operation=operation, rule=rule_word(rule.name, constants), **lengths, H=H, Hkv=Hkv,
                 D=D, Dv=Dv, mask=mask, dtype=row["dtype"], device=self.device, pass_=row["pass"],
                 layout=self.options.layout or _layout(row["layout"], random),
                 threads=self.options.threads or (2 if row["threads"] else 1),
-                seed=random.randrange(SEEDS), **layer,
+                returns=(returned,) if returned else (), seed=random.randrange(SEEDS), **layer,
             )  # fmt: skip
         except BadCase:
             return None
@@ -202,7 +246,8 @@ class Space:
 
 def work(case: Case, rule: Rule) -> float:
     """Return about how many products judging a case takes. The oracle solves float64 in a wider type."""
-    pairs = case.B * case.H * case.Lq * case.Lk * (case.D + case.Dv) * max(1, rule.score_elements(case))
+    of_keys = sum(one.B * one.Lq * one.Lk for one in problems_of(case))
+    pairs = of_keys * case.H * (case.D + case.Dv) * max(1, rule.score_elements(case))
     layer = 0
     if case.layer is not None:
         layer = case.B * (case.Lq + case.Lk) * case.layer.E * case.H * (case.D + case.Dv)
@@ -259,7 +304,69 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
         **({"threads": ("",)} if options.threads else {}),
         **({"layout": ("",)} if options.layout else {}),
     }
-    return Space(backend, rules, properties | chosen, device, options)
+    whole = properties | _of_storages(backend) | chosen
+    return Space(backend, rules, _without_impossible(whole), device, options)
+
+
+def _of_storages(backend: Backend) -> dict[str, tuple[str, ...]]:
+    """Return the properties of batches, and of further outputs, for a backend that has any."""
+    found: dict[str, tuple[str, ...]] = {}
+    if backend.returns:
+        found["returns"] = ("", *backend.returns)
+    storages = [name for name in backend.storages if name in known_storages()]
+    if storages != [DENSE.name]:
+        found["storage"] = tuple("" if name == DENSE.name else name for name in storages)
+        found["sequences"] = ("", *SEQUENCES)
+        sized = any(storage_named(name).sizes for name in storages)
+        found["sizes"] = ("", *SIZES) if sized else ("",)
+    return found
+
+
+def _without_impossible(properties: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Leave out classes that can't meet the only class of another property."""
+    only = {name: classes[0] for name, classes in properties.items() if len(classes) == 1}
+    left = {
+        name: tuple(
+            one
+            for one in classes
+            if all(name == other or can_meet(name, one, other, its) for other, its in only.items())
+        )
+        for name, classes in properties.items()
+    }
+    return {name: classes or properties[name] for name, classes in left.items()}
+
+
+def _sequences(row: Row, B: int, own: tuple[int, int], random: Random) -> Lengths:
+    """Draw the lengths of the sequences of a batch, of which one has those of the row."""
+    word = row["sequences"]
+    if not word:
+        return (own,) * B
+    others = [_others_lengths(word, random) for _ in range(B - 1)]
+    if word in (KEYLESS, QUERYLESS):
+        queries, keys = others[0]
+        without = (queries, 0) if word == KEYLESS else (0, keys)
+        others[0] = random.choice((without, without, (0, 0)))
+    lengths = [own, *others]
+    random.shuffle(lengths)
+    return tuple(lengths)
+
+
+def _others_lengths(word: str, random: Random) -> tuple[int, int]:
+    """Draw numbers of queries and keys of a further sequence; few, since there are many."""
+    keys = random.choice([one for sizes in KEYS.values() for one in sizes if one <= MOST_OF_OTHERS])
+    if word == DECODING:
+        return 1, keys
+    queries = draw_queries(random.choice(QUERIES), keys, random)
+    return min(queries or 1, MOST_OF_OTHERS), keys
+
+
+def _storage(row: Row, random: Random) -> dict[str, Any]:
+    """Draw the storage of a row with its sizes, as fields of a case."""
+    storage, sizes = storage_named(row["storage"]), {}
+    for size in storage.sizes if row["sizes"] else ():
+        fitting = [one for one in SIZES[row["sizes"]] if size.least <= one <= size.most]
+        sizes[size.name] = random.choice(fitting) if fitting else size.default
+    return {"storage": storage_word(storage.name, sizes)}
 
 
 def _kinds(backend: Backend) -> Iterator[str]:

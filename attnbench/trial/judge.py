@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from math import prod
 from threading import Event, Thread
 from time import monotonic
@@ -25,13 +26,17 @@ from attnbench.ipc.names import PLAIN, parameter_names
 from attnbench.runner.outputs import NUDGED_ELEMENTS
 from attnbench.trial.point import Point, Way, called_case
 from attnbench.types.arithmetic import coarser
+from attnbench.types.batch import parse_batch
 from attnbench.types.case import Case, output_shape
 from attnbench.types.errors import BadCase
 from attnbench.types.extensions import Source
 from attnbench.types.mask import Mask
+from attnbench.types.problem import call_inputs, with_lengths
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
+from attnbench.verifier.batch import BatchVerifier
 from attnbench.verifier.case import CaseVerifier
+from attnbench.verifier.judging import in_turn
 from attnbench.worker.answers import stored_answer
 from attnbench.worker.calls import check_held_output, exact_gradients
 from attnbench.worker.failures import NotPrepared, Refused, failed
@@ -68,15 +73,28 @@ class TrialOutcome(Struct, frozen=True):
     check: str = ""
 
 
-class _SharedNumbers(CaseVerifier):
-    """A case whose tensors repeat numbers where a way expands them."""
+class _AskedCase(CaseVerifier):
+    """A case of a point, or a problem of it: few draws, of its kind of values too.
 
-    def __init__(self, opening: rm.OpenCase, rule: Rule, values: str, way: Way, draws: int) -> None:
-        super().__init__(opening, rule)
-        own = [(family, number) for family, number in self._check if number < draws]
-        if values in _SEARCHED and applies(self.case, rule, values):
-            own += [(values, number) for number in range(min(draws, MOST_DRAWS))]
-        self._check = tuple(own)
+    Its tensors repeat numbers where a way expands them.
+    """
+
+    def __init__(
+        self,
+        opening: rm.OpenCase,
+        rule: Rule,
+        problem: Case | None = None,
+        *,
+        values: str,
+        way: Way,
+        draws: int,
+    ) -> None:
+        super().__init__(opening, rule, problem)
+        self.counts = {family: min(count, draws) for family, count in self.counts.items()}
+        # A problem without keys or queries has no kinds.
+        if values in _SEARCHED and self.counts and applies(self.case, rule, values):
+            self.counts[values] = min(draws, MOST_DRAWS)
+        self._check = in_turn(self.counts)
         self.alike = {name: _EXPANDED[word] for name, word in way.memory.items() if word in _EXPANDED}
         self.one_upstream = way.upstream == "expanded"
 
@@ -101,6 +119,19 @@ class _SharedNumbers(CaseVerifier):
             for name, found in errors.items()
         )
         return not any(problem for _, problem in verdicts)
+
+
+class _AskedBatch(BatchVerifier):
+    """The problems of a case with a batch."""
+
+    problems: tuple[_AskedCase, ...]
+
+    def is_right(self, index: int, parts: Mapping[str, Stored], arithmetic: str) -> bool:
+        """Return whether an answer to a draw, of which the plain one is scored, would pass alone."""
+        taken = self._taken("a backend", index, 0, parts)
+        return all(
+            one.is_right(index, own, arithmetic) for one, own in zip(self.problems, taken, strict=True)
+        )
 
 
 _SEARCHED = tuple(family.name for family in SEARCHED)
@@ -147,7 +178,10 @@ class _Trial:
         rule = next(rule for rule in loaded_here(rule_source).of(Rule) if rule.name == case.rule)
         left_out = tuple(family.name for family in FAMILIES if family.name not in (NORMAL, point.values))
         opening = rm.OpenCase(case_id(case), rule_source, 0, 0, ORACLE_FLOPS, left_out)
-        self.opened = _SharedNumbers(opening, rule, point.values, point.way, draws)
+        asked = partial(_AskedCase, values=point.values, way=point.way, draws=draws)
+        self.opened: _AskedCase | _AskedBatch = (
+            _AskedBatch(opening, rule, asked) if case.batch else asked(opening, rule)
+        )
         names = parameter_names(self.opened.parameters.rule, self.opened.parameters.projections)
         self.sources = source, rule_source
         with surroundings(replace(case, threads=1)):
@@ -177,7 +211,8 @@ class _Trial:
         if case is None:
             return None
         source, rule_source = self.sources
-        opened = CaseVerifier(rm.OpenCase(case_id(case), rule_source, 0, 0, ORACLE_FLOPS), self.opened.rule)
+        opening = rm.OpenCase(case_id(case), rule_source, 0, 0, ORACLE_FLOPS)
+        opened = (BatchVerifier if case.batch else CaseVerifier)(opening, self.opened.rule)
         names = parameter_names(opened.parameters.rule, opened.parameters.projections)
         try:
             made, _ = prepare(Prepare(case_id(case), self.name, source, rule_source, (), None), names)
@@ -230,13 +265,19 @@ class _Trial:
             mine = placed(held, self.point.way)
             wrong = 0
             for _ in range(EQUAL_CALLS):
-                answer = {**plain, **self._as_stored(stored_answer(mine, _called(mine.call, mine.inputs)))}
+                found = self._as_stored(stored_answer(mine, _called(mine.call, mine.inputs)))
+                answer = self._completed(found, plain)
                 wrong += not self.opened.is_right(index, answer, self._arithmetic)
         return wrong
 
     def _plain_answer(self, index: int) -> dict[str, Stored]:
         with surroundings(replace(self.point.case, threads=1)):
-            ready = self.plain.with_inputs(self.opened.arrays(index, 0), fresh=True)
+            opened = self.opened
+            if isinstance(opened, BatchVerifier):
+                arrays = opened.arrays(index, 0, apart=True)
+            else:
+                arrays = opened.arrays(index, 0)
+            ready = self.plain.with_inputs(arrays, fresh=True)
             if ready.passed is not None:
                 self.opened.expect(index, exact_gradients(ready))
             assert ready.inputs is not None
@@ -273,18 +314,24 @@ class _Trial:
             check_bands(mine.buffers)
             if delivery != GRADED:
                 check_held_output(mine, answer)
-            worst = max(found, key=lambda one: self._off(one, plain))
-            return {**plain, **worst}
+            return self._completed(max(found, key=lambda one: self._off(one, plain)), plain)
+
+    def _completed(self, answer: Mapping[str, Stored], plain: Mapping[str, Stored]) -> dict[str, Stored]:
+        """Return an answer with the plain one's parts for those that a way doesn't ask for."""
+        # Those of a batch lie apart; its ways ask for all parts.
+        return {**({} if self.point.case.batch else plain), **answer}
 
     def _arrays(self, index: int, *, nudged: bool = False) -> dict[str, Stored]:
         """Return the inputs of a draw as the backend gets them; a tensor that serves twice stays one."""
-        arrays = self.opened.arrays(index, 0, nudged=nudged)
-        floats = [name for name in arrays if name not in self.opened.inputs or self._is_float(name)]
+        opened = self.opened
+        if isinstance(opened, BatchVerifier):
+            arrays = opened.arrays(index, 0)
+        else:
+            arrays = opened.arrays(index, 0, nudged=nudged)
+        whole = {spec.name for spec in call_inputs(self.point.case, opened.rule) if not spec.is_floating}
+        floats = [name for name in arrays if name not in whole]
         made = {id(arrays[name]): self._as_called(arrays[name]) for name in floats}
         return {name: made.get(id(array), array) for name, array in arrays.items()}
-
-    def _is_float(self, name: str) -> bool:
-        return self.opened.inputs[name].kind == "float"
 
     def _as_stored(self, parts: Mapping[str, Stored]) -> dict[str, Stored]:
         """Copy parts, whose memory the next call may write, in the dtype of the case."""
@@ -341,6 +388,7 @@ class _Trial:
 
     def _nudge(self) -> None:
         """Compare errors on ordinary draws with those on nudged ones, as a run does."""
+        assert isinstance(self.opened, CaseVerifier), "no arithmetic is assumed in a batch"
         elements = prod(output_shape(self.point.case))
         ordinary = [at for at, family in enumerate(self.opened.families) if family == NORMAL]
         for index in ordinary[: -(-NUDGED_ELEMENTS // elements)]:
@@ -400,12 +448,13 @@ def placed(mine: PreparedBackend, way: Way) -> PreparedBackend:
         return mine
     layout = mine.layout
     made = []
-    for name, x in zip(("q", "k", "v"), mine.inputs, strict=True):
+    # Behind q, k and v a batch has tensors that say where its sequences lie.
+    for name, x in zip(("q", "k", "v"), mine.inputs[:3], strict=True):
         moved = seen_in_layout(
             in_memory(seen_in_layout(x.detach(), layout), way.memory.get(name, "")), layout
         )
         made.append(moved.requires_grad_(mine.passed is not None and one in ("", name)))
-    inputs = tuple(made)
+    inputs = (*made, *mine.inputs[3:])
     if mine.passed is None:
         return replace(mine, inputs=inputs, buffers=())
     upstream = seen_in_layout(in_memory(seen_in_layout(mine.passed.upstream, layout), way.upstream), layout)
@@ -433,14 +482,18 @@ class _OneGradient:
 
 
 def in_memory(x: Tensor, word: str) -> Tensor:
-    """Return a (B, H, L, D) tensor with the same numbers, lying as a word of a way says."""
+    """Return a tensor with the same numbers, lying as a word of a way says.
+
+    x: (B, H, L, D), or as a storage has it. A slice lies in longer memory along the axis before the features:
+    of positions, in a storage of heads.
+    """
     match word:
         case "offset":
             memory = x.new_zeros(x.numel() + 1)
             return memory[1:].view(x.shape).copy_(x)
         case "slice":
-            B, H, L, D = x.shape
-            return x.new_zeros(B, H, L + 3, D)[:, :, 1 : L + 1].copy_(x)
+            *outer, length, D = x.shape
+            return x.new_zeros(*outer, length + 3, D).narrow(-2, 1, length).copy_(x)
         case "features_outside" | "transposed":
             return x.mT.contiguous().mT
         case "same_in_batch":
@@ -458,10 +511,9 @@ def sibling(point: Point) -> Case | None:
     try:
         match point.way.before:
             case "larger":
-                return replace(case, Lq=2 * case.Lq, Lk=2 * case.Lk, mask=case.mask.unlisted())
+                return _resized(case, lambda length: 2 * length)
             case "smaller":
-                Lq, Lk = -(-case.Lq // 2), -(-case.Lk // 2)
-                return replace(case, Lq=Lq, Lk=Lk, mask=case.mask.unlisted())
+                return _resized(case, lambda length: -(-length // 2))
             case "other_mask":
                 other = Mask(causal="lower_right") if case.mask.is_none else Mask()
                 return replace(case, mask=other)
@@ -469,3 +521,11 @@ def sibling(point: Point) -> Case | None:
         # An operation or a mask may not have such lengths.
         return None
     return None
+
+
+def _resized(case: Case, change: Callable[[int], int]) -> Case:
+    """Return a case with other numbers of queries and keys, of each sequence of a batch."""
+    resized = replace(case, mask=case.mask.unlisted())
+    if case.batch:
+        return with_lengths(resized, [(change(q), change(k)) for q, k in parse_batch(case.batch)])
+    return replace(resized, Lq=change(case.Lq), Lk=change(case.Lk))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import ClassVar
@@ -58,6 +59,16 @@ def drawn_case(case: Case, index: int, change: int) -> Case:
     """Return the case as a storage gets it: with a seed of its own for each draw and each change."""
     # Number 0 keeps a seed, so draws count from 1: change 3 of the first is not the draw with number 3.
     return replace(case, seed=mixed(mixed(case.seed, 1 + index), change))
+
+
+def with_lengths(case: Case, lengths: Sequence[tuple[int, int]]) -> Case:
+    """Return a case whose batch has other sequences, by their numbers of queries and keys.
+
+    Raises:
+        BadCase: there is no such case.
+    """
+    Lq, Lk = (max(each) for each in zip(*lengths, strict=True))
+    return replace(case, batch=batch_text(tuple(lengths)), B=len(lengths), Lq=Lq, Lk=Lk)
 
 
 def is_empty(problem: Case) -> bool:

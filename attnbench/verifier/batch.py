@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,15 +38,22 @@ class BatchVerifier:
     """The verifiers of all problems of a case, whose numbers lie as a storage has them.
 
     It has the methods of :class:`CaseVerifier`, for inputs and answers of the whole case.
+
+    make: makes the verifier of a problem.
     """
 
-    def __init__(self, opening: rm.OpenCase, rule: Rule) -> None:
+    def __init__(
+        self,
+        opening: rm.OpenCase,
+        rule: Rule,
+        make: Callable[[rm.OpenCase, Rule, Case], CaseVerifier] = CaseVerifier,
+    ) -> None:
         self.case: Case = parse_case(opening.case)
         self.rule = rule
         self.storage = storage_of(self.case)
         problems = problems_of(self.case)
         self.problems = tuple(
-            CaseVerifier(
+            make(
                 msgspec.structs.replace(
                     opening,
                     timed_entropy=mixed(opening.timed_entropy, number),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from attnbench.inputs.draw import Stored, widen
+from attnbench.inputs.draw import EPS, Stored, widen
 from attnbench.types.case import Case, Dtype
 from attnbench.types.problem import ProblemCase
 from attnbench.types.rule import Rule
@@ -125,11 +125,15 @@ class LogSum:
     case: Case
 
     def scales(self, draws: Sequence[Drawn], arithmetic: str) -> tuple[Scale, Scale]:
-        """Return the scale of the exact logarithms, at least 1, twice."""
+        """Return the scale of the exact logarithms, at least 1, and that of what a reference's errors may be.
+
+        The bias and the maps of a rule are rounded to the dtype of the case.
+        """
         found = [drawn.expected[self.name] for drawn in draws]
         own = scale_of([np.where(np.isneginf(each), 0, each) for each in found])
         least = Scale(max(1.0, own.rms), max(1.0, own.largest), own.count)
-        return least, least
+        coarser = max(1.0, EPS[self.case.dtype] / EPS[self.dtype])
+        return least, Scale(coarser * least.rms, coarser * least.largest, least.count)
 
     def unit(self, largest_score: float, arithmetic: str) -> float:
         """Return the roundings in which right kernels differ. A large score is in the scale already."""

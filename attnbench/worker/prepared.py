@@ -26,6 +26,7 @@ from attnbench.timing.rotation import Pool, RotatingTimer
 from attnbench.timing.sample import Timer, timer_for
 from attnbench.types.backend import Backend, Layout, Setup
 from attnbench.types.case import Case, projection_shapes
+from attnbench.types.errors import BadCase
 from attnbench.types.extensions import Source
 from attnbench.types.operation import Operation, TensorSpec, make_known, operation_of
 from attnbench.types.problem import call_inputs
@@ -192,7 +193,11 @@ class PreparedBackend:
 
         Tensors that torch's inference mode made can't be part of a graph.
         """
-        both = replace(self.case, pass_="both")
+        try:
+            both = replace(self.case, pass_="both")
+        except BadCase as refused:
+            # As a storage without gradients refuses it.
+            raise NotPrepared("unsupported", str(refused)) from refused
         _decline("unsupported", "supports()", self.backend.supports(both, self.rule))
         setup = rebound(self.setup, lambda x: x.clone())
         bare = replace(self, inputs=None, last=None, pool=None, buffers=(), earlier=(), delivery="")

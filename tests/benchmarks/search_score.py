@@ -1,8 +1,9 @@
-"""How many of the forty faulty kernels of ``mutants.py`` a search finds: a table, by seed.
+"""How many faulty kernels a search finds: the forty of ``mutants.py``, or those for batches. A table by seed.
 
-    python tests/benchmarks/search_score.py [--seconds 60] [--seed N]... [--right SECONDS]
+    python tests/benchmarks/search_score.py [--seconds 60] [--seed N]... [--kernels NAME] [--right SECONDS]
 
-The search asks the same cases of all forty, since they declare the same. So it is made once for each seed,
+``--kernels batch_mutants`` searches those of ``batch_mutants.py``, packed and paged.
+The search asks the same cases of all of them, since they declare the same. So it is made once for each seed,
 with a right kernel that tells which faults its calls would show, and each such fault is then judged on that
 case by itself. A minute of two cores is 120 s of CPU time here, in one process, so that other work on the
 machine changes nothing. ``--right`` searches each of the twenty right kernels for so long; the exit status is
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 import warnings
+from importlib import import_module
 from pathlib import Path
 from random import Random
 
@@ -29,16 +31,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, action="append")
+    parser.add_argument("--kernels", choices=("mutants", "batch_mutants"), default="mutants")
     parser.add_argument("--right", type=float, default=0.0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     seeds = options.seed or [1, 2, 3]
-    found = {seed: faults_found(seed, options.seconds) for seed in seeds}
-    print_table(found, options.seconds)
+    found = {seed: faults_found(seed, options.seconds, options.kernels) for seed in seeds}
+    print_table(found, options.seconds, options.kernels)
     return right_kernels(seeds[0], options.right) if options.right else 0
 
 
-def faults_found(seed: int, seconds: float) -> dict[str, int]:
+def faults_found(seed: int, seconds: float, kernels: str = "mutants") -> dict[str, int]:
     """Return after how many cases of a search each fault was found, by the name of its backend."""
     import torch
 
@@ -50,7 +53,7 @@ def faults_found(seed: int, seconds: float) -> dict[str, int]:
     from attnbench.trial.judge import judge
 
     torch.set_num_threads(1)
-    registry = load_wanted([str(HERE / "mutants.py")])
+    registry = load_wanted([str(HERE / f"{kernels}.py")])
     entry = registry.backends["mutants_watched"]
     rules = {rule.name: rule for rule in rules_of(entry.record, rules_in(registry))}
     covering = Covering(space_of(entry.record, rules), Random(seed))
@@ -80,18 +83,18 @@ def faults_found(seed: int, seconds: float) -> dict[str, int]:
     return found
 
 
-def print_table(found: dict[int, dict[str, int]], seconds: float) -> None:
+def print_table(found: dict[int, dict[str, int]], seconds: float, kernels: str = "mutants") -> None:
     """Print each fault with the case that found it, and how many were found of each number of properties."""
-    from mutants import MUTANTS
+    mutants = import_module(kernels).MUTANTS
 
     print(f"| fault | properties |{''.join(f' seed {seed} |' for seed in found)}")
     print(f"|---|---|{'---:|' * len(found)}")
-    for mutant in MUTANTS:
+    for mutant in mutants:
         words = ", ".join(each.words for each in mutant.properties)
         cells = "".join(f" {one.get(mutant.name, '–')} |" for one in found.values())
         print(f"| {mutant.name} | {words} |{cells}")
     for count in (2, 3):
-        names = [mutant.name for mutant in MUTANTS if len(mutant.properties) == count]
+        names = [mutant.name for mutant in mutants if len(mutant.properties) == count]
         shares = ", ".join(f"{sum(name in one for name in names)}" for one in found.values())
         print(f"\nof {len(names)} faults with {count} properties {seconds:.0f} s found: {shares}")
 

@@ -1,0 +1,188 @@
+"""The search over batches: storages, their sizes, mixes of lengths and further outputs are properties too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from attnbench import Backend
+from attnbench.plugins.registry import Registry, load_wanted
+from attnbench.search.covering import Covering
+from attnbench.search.run import search
+from attnbench.search.space import SEQUENCES, SIZES, Space, space_of
+from attnbench.testing.judge import rules_in
+from attnbench.trial.judge import judge
+from attnbench.trial.point import Point, parse_point
+from attnbench.trial.shrink import shrink, thresholds
+from attnbench.types.batch import parse_batch
+from attnbench.types.storage import sizes_of
+
+MUTANTS = str(Path(__file__).parent.parent / "benchmarks" / "batch_mutants.py")
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return load_wanted([MUTANTS])
+
+
+def space_for(registry: Registry, **declared: object) -> Space:
+    backend = Backend(
+        name="mine",
+        summary="a test",
+        prepare=lambda setup: lambda q, k, v: v,
+        rules=("scaled_dot",),
+        **declared,
+    )  # type: ignore[arg-type]
+    return space_of(backend, {"scaled_dot": rules_in(registry)["scaled_dot"]})
+
+
+def drawn_points(space: Space, count: int) -> list[Point]:
+    covering = Covering(space, Random(1))
+    points = []
+    for _ in range(count):
+        drawn = covering.draw()
+        assert drawn is not None
+        covering.count(drawn.row)
+        points.append(drawn.point)
+    return points
+
+
+def test_mixes_of_lengths_sizes_storages_and_outputs_meet(registry: Registry) -> None:
+    space = space_for(
+        registry, storages=("dense", "packed", "paged"), returns=("lse",), passes=("forward", "both")
+    )
+    assert space.properties["sequences"] == ("", *SEQUENCES)
+    assert space.properties["sizes"] == ("", *SIZES)
+    points = drawn_points(space, 300)
+    cases = [point.case for point in points]
+    assert {case.storage for case in cases} == {"dense", "packed", "paged"}
+    batches = [parse_batch(case.batch) for case in cases if case.batch]
+    assert any(queries > 0 and keys == 0 for lengths in batches for queries, keys in lengths)
+    assert any(queries == 0 < keys for lengths in batches for queries, keys in lengths)
+    assert any(len(set(lengths)) > 2 for lengths in batches)
+    paged = [case for case in cases if case.storage == "paged"]
+    assert {sizes_of(case)["page"] for case in paged} >= {1, 16}
+    assert any({keys for _, keys in parse_batch(case.batch)} & {sizes_of(case)["page"]} for case in paged)
+    for one, other in combinations((["packed", "paged"], [(), ("lse",)]), 2):
+        assert {(case.storage, case.returns) for case in cases} >= {(a, b) for a in one for b in other}
+    assert any(case.pass_ == "both" and case.storage == "packed" for case in cases)
+    assert any(point.way.q and point.case.batch for point in points)
+
+
+def test_a_backend_of_equal_lengths_alone_is_asked_for_no_batch(registry: Registry) -> None:
+    properties = space_for(registry).properties
+    assert not {"storage", "sequences", "sizes", "returns"} & set(properties)
+
+
+def test_of_packed_inputs_alone_no_layout_is_asked(registry: Registry) -> None:
+    properties = space_for(registry, storages=("packed",)).properties
+    assert properties["storage"] == ("packed",)
+    assert properties["layout"] == ("",)
+    assert properties["padding"] == ("",)
+
+
+RIGHT = (
+    "attention/scaled_dot/3q33s65-H4-Hkv2-D16/causal:lower_right/float32/cpu/forward/packed q:slice k:slice",
+    "attention/scaled_dot/q0s5_q7s0_q40-H4-D16/window:9/bfloat16/cpu/both/packed upstream:transposed",
+    "attention/softcap/q1s64_q9s33-H6-Hkv2-D8-Dv24/causal/float16/cpu/forward/paged:3 before:larger",
+    "attention/scaled_dot/2q1s129-H4-D8/none/float32/cpu/forward/paged:1 values:far_below v:slice",
+    "attention/scaled_dot/q17_q1s40-H2-D16/bool:per_head/float32/cpu/forward/packed/lse values:loud v:offset",
+    "attention/scaled_dot/q17_q1s40-H2-D16/none/float32/cpu/forward/paged/lse values:graded before:smaller",
+    # The bias is rounded to the dtype of the case, and the logarithms are as far off.
+    "attention/alibi/q0_q300s256-H12-D3/none/bfloat16/cpu/forward/paged:2/lse",
+    "attention/alibi/q256s129-H12-D16-Dv4/causal/float16/cpu/forward/packed/lse",
+)
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_a_right_kernel_is_right_whatever_the_batch_and_the_way(registry: Registry, text: str) -> None:
+    assert outcome(registry, "batch_mutants_right", text) in (("right", ""), ("declined", NO_GRADIENTS))
+
+
+NO_GRADIENTS = "a paged cache has no gradients: take the storage packed"
+
+
+def outcome(registry: Registry, backend: str, text: str) -> tuple[str, str]:
+    point = parse_point(text)
+    source = registry.backends[backend].source
+    found = judge(point, backend, source, registry.rules[point.case.rule].source)
+    return found.status, found.problem
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("groups_of_single_slots", "scaled_dot/2q9-H4-Hkv2-D8/none/float32/cpu/forward/paged:1"),
+        ("slot_behind_last", "scaled_dot/2q1s32-H4-Hkv2-D8/none/float32/cpu/forward/paged"),
+        ("lse_of_nothing", "scaled_dot/q9_q3s0-H1-D8/none/float32/cpu/forward/packed/lse"),
+        ("lse_in_half", "scaled_dot/q9-H1-D8/none/bfloat16/cpu/forward/packed/lse"),
+        ("queries_as_contiguous", "scaled_dot/q9-H4-Hkv2-D8/none/float32/cpu/forward/packed q:slice"),
+        ("distances_by_longest", "alibi/q9s65_q17-H2-D8/none/float32/cpu/forward/packed"),
+    ],
+)
+def test_a_fault_of_a_batch_is_wrong(registry: Registry, name: str, text: str) -> None:
+    status, problem = outcome(registry, f"mutant_{name}", f"attention/{text}")
+    assert status == "wrong"
+    assert "sequence " in problem
+
+
+LARGE = parse_point(
+    "attention/alibi/q0s9_3q33s257_q65_q5s0-H12-Hkv3-D64-Dv32/causal:lower_right+window:300/bfloat16/cpu/forward"
+    "/paged:32/lse values:loud q:slice before:larger"
+)
+
+
+def unlike_alignments(point: Point) -> bool:
+    case = point.case
+    lengths = parse_batch(case.batch) if case.batch else ()
+    return case.mask.causal == "lower_right" and len({keys - queries for queries, keys in lengths}) > 1
+
+
+def small_pages(point: Point) -> bool:
+    return point.case.storage == "paged" and sizes_of(point.case)["page"] > 5 and point.case.group > 1
+
+
+def long_sequence(point: Point) -> bool:
+    return bool(point.case.batch) and any(q and k > 64 for q, k in parse_batch(point.case.batch))
+
+
+def returned(point: Point) -> bool:
+    return point.case.returns == ("lse",)
+
+
+@pytest.mark.parametrize(
+    ("is_wrong", "smallest", "since"),
+    [
+        (unlike_alignments, "scaled_dot/q0s1_q1-H1-D1/causal:lower_right/float32/cpu/forward/paged", ""),
+        (small_pages, "scaled_dot/q1-H2-Hkv1-D1/none/float32/cpu/forward/paged", ""),
+        (long_sequence, "scaled_dot/q65-H1-D1/none/float32/cpu/forward/paged", "from Lq = Lk = 65 on"),
+        (returned, "scaled_dot/B1-H1-Lq1-Lk1-D1/none/float32/cpu/forward/lse", ""),
+    ],
+)
+def test_a_batch_is_made_small(is_wrong: Callable[[Point], bool], smallest: str, since: str) -> None:
+    found = shrink(LARGE, is_wrong)
+    assert found.done
+    assert str(found.point) == f"attention/{smallest}"
+    assert thresholds(found.point, is_wrong) == since
+
+
+def test_what_a_batch_needs_is_said_in_words() -> None:
+    words = shrink(LARGE, unlike_alignments).needed
+    assert words == (
+        "a causal mask aligned at the lower right",
+        "the storage paged",
+        "several sequences",
+        "unlike lengths",
+        "a sequence without queries",
+    )
+
+
+@pytest.mark.slow
+def test_a_search_finds_a_fault_of_pages_and_groups(registry: Registry) -> None:
+    found = search("mutant_groups_of_single_slots", registry, 60, 1)
+    assert any({"the storage paged", "page = 1"} <= set(one.shrunk.needed) for one in found.failures)
+    assert "0 further cases" not in str(found)
