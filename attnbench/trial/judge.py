@@ -23,9 +23,11 @@ from attnbench.inputs.symmetries import NO_CHANGE
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import PLAIN, parameter_names
+from attnbench.runner.case import refusal
 from attnbench.runner.outputs import NUDGED_ELEMENTS
 from attnbench.trial.point import Point, Way, called_case
 from attnbench.types.arithmetic import coarser
+from attnbench.types.backend import Backend
 from attnbench.types.batch import parse_batch
 from attnbench.types.case import Case, output_shape
 from attnbench.types.errors import BadCase
@@ -184,6 +186,7 @@ class _Trial:
         )
         names = parameter_names(self.opened.parameters.rule, self.opened.parameters.projections)
         self.sources = source, rule_source
+        _refuse_undeclared(point, backend, source, rule)
         with surroundings(replace(case, threads=1)):
             try:
                 self.plain, _ = prepare(Prepare(case_id(case), "", None, rule_source, (), None), names)
@@ -395,6 +398,20 @@ class _Trial:
             for nudged in (False, True):
                 answer = self._answer(index, NORMAL, {}, nudged=nudged)
                 self.opened.score_nudged(self.name, index, answer, nudged=nudged)
+
+
+def _refuse_undeclared(point: Point, name: str, source: Source, rule: Rule) -> None:
+    """Raise :class:`Refused` for a point outside of a backend's declarations, as a smaller one may be."""
+    backend = next((one for one in loaded_here(source).of(Backend) if one.name == name), None)
+    case, autocast = point.case, point.way.autocast
+    if backend is None:
+        # Preparation says so.
+        return
+    refused = refusal(backend, called_case(case, autocast), rule, cuda_devices=(case.device,))
+    if refused is not None:
+        raise Refused(*refused)
+    if autocast and case.dtype not in backend.autocast:
+        raise Refused("unsupported", f"declares no autocast in {case.dtype}")
 
 
 def _called(call: Callable[..., Any], inputs: tuple[Any, ...] | None, *, may_refuse: bool = False) -> Any:

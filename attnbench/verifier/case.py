@@ -55,7 +55,10 @@ if TYPE_CHECKING:
 
 _CHANGES_REMEMBERED = 8
 
-_UNDECLARED = "it is assumed in forward passes of attention without parameters alone: declare computes_in"
+_UNDECLARED = (
+    "it is assumed only in forward passes of attention with equal lengths, one output and no parameters: "
+    "declare computes_in"
+)
 _NO_ROUNDING = "these errors stay as they are on nearly equal inputs, as those of wrong maths do"
 
 

@@ -130,6 +130,22 @@ def test_a_fault_of_a_batch_is_wrong(registry: Registry, name: str, text: str) -
     assert "sequence " in problem
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("attention/scaled_dot/H1-L1-D8", "takes packed and paged inputs, not dense"),
+        ("attention/dot/q9-H1-D8/packed", "computes scaled_dot, alibi and softcap, not dot"),
+        (
+            "attention/scaled_dot/q9-H1-D8/float64/packed",
+            "computes in float32, bfloat16 and float16, not float64",
+        ),
+    ],
+)
+def test_what_a_backend_does_not_declare_is_declined(registry: Registry, text: str, reason: str) -> None:
+    """Shrinking would leave the declarations else, and blame the backend for what it never claimed."""
+    assert outcome(registry, "batch_mutants_right", text) == ("declined", reason)
+
+
 LARGE = parse_point(
     "attention/alibi/q0s9_3q33s257_q65_q5s0-H12-Hkv3-D64-Dv32/causal:lower_right+window:300/bfloat16/cpu/forward"
     "/paged:32/lse values:loud q:slice before:larger"
