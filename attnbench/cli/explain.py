@@ -110,7 +110,7 @@ def command(
     word, constants = parse_rule(topic or "")
     rule, title = "", ""
     steps: tuple[Step, ...]
-    if word in LESSONS and word not in registry.rules:
+    if word in LESSONS and word not in registry.scoring_rules:
         others = [f"--{name}" for name, value in chosen.items() if value]
         if constants:
             others.insert(0, "constants")

@@ -11,6 +11,7 @@ import numpy as np
 from attnbench.explained.behaviour import behaviour_steps, behaviours
 from attnbench.explained.examples import EXAMPLES, numbered
 from attnbench.explained.kernels import RuleOf, flash, gqa, kv_cache, rope
+from attnbench.explained.recurrences import delta, linear
 from attnbench.explained.steps import Step
 from attnbench.inputs.draw import Wide, store, widen
 from attnbench.masks import keep_rows
@@ -102,5 +103,7 @@ LESSONS: dict[str, tuple[str, Callable[[RuleOf, int], Iterator[Step]]]] = {
     "rope": ("rotary positions: why scores see distances alone", rope),
     "kv_cache": ("a decode: one new row, from the keys and values that are kept", kv_cache),
     "flash": ("softmax block by block, without a whole row of scores", flash),
+    "linear": ("linear attention: a state in place of keys and values", linear),
+    "delta": ("the delta rule: a state that corrects what it has for a key", delta),
 }
 """A summary of each lesson, and its steps, made from the rules by name and a seed."""

@@ -31,7 +31,7 @@ def explained(
         BadInput: the topic is unknown, or the inputs don't fit it.
     """
     word, constants = parse_rule(topic)
-    if word in LESSONS and word not in registry.rules:
+    if word in LESSONS and word not in registry.scoring_rules:
         if constants or tokens is not None or labels or heads or mask:
             raise BadInput(f"{word} has its own numbers: leave out constants, tokens, labels, heads and mask")
         summary, lesson = LESSONS[word]

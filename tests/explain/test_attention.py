@@ -227,6 +227,20 @@ def test_a_decode_gives_the_last_row_of_the_whole_computation() -> None:
     assert steps["output"][0] == pytest.approx(steps["output of all tokens"][-1], rel=1e-12)
 
 
+def test_a_state_gives_the_output_of_weights_without_a_softmax() -> None:
+    steps = lesson("linear")
+    assert steps["qᵀS / √3"] == pytest.approx(steps["weights @ v"])
+    assert steps["state"][-1] == pytest.approx(steps["k"].T @ steps["v"])
+
+
+def test_the_delta_rule_keeps_the_newer_of_two_values() -> None:
+    steps = lesson("delta")
+    assert steps["k"][2] == pytest.approx(steps["k"][0])
+    assert steps["state, linear"][-1].T @ steps["k"][2] == pytest.approx(steps["v"][0] + steps["v"][2])
+    assert steps["state, delta"][-1].T @ steps["k"][2] == pytest.approx(steps["v"][2])
+    assert steps["beta"] == pytest.approx(np.array([[4, 2], [1, 4], [-2, 6]]))
+
+
 def test_turned_scores_depend_on_the_distance_alone() -> None:
     steps = lesson("rope")
     for offset in range(-4, 5):
