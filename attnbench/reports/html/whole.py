@@ -69,14 +69,21 @@ def _distance(name: str, cases: int, fast: int, ratios: Sequence[tuple[float, st
     if not ratios:
         return Sentence("", f"{head} is the fastest, or not told from it, in all its {of}.", "good")
     worst, where, lead = max(ratios, key=lambda one: one[0])
-    least = min(ratio for ratio, _, _ in ratios)
-    times = two_digits(worst) if len(ratios) == 1 else f"{two_digits(least)} to {two_digits(worst)}"
-    middle = f" (median {two_digits(median(ratio for ratio, _, _ in ratios))})" if len(ratios) > 2 else ""
     time = duration(lead.best.median_ms or 0.0)
-    text = (
-        f"{head} ran in {of}: the fastest or not told from it in {fast}; in the other {len(ratios)} it takes "
-        f"{times} times as long{middle}, most in {where}, where {lead.best.backend} takes {time}."
-    )
+    best = f"{lead.best.backend} takes {time}"
+    before = f"{head} ran in {of}, where"
+    if fast:
+        others = f"the other {len(ratios)}" if len(ratios) > 1 else f"the other, {where},"
+        before = f"{head} ran in {of}: the fastest or not told from it in {fast}; in {others}"
+    if len(ratios) == 1:
+        return _judged(f"{before} it takes {two_digits(worst)} times as long as the fastest: {best}.", worst)
+    least = min(ratio for ratio, _, _ in ratios)
+    times = f"{two_digits(least)} to {two_digits(worst)}"
+    middle = f" (median {two_digits(median(ratio for ratio, _, _ in ratios))})" if len(ratios) > 2 else ""
+    return _judged(f"{before} it takes {times} times as long{middle}, most in {where}, where {best}.", worst)
+
+
+def _judged(text: str, worst: float) -> Sentence:
     return Sentence("", text, "bad" if worst >= _FAR else "plain")
 
 
@@ -95,12 +102,16 @@ def _steps(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sente
 def _step_text(before: str, stage: str, best: Total, others: Iterable[Total]) -> str:
     step = f"attention in one step of {stage}" if stage else "attention in one step"
     compared = [
-        f"{_time(other)} with {named(other.backend or '')} ({two_digits(other.ms / best.ms)} ×)"
-        for other in others
+        f"{_time(other)} with {named(other.backend or '')} ({_times(other.ms / best.ms)})" for other in others
     ]
     missing = f"; {count_of(len(best.missing), 'case')} without a time left out" if best.missing else ""
     text = f"{step} takes {_time(best)} with the fastest backend of each case"
-    return f"{before}{'; '.join([text, *compared])}{missing}."
+    text = f"{before}{'; '.join([text, *compared])}{missing}."
+    return text[:1].upper() + text[1:] if not before else text
+
+
+def _times(ratio: float) -> str:
+    return "as long" if two_digits(ratio) == "1.00" else f"{two_digits(ratio)} ×"
 
 
 def _time(total: Total) -> str:
