@@ -119,6 +119,8 @@ def _batch_variant(
     """Draw a variant of a case with a batch, which has the other fields of the variant already."""
     own = list(dict.fromkeys(parse_batch(case.batch)))
     chosen = random.sample(own, min(MOST_VARIED, len(own)))
+    # Sequences of equal lengths have neighbours too.
+    chosen += random.choices(own, k=max(0, min(case.B, MOST_BATCHES) - len(chosen)))
     words = [word, *(random.choice(SMALL) for _ in chosen[1:])]
     drawn = [_varied(*each, one, random) for each, one in zip(chosen, words, strict=True)]
     lengths = tuple(each for each in drawn if each is not None)

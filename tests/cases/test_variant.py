@@ -14,11 +14,13 @@ from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.variant import MOST_WORK, SMALL, variant_cases
 from attnbench.masks import keep_rows
 from attnbench.plugins.registry import load_registry
+from attnbench.types.batch import parse_batch
 from attnbench.types.case import DTYPES, Case
 
 SCALED = rule("scaled_dot")
 REGISTRY = load_registry()
 BUILT_IN = [case for name in REGISTRY.suites for case in REGISTRY.suite(name).cases]
+DENSE, BATCHES = ([case for case in BUILT_IN if bool(case.batch) is batch] for batch in (False, True))
 
 
 def variant(text: str, seed: int = 0, dtypes: tuple[str, ...] = DTYPES) -> Case:
@@ -26,7 +28,26 @@ def variant(text: str, seed: int = 0, dtypes: tuple[str, ...] = DTYPES) -> Case:
     return found
 
 
-@given(case=st.sampled_from(BUILT_IN), seed=st.integers(0, 2**32))
+@given(case=st.sampled_from(BATCHES), seed=st.integers(0, 2**32))
+@settings(max_examples=50, deadline=None)
+def test_every_batch_of_the_built_in_suites_has_three_with_as_many_neighbours(case: Case, seed: int) -> None:
+    its_rule = REGISTRY.rule(case.rule)
+    variants = variant_cases(case, its_rule, DTYPES, np.random.default_rng(seed), 3)
+    assert len(variants) == 3
+    for found in variants:
+        assert its_rule.supports(found) is None
+        for name in ("constants", "rule", "D", "Dv", "group", "device", "storage", "sizes", "returns"):
+            assert getattr(found, name) == getattr(case, name), name
+        assert min(case.B, 3) <= found.B <= 4
+        assert found.batch != case.batch
+        lengths, own = parse_batch(found.batch), parse_batch(case.batch)
+        assert found.H * found.D * sum(queries * keys for queries, keys in lengths) <= MOST_WORK
+        assert {queries == 1 for queries, _ in lengths} <= {queries == 1 for queries, _ in own}
+        assert found.dtype == "float32"
+        assert [word.part for word in found.mask.words] == [word.part for word in case.mask.words]
+
+
+@given(case=st.sampled_from(DENSE), seed=st.integers(0, 2**32))
 @settings(max_examples=100, deadline=None)
 def test_every_case_of_the_built_in_suites_has_some(case: Case, seed: int) -> None:
     its_rule = REGISTRY.rule(case.rule)
