@@ -101,6 +101,32 @@ def test_the_built_in_backends_pass(registry: Registry, rule: str, mask: str, dt
         assert judge.problem(name) == ""
 
 
+@pytest.mark.parametrize(
+    ("mask", "dtype", "pass_", "batch"),
+    [
+        ("none", "float32", "forward", BATCH),
+        ("none", "float64", "both", BATCH),
+        ("causal:lower_right", "bfloat16", "forward", "3q1s40_q1_q1s17_q1s0"),
+    ],
+)
+def test_jagged_tensors_pass_where_nothing_is_masked(
+    registry: Registry, mask: str, dtype: str, pass_: str, batch: str
+) -> None:
+    case = CASE.replace("causal:lower_right", mask).replace(BATCH, batch).format(dtype, pass_, "")
+    judge, backend = Judge(registry, case), registry.backend("nested")
+    assert backend.supports(judge.opened.case, judge.rule.record) is None
+    assert judge.problem("nested") == ""
+
+
+def test_jagged_tensors_decline_masks_and_rules_with_more_than_a_product(registry: Registry) -> None:
+    supports = registry.backend("nested").supports
+    batch = CASE.format("float32", "forward", "")
+    assert supports(parse_case(batch), registry.rule("scaled_dot")) == "torch's jagged tensors take no mask"
+    for rule in ("sinks", "alibi", "cosine", "softcap@c=5"):
+        case = parse_case(batch.replace("scaled_dot", rule).replace("causal:lower_right", "none"))
+        assert supports(case, registry.rule(case.rule)) is not None
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("way", packed.RIGHT)
 def test_other_ways_to_compute_the_same_pass(judges: Callable[..., Judge], way: str, dtype: str) -> None:
