@@ -195,8 +195,9 @@ def parse_storage(word: str) -> tuple[str, tuple[tuple[str, int], ...]]:
         if not equals and len(sizes) == 1:
             key, number = next(iter(sizes)), part
         if key not in sizes or not _WHOLE.fullmatch(number):
-            example = ",".join(f"{size}={value}" for size, value in sizes.items()) or "none"
-            raise BadCase(f"storage {word!r}: {part!r} is no size of it; it has {example}")
+            example = storage_word(name, sizes)
+            how = f"write it as {example}" if sizes else f"{name} has no sizes"
+            raise BadCase(f"storage {word!r}: {part!r} is not a size: {how}")
         if key in found:
             raise BadCase(f"storage {word!r}: {part!r} gives {key} a second time")
         found[key] = int(number)
@@ -258,6 +259,8 @@ def _parse_trailing(segments: list[str], operation: str) -> dict[str, Any]:
     for segment in segments:
         name, value = _parse_segment(segment, operation)
         if name == "returns":
+            if value[0] in found.get(name, ()):
+                raise BadCase(f"{segment!r} asks for this output a second time")
             found[name] = tuple(sorted((*found.get(name, ()), *value)))
             continue
         if name in found:

@@ -23,6 +23,8 @@ from attnbench.cli.run import measure
 from attnbench.types.exit_status import UNJUDGED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attnbench.cases.select import Overrides
     from attnbench.testing.findings import Report
     from attnbench.testing.judge import Found
@@ -54,8 +56,9 @@ _search_seed = click.option(
     "--search-seed", type=Whole(0, 10**9), metavar="N", help="Search the same cases again. Default: new ones."
 )
 _replay = click.option(
-    "--replay", metavar="CASE", help="With --plugin alone: ask one case of a search again, and nothing else."
-)
+    "--replay", metavar="CASE",
+    help="With --plugin or one --backend: ask one case of a search again, and nothing else.",
+)  # fmt: skip
 
 
 @click.command("check", cls=CommonFirst)
@@ -81,28 +84,37 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
     """
     alone = named_plugins() and not any(chosen[name] for name in ("words", "backends", "resume"))
     search, seed, point = (chosen.pop(name) for name in ("search", "search_seed", "replay"))
-    given = given_options(ctx, ("search", "search_seed", "replay"))
+    given = given_options(ctx, ("search", "search_seed"))
     if given and not alone:
         raise click.UsageError(f"{given[0]} is for --plugin without cases and --backend", ctx)
     held = given_options(ctx, ("batches", "storages"))
     if held and alone:
         raise click.UsageError(f"{held[0]} needs cases, or a --backend, beside --plugin", ctx)
     if point is not None:
-        _replay_point(ctx, point)
+        if chosen["words"] or chosen["resume"] or len(chosen["backends"]) > 1:
+            raise click.UsageError("--replay asks one case of one backend: give no others", ctx)
+        _replay_point(ctx, point, chosen["backends"])
     if alone:
         _check_plugins(ctx, chosen, search, seed)
     else:
         measure(ctx, chosen, timed=False)
 
 
-def _replay_point(ctx: click.Context, text: str) -> NoReturn:
-    """Ask one case of a search again; print the outcome, and exit by it."""
+def _replay_point(ctx: click.Context, text: str, backends: Sequence[str]) -> NoReturn:
+    """Ask one case of a search again; print the outcome, and exit by it.
+
+    backends: the one that is named, or none where the plugin brings only one.
+    """
     from attnbench.search.run import replayed
     from attnbench.testing.judge import brought_by
     from attnbench.trial.point import parse_point
 
     registry = load_plugins()
-    name = brought_by(named_plugins(), registry).only()
+    if not backends and not named_plugins():
+        raise click.UsageError("--replay needs the --plugin or the --backend to ask", ctx)
+    for name in backends:
+        registry.backend(name)
+    name = backends[0] if backends else brought_by(named_plugins(), registry).only()
     outcome = replayed(parse_point(text), name, registry)
     say(": ".join(filter(None, (name, outcome.status, outcome.problem))))
     ctx.exit({"right": 0, "wrong": 1, "unjudged": UNJUDGED}.get(outcome.status, 3))
@@ -178,5 +190,4 @@ def _searched(
                 note("the search was interrupted: the report is of what was checked before")
                 interrupted = True
                 break
-    plugins = [word for plugin in named_plugins() for word in ("--plugin", plugin)]
-    return with_searches(report, done, {one.backend: plugins for one in done}), interrupted
+    return with_searches(report, done, named_plugins(), several=len(found.backends) > 1), interrupted

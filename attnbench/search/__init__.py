@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def replay(point: str, backend: str | Path) -> None:
+def replay(point: str, backend: str | Path, name: str | None = None) -> None:
     """Judge a backend again on a case of the search, in a process of its own.
 
     point: the text that the search prints. backend: the name of an installed one, or the file or module of a
-    plugin that brings one.
+    plugin that brings one. name: of the one to judge, where the plugin brings several.
 
     Raises:
         AssertionError: it is wrong, fails or declines the case; the text says why.
@@ -24,6 +24,8 @@ def replay(point: str, backend: str | Path) -> None:
     from attnbench.trial.point import parse_point
 
     found = located(backend)
-    outcome = replayed(parse_point(point), found.only(), found.registry)
+    if name is not None:
+        found.registry.backend(name)
+    outcome = replayed(parse_point(point), name or found.only(), found.registry)
     if outcome.status != "right":
         raise AssertionError(f"{point}: {outcome.status}: {outcome.problem}")

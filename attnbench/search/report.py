@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from attnbench.search.run import Fault, Searched
@@ -22,25 +22,33 @@ SHARED = (
 )
 
 
-def with_searches(report: Report, searches: Sequence[Searched], words: Mapping[str, Sequence[str]]) -> Report:
-    """Return a report with what searches found. words: by backend, the options that name its plugin."""
+def with_searches(
+    report: Report, searches: Sequence[Searched], plugins: Sequence[str], *, several: bool
+) -> Report:
+    """Return a report with what searches found.
+
+    plugins: as a command names them. several: whether they bring several backends, so that one is named.
+    """
     by_name = {one.backend: one for one in searches}
     counts = [
         replace(one, searched=str(by_name[one.backend])) if one.backend in by_name else one
         for one in report.counts
     ]
-    found = [_finding(failure, one, words[one.backend]) for one in searches for failure in one.failures]
+    found = [_finding(failure, one, plugins, several=several) for one in searches for failure in one.failures]
     return Report(tuple(counts), merged([*report.findings, *found]))
 
 
-def _finding(failure: Fault, searched: Searched, words: Sequence[str]) -> Finding:
+def _finding(failure: Fault, searched: Searched, plugins: Sequence[str], *, several: bool) -> Finding:
     outcome, point = failure.outcome, str(failure.point)
     wrong = outcome.status == "wrong"
     more = ""
     if searched.more:
         more = f" {count_of(searched.more, 'further case')} of the search failed too, most of them alike."
+    words = [word for plugin in plugins for word in ("--plugin", plugin)]
+    named = (searched.backend,) if several else ()
+    words += [word for name in named for word in ("--backend", name)]
     command = shlex.join(["attnbench", "check", *words, "--replay", point])
-    test = f"replay({point!r}, {words[-1]!r})"
+    test = f"replay({', '.join(map(repr, (point, plugins[-1], *named)))})"
     return Finding(
         searched.backend,
         f"{'wrong answers' if wrong else 'it fails'}, found by searching: {outcome.problem}",

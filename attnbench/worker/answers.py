@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -56,6 +56,11 @@ def output_sizes(prepared: PreparedBackend) -> tuple[int, ...]:
     return tuple(prod(spec.shape) * spec.item_bytes(prepared.case) for spec in outputs_of(prepared))
 
 
+def output_words(name: str, outputs: Collection[object]) -> str:
+    """Return one of these outputs in words: one of several is named."""
+    return f"the output {name!r}" if len(outputs) > 1 else "the output"
+
+
 def stored_answer(prepared: PreparedBackend, answer: Any) -> dict[str, Stored]:
     """Return the parts of an answer by name, in BHLD: outputs, and gradients by their inputs or parameters.
 
@@ -66,7 +71,9 @@ def stored_answer(prepared: PreparedBackend, answer: Any) -> dict[str, Stored]:
     if prepared.passed is None:
         outputs = outputs_by_name(prepared, answer)
         return {
-            spec.name: stored_output(outputs[spec.name], case, spec.shape, layout, spec.kind)
+            spec.name: stored_output(
+                outputs[spec.name], case, spec.shape, layout, spec.kind, output_words(spec.name, outputs)
+            )
             for spec in outputs_of(prepared)
         }
     parts: dict[str, Stored] = {}
@@ -74,7 +81,8 @@ def stored_answer(prepared: PreparedBackend, answer: Any) -> dict[str, Stored]:
     for name, part in zip(prepared.passed.names, answer, strict=True):
         if name in specs:
             spec = specs[name]
-            parts[name] = stored_output(part, case, spec.shape, layout, spec.kind)
+            what = output_words(name, specs)
+            parts[name] = stored_output(part, case, spec.shape, layout, spec.kind, what)
         else:
             parts[name] = _stored_gradient(prepared, name, part)
     return parts

@@ -18,6 +18,7 @@ from attnbench.timing.sample import timer_for
 from attnbench.worker.answers import (
     output_of,
     output_sizes,
+    output_words,
     outputs_by_name,
     outputs_of,
     stored_answer,
@@ -104,7 +105,8 @@ def check_held_output(prepared: PreparedBackend, answer: Any) -> None:
         return
     outputs = outputs_by_name(prepared, output)
     for spec in outputs_of(prepared):
-        check_output(outputs[spec.name], prepared.case, spec.shape, prepared.layout, spec.kind)
+        what = output_words(spec.name, outputs)
+        check_output(outputs[spec.name], prepared.case, spec.shape, prepared.layout, spec.kind, what)
     others = list(_others(prepared))
     for name, tensor in outputs.items():
         check_own_memory(tensor, others)

@@ -18,35 +18,43 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def check_output(output: Any, case: Case, shape: Shape, layout: Layout, kind: Kind = "float") -> None:
+def check_output(
+    output: Any,
+    case: Case,
+    shape: Shape,
+    layout: Layout,
+    kind: Kind = "float",
+    what: str = "the output",
+) -> None:
     """Raise :class:`WrongOutput` unless it is a tensor of the shape (in BHLD), kind and device.
 
-    Each element must have a place of its own in memory: lazy, sparse and expanded tensors fail.
+    what: names it in messages. Each element must have a place of its own in memory: lazy, sparse and expanded
+    tensors fail.
     """
     import torch
 
     if type(output) is not torch.Tensor:
-        raise WrongOutput(f"the output is a {type(output).__name__}, not a torch.Tensor")
+        raise WrongOutput(f"{what} is a {type(output).__name__}, not a torch.Tensor")
     expected = (shape[0], shape[2], shape[1], shape[3]) if exchanged(layout, shape) else shape
     if tuple(output.shape) != expected:
-        raise WrongOutput(f"the output has shape {tuple(output.shape)}; {expected} is asked for")
+        raise WrongOutput(f"{what} has shape {tuple(output.shape)}; {expected} is asked for")
     dtype = case_dtype(case) if kind == "float" else getattr(torch, kind)
     if output.dtype != dtype:
-        raise WrongOutput(f"the output has dtype {_word(output.dtype)}; {_word(dtype)} is asked for")
+        raise WrongOutput(f"{what} has dtype {_word(output.dtype)}; {_word(dtype)} is asked for")
     if output.device.type != case.device:
-        raise WrongOutput(f"the output is on {output.device}; {case.device} is asked for")
+        raise WrongOutput(f"{what} is on {output.device}; {case.device} is asked for")
     if output.layout != torch.strided:
-        raise WrongOutput(f"the output has layout {_word(output.layout)}; a dense tensor is asked for")
+        raise WrongOutput(f"{what} has layout {_word(output.layout)}; a dense tensor is asked for")
     if output.is_neg() or output.is_conj():
-        raise WrongOutput("the output is a lazy view: its memory does not hold its values")
+        raise WrongOutput(f"{what} is a lazy view: its memory does not hold its values")
     if output.numel() == 0:
         return
     strides = output.stride()
     reaches = (output.storage_offset() + reach_of(expected, strides)) * output.element_size()
     if output.data_ptr() == 0 or output.untyped_storage().nbytes() < reaches:
-        raise WrongOutput("the output has no memory that holds its elements")
+        raise WrongOutput(f"{what} has no memory that holds its elements")
     if not each_has_a_place(expected, strides):
-        raise WrongOutput(f"several elements of the output share one place in memory: strides {strides}")
+        raise WrongOutput(f"several elements of {what} share one place in memory: strides {strides}")
 
 
 def exchanged(layout: Layout, shape: Shape) -> bool:
@@ -113,13 +121,20 @@ def to_tensors(stored: Mapping[str, Stored], case: Case) -> dict[str, Tensor]:
     return {name: made[id(array)] for name, array in stored.items()}
 
 
-def stored_output(output: Any, case: Case, shape: Shape, layout: Layout, kind: Kind = "float") -> Stored:
+def stored_output(
+    output: Any,
+    case: Case,
+    shape: Shape,
+    layout: Layout,
+    kind: Kind = "float",
+    what: str = "the output",
+) -> Stored:
     """Return an output as it is stored, in BHLD; its own memory if that is contiguous there.
 
     Raises:
         WrongOutput: it is not as the case requires; see :func:`check_output`.
     """
-    check_output(output, case, shape, layout, kind)
+    check_output(output, case, shape, layout, kind, what)
     return as_stored(output.transpose(1, 2) if exchanged(layout, shape) else output, case)
 
 

@@ -8,18 +8,39 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from click.testing import CliRunner, Result
 
 from attnbench import Backend
+from attnbench.cli import attnbench
 from attnbench.plugins.registry import Registry, load_wanted
+from attnbench.search import replay
 from attnbench.search.covering import Covering
-from attnbench.search.run import search
+from attnbench.search.report import with_searches
+from attnbench.search.run import Fault, Searched, search
 from attnbench.search.space import SEQUENCES, SIZES, Space, space_of
+from attnbench.testing.findings import Report
 from attnbench.testing.judge import rules_in
-from attnbench.trial.judge import judge
+from attnbench.trial.judge import TrialOutcome, judge
 from attnbench.trial.point import Point, parse_point
-from attnbench.trial.shrink import shrink, thresholds
+from attnbench.trial.shrink import Shrunk, shrink, thresholds
 from attnbench.types.batch import parse_batch
 from attnbench.types.storage import sizes_of
+
+HEADS_FIRST = """
+import torch
+from attnbench import Backend, hookimpl
+
+def prepare(setup):
+    case = setup.case
+    return lambda q, k, v, *lengths: (torch.zeros(len(q), case.H, case.Dv), torch.zeros(case.H, len(q)))
+
+@hookimpl
+def attnbench_backends():
+    yield Backend(
+        name="mine", summary="a test", prepare=prepare, rules=("scaled_dot",), storages=("packed",),
+        returns=("lse",),
+    )
+"""
 
 MUTANTS = str(Path(__file__).parent.parent / "benchmarks" / "batch_mutants.py")
 
@@ -130,6 +151,13 @@ def test_a_fault_of_a_batch_is_wrong(registry: Registry, name: str, text: str) -
     assert "sequence " in problem
 
 
+def test_of_several_outputs_the_one_of_another_form_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(HEADS_FIRST)
+    status, problem = outcome(load_wanted([str(file)]), "mine", "attention/scaled_dot/2q9-H2-D8/packed/lse")
+    assert (status, problem) == ("wrong", "the output 'lse' has shape (2, 18); (18, 2) is asked for")
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -202,3 +230,42 @@ def test_a_search_finds_a_fault_of_pages_and_groups(registry: Registry) -> None:
     found = search("mutant_groups_of_single_slots", registry, 60, 1)
     assert any({"the storage paged", "page = 1"} <= set(one.shrunk.needed) for one in found.failures)
     assert "0 further cases" not in str(found)
+
+
+def replayed(*words: str) -> Result:
+    """Ask a case again by the command line, in this process."""
+    command = ["check", *words, "--replay", CASE]
+    return CliRunner().invoke(attnbench, command, prog_name="attnbench")
+
+
+CASE = "attention/scaled_dot/q9-H4-Hkv2-D8/none/float32/cpu/forward/packed q:slice"
+WRONG, ITS = "mutant_queries_as_contiguous", "batch_mutants_right"
+
+
+@pytest.mark.slow
+def test_of_a_plugin_with_several_backends_one_is_named_to_ask_again() -> None:
+    assert replayed("--plugin", MUTANTS, "--backend", ITS).exit_code == 0
+    wrong = replayed("--plugin", MUTANTS, "--backend", WRONG)
+    assert wrong.exit_code == 1
+    assert wrong.stdout.startswith(f"{WRONG}: wrong: sequence 0")
+    with pytest.raises(AssertionError, match="sequence 0"):
+        replay(CASE, MUTANTS, WRONG)
+    replay(CASE, "per_sequence")
+
+
+def test_asking_again_needs_one_backend() -> None:
+    assert "name one of them" in replayed("--plugin", MUTANTS).stderr
+    assert "--replay needs the --plugin or the --backend" in replayed().stderr
+    assert "give no others" in replayed("--backend", ITS, "--backend", WRONG).stderr
+
+
+def test_what_a_search_prints_names_the_backend_of_several(registry: Registry) -> None:
+    point = parse_point(CASE)
+    fault = Fault(point, TrialOutcome("wrong", "off", "values"), True, Shrunk(point, ("pages",), done=True))
+    found = Searched(WRONG, 1, 60.0, 9, 0, (), 0, 8, 9, 0.5, (fault,))
+    for several, backend in ((True, f" --backend {WRONG}"), (False, "")):
+        (finding,) = with_searches(Report((), ()), [found], ["mine.py"], several=several).findings
+        command, test = finding.again
+        assert command == f"attnbench check --plugin mine.py{backend} --replay '{CASE}'"
+        named = f", '{WRONG}'" if several else ""
+        assert test.endswith(f"replay('{CASE}', 'mine.py'{named})")
