@@ -176,7 +176,7 @@ def left_out_words(compared: Compared) -> str:
 
 
 _MOST_ENTRIES = 3
-_PLAIN = re.compile(r"[\w@./:+=,-]*")
+_PLAIN = re.compile(r"[][\w@./:+=,-]*")
 _ACCEPT = "to accept it, add these lines to gate.toml, and compare with --gate gate.toml:"
 
 
