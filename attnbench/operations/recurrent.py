@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from attnbench.types.operation import Kind, Operation, Problem, TensorSpec
@@ -214,19 +215,26 @@ def _change(case: Case, rule: Rule, rng: np.random.Generator) -> tuple[Named, Na
 
 
 def _growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
-    """Return the RMS and the largest sum of a chunk's decays, in nats.
+    """Return in how many roundings of float32 right kernels differ, RMS and at most.
 
-    A kernel that takes a chunk at once has e^(G_i - G_j) for the decays between two of its steps. G is a sum
-    from the chunk's beginning, so its rounding is relative to the sum, and that of the power is absolute.
+    A state is rounded in each step. Of n steps that it remembers, these errors add up as a random walk does:
+    sqrt(n / 12) of its own rounding unit. Besides, a kernel that takes a chunk at once has e^(G_i - G_j) for
+    the decays between two of its steps. G is a sum from the chunk's beginning, so its rounding is relative to
+    the sum, and that of the power is absolute: it counts in nats.
     """
     import numpy as np
 
     if "decay" not in inputs:
-        return 0.0, 0.0
-    since = np.cumsum(np.asarray(inputs["decay"], np.float64), axis=2)
+        walk = sqrt(case.Lq / 12)
+        return walk, walk
+    decay = np.asarray(inputs["decay"], np.float64)
+    # Squares of what is left of an error are summed, so a head that decays by g a step remembers 1 / 2|g|.
+    slowest = np.abs(decay).mean(axis=2).min()
+    walk = sqrt(min(case.Lq, 0.5 / slowest if slowest else case.Lq) / 12)
+    since = np.cumsum(decay, axis=2)
     before = since[:, :, :-SUMMED] if case.Lq > SUMMED else np.zeros_like(since[:, :, :1])
     sums = since[:, :, -before.shape[2] :] - before
-    return float(np.sqrt((sums**2).mean())), float(np.abs(sums).max())
+    return walk + float(np.sqrt((sums**2).mean())), walk + float(np.abs(sums).max())
 
 
 def _flops(case: Case, rule: Rule, pairs: int) -> float:

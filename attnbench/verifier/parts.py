@@ -71,11 +71,12 @@ class OwnScale:
     """How many gaps of float32, RMS and at most, right kernels are further off; of float64 in its cases."""
 
     def scales(self, draws: Sequence[Drawn], arithmetic: str) -> tuple[Scale, Scale]:
-        """Return the scale of the exact output, larger by what right kernels add, and as it is."""
+        """Return the scale of the exact output twice, larger by what right kernels add."""
         own = together([drawn.scale(self.name, self.dtype) for drawn in draws])
         share = min(1.0, gap_of("float32", "") / gap_of(self.dtype, ""))
         rms, most = (1 + share * max(grown) for grown in zip(*map(self.growth, draws), strict=True))
-        return Scale(own.rms * rms, own.largest * most, own.count), own
+        larger = Scale(own.rms * rms, own.largest * most, own.count)
+        return larger, larger
 
     def unit(self, largest_score: float, arithmetic: str) -> float:
         """Return one gap."""
