@@ -104,9 +104,9 @@ def test_the_built_in_backends_pass(registry: Registry, rule: str, mask: str, dt
 @pytest.mark.parametrize(
     ("mask", "dtype", "pass_", "batch"),
     [
-        ("none", "float32", "forward", BATCH),
-        ("none", "float64", "both", BATCH),
-        ("causal:lower_right", "bfloat16", "forward", "3q1s40_q1_q1s17_q1s0"),
+        ("none", "float32", "forward", "2q12_q9s20_q1s32_q5s3"),
+        ("none", "float64", "both", "2q12_q9s20_q1s32_q5s3"),
+        ("causal:lower_right", "bfloat16", "forward", "3q1s40_q1_q1s17"),
     ],
 )
 def test_jagged_tensors_pass_where_nothing_is_masked(
@@ -116,6 +116,13 @@ def test_jagged_tensors_pass_where_nothing_is_masked(
     judge, backend = Judge(registry, case), registry.backend("nested")
     assert backend.supports(judge.opened.case, judge.rule.record) is None
     assert judge.problem("nested") == ""
+
+
+def test_jagged_tensors_decline_sequences_without_queries_or_keys(registry: Registry) -> None:
+    case = parse_case(CASE.format("float32", "forward", "").replace("causal:lower_right", "none"))
+    assert "no sequence without" in str(
+        registry.backend("nested").supports(case, registry.rule("scaled_dot"))
+    )
 
 
 def test_jagged_tensors_decline_masks_and_rules_with_more_than_a_product(registry: Registry) -> None:
