@@ -150,10 +150,20 @@ def difference_words(difference: Difference) -> str:
     return f"{difference.fact} ({difference.base} → {difference.new})"
 
 
+def code_differences(compared: Compared) -> str:
+    """The code that differs, which is what a comparison is about; "" if it is the same."""
+    found = [difference_words(d) for d in compared.differences if _is_code(d)]
+    return f"code that differs: {', '.join(found)}" if found else ""
+
+
 def other_differences(compared: Compared) -> str:
-    """The differences that do not matter; "" if there are none."""
-    found = [difference_words(d) for d in compared.differences if not d.matters]
+    """The other differences that do not matter; "" if there are none."""
+    found = [difference_words(d) for d in compared.differences if not d.matters and not _is_code(d)]
     return f"other differences, which hardly affect times: {', '.join(found)}" if found else ""
+
+
+def _is_code(difference: Difference) -> bool:
+    return not difference.matters and difference.fact.startswith(("attnbench", "plugin "))
 
 
 def ignored_words(gate: GateResult) -> list[str]:
@@ -353,7 +363,8 @@ def _print_summary(console: Console, compared: Compared, gate: GateResult, *, le
         console.print(Text(_ACCEPT))
         console.print(Text("\n".join(f"  {line}".rstrip() for line in lines)), soft_wrap=True)
     conventions = compared.conventions if legend else ()
-    for line in filter(None, (other_differences(compared), left_out_words(compared), *conventions)):
+    told = code_differences(compared), other_differences(compared), left_out_words(compared)
+    for line in filter(None, (*told, *conventions)):
         console.print(Text(line, style="dim"))
 
 
@@ -391,7 +402,8 @@ def markdown(compared: Compared, gate: GateResult) -> str:
             "",
         ]
     notes = [f"warning: {warning}" for warning in gate.warnings] + ignored_words(gate)
-    notes += [f"base: {compared.base}", f"new: {compared.new}", other_differences(compared)]
+    notes += [f"base: {compared.base}", f"new: {compared.new}"]
+    notes += [code_differences(compared), other_differences(compared)]
     notes += [left_out_words(compared)]
     lines += _notes([note for note in notes if note])
     return "\n".join(lines) + "\n"
