@@ -1,4 +1,4 @@
-"""What a topic stands for: a rule on its example or on tokens of one's own, an example, or a lesson."""
+"""The steps of a topic: of a rule on its example or on tokens of one's own, of an example, or of a lesson."""
 
 from __future__ import annotations
 

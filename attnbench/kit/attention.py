@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import matmul_shared
 from attnbench.kit.masks import plus_bias, softmax_mask
-from attnbench.kit.scores import derived, in_float32, scores_of
+from attnbench.kit.scores import derived, scores_of
 from attnbench.types.backend import Setup
 
 if TYPE_CHECKING:
@@ -62,13 +63,23 @@ def weights(setup: Setup, scale_queries: bool = True) -> Weigh:
     return weigh
 
 
+def _in_float32(setup: Setup) -> Setup:
+    """Return the setup of a case in half precision as one in float32, with the same numbers."""
+    case = setup.case
+    if case.dtype in ("float32", "float64"):
+        return setup
+    own = {name: x.detach().float() for name, x in setup.rule_parameters.items()}
+    wide = replace(case, dtype="float32")
+    return Setup(wide, setup.rule, setup.rule.bind(wide, own), own, setup.projections)
+
+
 def log_sums(setup: Setup, added: Tensor | None) -> LogSums:
     """Make the function of q and k that gives the logarithm of each row's sum of exp(score), (B, H, Lq).
 
     It is computed in float32 for half precision, products too, and has no gradient. A sink is not in it; a
     row without keys has -inf. added: mask and bias, as for :func:`masked_softmax`.
     """
-    wide = in_float32(setup)
+    wide = _in_float32(setup)
     dtype = case_dtype(wide.case)
     scores, keys = scores_of(wide.scoring), slice(0, setup.case.Lk)
     added = None if added is None else added.detach().to(dtype)

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from attnbench.kit.dtypes import case_dtype
+from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.types.backend import Setup
-from attnbench.types.case import Case
 from attnbench.types.operation import operation_of
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-
-
-def wide_dtype(case: Case) -> torch.dtype:
-    """Return the dtype of a state: float32, or float64 in a float64 case."""
-    import torch
-
-    return torch.float64 if case.dtype == "float64" else torch.float32
 
 
 def named_inputs(setup: Setup) -> Callable[..., dict[str, Tensor]]:
@@ -28,7 +19,8 @@ def named_inputs(setup: Setup) -> Callable[..., dict[str, Tensor]]:
     q and k are repeated to the heads of v. decay: (B, H, L, 1) or (B, H, L, D); beta: (B, H, L, 1). Those
     that the rule has not are missing.
     """
-    case, wide = setup.case, wide_dtype(setup.case)
+    # The dtype of a state too: float32 at least.
+    case, wide = setup.case, softmax_dtype(case_dtype(setup.case))
     names = [spec.name for spec in operation_of(case).inputs(case, setup.rule)]
 
     def named(*inputs: Tensor) -> dict[str, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnbench.kit.dtypes import case_dtype
@@ -90,16 +89,6 @@ def derived(setup: Setup, make: Callable[[Setup], Call]) -> Call:
     if setup.case.pass_ == "forward":
         return make(setup)
     return lambda a, b, c: make(bound_anew(setup))(a, b, c)
-
-
-def in_float32(setup: Setup) -> Setup:
-    """Return the setup of a case in half precision as one in float32, with the same numbers."""
-    case = setup.case
-    if case.dtype in ("float32", "float64"):
-        return setup
-    own = {name: x.detach().float() for name, x in setup.rule_parameters.items()}
-    wide = replace(case, dtype="float32")
-    return Setup(wide, setup.rule, setup.rule.bind(wide, own), own, setup.projections)
 
 
 def bound_anew(setup: Setup) -> Setup:

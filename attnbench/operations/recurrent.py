@@ -138,14 +138,13 @@ def _read_scale(case: Case) -> float:
     return float(case.D**-0.5)
 
 
-def _steps(problem: Problem) -> Iterator[tuple[Array, Array, Array, Array]]:
-    """Yield for each step its query, key, value and what the state is multiplied by, in float64 or wider.
+def _steps(case: Case, given: Mapping[str, Array]) -> Iterator[tuple[Array, Array, Array, Array]]:
+    """Yield for each step its query, key, value and what the state is multiplied by, of widened inputs.
 
     Shapes: (B, H, D), (B, H, D), (B, H, Dv) and (B, H, D or 1, 1).
     """
     import numpy as np
 
-    case, given = problem.case, _widest(problem)
     q, k = (np.repeat(given[name], case.group, axis=1) for name in ("q", "k"))
     kept = np.exp(given["decay"]) if "decay" in given else np.ones((case.B, case.H, case.Lq))
     kept = kept[..., None, None] if kept.ndim == 3 else kept[..., None]
@@ -168,7 +167,7 @@ def _solve(problem: Problem) -> dict[str, Array]:
     case, update, given = problem.case, _update(problem.rule), _widest(problem)
     state = given["state"]
     out = np.zeros((case.B, case.H, case.Lq, case.Dv), state.dtype)
-    for i, (q, k, v, kept) in enumerate(_steps(problem)):
+    for i, (q, k, v, kept) in enumerate(_steps(case, given)):
         state = kept * state
         if update.corrects:
             v = given["beta"][:, :, i, None] * (v - np.einsum("bhd,bhde->bhe", k, state))
@@ -181,12 +180,12 @@ def _trivial(problem: Problem) -> dict[str, dict[str, Array]]:
     """Return answers of kernels that lack one half: what was before the first step, or all but one step."""
     import numpy as np
 
-    case = problem.case
-    state = _widest(problem)["state"]
+    case, given = problem.case, _widest(problem)
+    state = given["state"]
     first: list[Array] = []
     own: list[Array] = []
     last = np.zeros_like(state)
-    for q, k, v, _ in _steps(problem):
+    for q, k, v, _ in _steps(case, given):
         first.append(np.einsum("bhd,bhde->bhe", q, state))
         last = k[..., None] * v[..., None, :]
         own.append(np.einsum("bhd,bhde->bhe", q, last))

@@ -1,4 +1,4 @@
-"""Whether a sequence of a batch has the same bits alone as in company. It is a fact, and never a failure."""
+"""Ask if a sequence of a batch has the same bits alone as in company. It is a fact, and never a failure."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class Dearest:
 
 
 WORTH_NAMING = 0.1
-"""What saves so large a share of a run is named."""
+"""The least share of a run that a backend or a case must save to be named."""
 
 
 def dearest_backend(plan: RunPlan) -> Dearest | None:

@@ -1,4 +1,4 @@
-"""What a processor is, besides its name: many of several generations have the same one, as in clouds."""
+"""The details of a processor: in clouds several generations have the same name."""
 
 from __future__ import annotations
 

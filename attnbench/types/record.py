@@ -77,7 +77,7 @@ the cache was overwritten. "" on the CPU, where the case decides."""
 
 
 BatchInvariant = Literal["", "yes", "no"]
-"""Whether a sequence of a batch has the same bits alone as in company; "" where it was not asked."""
+"""``yes`` if a sequence of a batch has the same bits alone as in company; "" where it was not asked."""
 
 
 class Block(Struct, frozen=True, omit_defaults=True):

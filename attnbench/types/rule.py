@@ -106,7 +106,7 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Update:
-    """What one step of a recurrence does to the state S (D, Dv) of a head, before it is read with a query.
+    """The change that a step of a recurrence makes to the state S (D, Dv) of a head, before a query reads it.
 
     S is multiplied by e^g first, if it decays. Then k (v - Sᵀk)ᵀ · beta is added if the update corrects what
     the state has for the key, else k vᵀ.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import packed
 import pytest
-import torch
 from batch_judge import Judge
 
 import attnbench
@@ -44,15 +43,6 @@ ASKED = (
     ("bfloat16", "both", ""),
     ("float32", "backward", ""),
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors are small: on a busy machine threads would wait for each other most of the time."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

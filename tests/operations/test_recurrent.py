@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import recurrences
-import torch
 from batch_judge import Judge
 
 import attnbench
@@ -27,14 +26,6 @@ PLUGIN = str(Path(recurrences.__file__))
 CASE = "recurrent/{}/B3-H4-Hkv2-L37-D8-Dv8/none/{}"
 RULES = ("linear", "gated", "delta", "gated_delta", "gated_delta_channels")
 RIGHT = ("step_by_step", *recurrences.RIGHT, "recurrent_loop", "recurrent_chunked")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

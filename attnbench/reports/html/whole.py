@@ -1,4 +1,4 @@
-"""What stands above all runs of a page: what users have today against the fastest, and steps of models."""
+"""The sentences above all runs of a page: of what users have today against the fastest, and of models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attnbench.types.mask import mask_text
 from attnbench.types.words import count_of, printable
 
 _FAR = 2.0
-"""What takes so many times as long as the fastest is told in red."""
+"""From so many times as long as the fastest on, a number is told in red."""
 _MOST_WORDS = 5
 
 
