@@ -5,8 +5,8 @@
 
 ``versions.toml`` says which environments there are; NAME picks some. In each this runs the default run, then
 ``capture`` of a program with a run of what it captured, ``choose``, ``compare`` with a second run, the tests,
-and those of packages under plugins/. Tests marked ``pinned`` or ``slow`` are left out. FOLDER gets a folder
-for each environment, with the output of each step. --store puts the outcomes into
+and those of packages under plugins/. Slow tests are left out, and attnbench's that are ``pinned``. FOLDER
+gets a folder for each environment, with the output of each step. --store puts the outcomes into
 docs/measured/versions.json, from which ``python tests/docs/written.py`` makes a table. The exit status is 1
 if a step failed.
 
@@ -252,7 +252,7 @@ def _ended(name: str, status: int) -> Step:
 
 def own_tests(place: Place) -> Step:
     """Run attnbench's tests."""
-    return _tested(place, "tests", ["tests"])
+    return _tested(place, "tests", ["tests"], "-m", "not slow and not pinned")
 
 
 def plugin_tests(place: Place) -> Step:
@@ -263,13 +263,16 @@ def plugin_tests(place: Place) -> Step:
     return _tested(place, "plugins", [f"plugins/{name}/tests" for name in place.environment.plugins])
 
 
-def _tested(place: Place, name: str, folders: list[str]) -> Step:
-    """Run the tests of each folder in a process of its own, and count."""
+def _tested(place: Place, name: str, folders: list[str], *words: str) -> Step:
+    """Run the tests of each folder in a process of its own, and count. words: further ones for pytest.
+
+    Packages leave their slow tests out themselves, and pytest 9.2 refuses a marker that a package lacks.
+    """
     run = failed = 0
     worst = 0
     for number, folder in enumerate(folders):
         report = place.folder / f"{name}-{number}.xml"
-        chosen = ["-m", "not slow and not pinned", f"--junitxml={report}"]
+        chosen = [*words, f"--junitxml={report}"]
         # The tests that failed are remembered for each environment.
         chosen += ["-o", f"cache_dir={place.folder / f'cache-{name}-{number}'}"]
         if place.again:
@@ -364,7 +367,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--store", action="store_true", help=f"put the outcomes into {STORED.name}")
     parser.add_argument("--keep", action="store_true", help="leave the environments in FOLDER")
     parser.add_argument("--again", action="store_true", help="in those, only what failed")
-    given = parser.parse_args(words)
+    given = parser.parse_intermixed_args(words)
     if given.again and given.store:
         parser.error("--again cannot be stored: a stored outcome is of all steps")
     unknown = [name for name in given.names if name not in table]
