@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from attnbench.types.batch import batch_text, begins_batch, parse_batch
-from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, NICKNAMES, ORDERS, PASSES, Case, Layer
+from attnbench.types.case import CACHE_MODES, DTYPES, NICKNAMES, ORDERS, PASSES, Case, Layer
+from attnbench.types.device import CPU, CUDA, DEVICES
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import mask_names, mask_text, parse_mask
 from attnbench.types.operation import operation_named
@@ -18,7 +19,7 @@ from attnbench.types.words import unknown_name
 FORM = "operation/rule/B1-H8-Lq128-Lk128-D64/mask/dtype/device/pass"
 SIZES = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E")
 LAYER_FLAGS = ("bias", "cross", "noout")
-_CHOICES = {"dtype": DTYPES, "device": DEVICES, "pass_": PASSES, "cache": CACHE_MODES}
+_CHOICES = {"dtype": DTYPES, "device": tuple(DEVICES), "pass_": PASSES, "cache": CACHE_MODES}
 _COUNTED = ("threads", "seed")
 _CONSTANT = re.compile(r"([A-Za-z0-9_.-]+)=(-?[0-9]{1,18}(?:\.[0-9]{1,24})?(?:e[+-]?[0-9]{1,3})?)")
 _PROBABILITY = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,24})?(e-?[0-9]{1,3})?")
@@ -72,7 +73,7 @@ def storage_word(storage: str, sizes: Mapping[str, int]) -> str:
     return f"{storage}:" + ",".join(f"{name}={sizes[name]}" for name in sorted(sizes))
 
 
-_DEFAULTS = ("none", "float32", "cpu", "forward")
+_DEFAULTS = ("none", "float32", CPU.name, "forward")
 
 
 def short_id(case: Case) -> str:
@@ -290,7 +291,7 @@ def _parse_segment(segment: str, operation: str) -> tuple[str, Any]:
     if segment in operation_named(operation).returns:
         return "returns", (segment,)
     if segment == "gpu":
-        raise BadCase("no device 'gpu'; did you mean 'cuda'?")
+        raise BadCase(f"no device 'gpu'; did you mean '{CUDA.name}'?")
     others = ("dropout0.1", "threads2", "seed7")
     known = [*mask_names(), *known_storages(), *operation_named(operation).returns]
     known += [*(word for choices in _CHOICES.values() for word in choices), *ORDERS, *others]

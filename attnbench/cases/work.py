@@ -48,7 +48,7 @@ def pool_bytes(case: Case, rule: Rule, cache_bytes: int) -> int:
 
     Inputs rotate on the CPU only; on a CUDA device the cache is overwritten instead.
     """
-    if case.cache != "rotating" or case.device != "cpu":
+    if case.cache != "rotating" or not case.on_host:
         return 0
     sizes = [math.prod(shape) * item_bytes for shape, item_bytes in _inputs(case, rule)]
     return pool_copies(sizes, cache_bytes) * sum(_padded(size) + _TENSOR_BYTES for size in sizes)

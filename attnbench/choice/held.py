@@ -21,7 +21,7 @@ def entries_by_threads(cases: Iterable[Case], threads: int) -> tuple[str, str]:
     each on a GPU does.
     """
     cases = list(cases)
-    numbers = Counter(case.threads for case in cases if case.device == "cpu")
+    numbers = Counter(case.threads for case in cases if case.on_host)
     on_gpu = len(cases) - numbers.total()
     words = []
     if numbers or not on_gpu:
@@ -58,8 +58,8 @@ def held(choices: Iterable[Choice], layout_of: Callable[[str], str]) -> list[str
     single = False
     entries = sorted(((parse_case(one.case), one) for one in choices), key=lambda pair: _order(pair[0]))
     for case, one in entries:
-        where = "cuda"
-        if case.device == "cpu":
+        where = case.device
+        if case.on_host:
             where = count_of(case.threads, "thread")
             threads.add(case.threads)
         layout = layout_of(one.backend) if case.layout == "own" else case.layout

@@ -20,8 +20,17 @@ from attnbench.results.read import facts_of
 from attnbench.results.targets import FileKind
 from attnbench.stats.answer import by_repetition, by_stage, over, saved
 from attnbench.stats.tests import Interval
-from attnbench.types.case import DEVICES, Case
-from attnbench.types.device import UNKNOWN, device_kind, device_of, kind_of_device, may_be_one
+from attnbench.timing.cards import card_names
+from attnbench.types.case import Case
+from attnbench.types.device import (
+    ATTACHED,
+    DEVICES,
+    UNKNOWN,
+    device_kind,
+    device_of,
+    kind_of_device,
+    may_be_one,
+)
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.files import parse_toml, read_text
 from attnbench.types.record import Manifest, Record
@@ -157,7 +166,10 @@ def check_alike(run: Run) -> None:
             raise BadInput(f"the runs can't be put together: {'; '.join(unlike)}")
 
 
-_OF_DEVICES = ("cpu", "cpu_quota", "cuda_devices", "cuda_details")
+_OF_DEVICES = (
+    "cpu", "cpu_quota",
+    *(name for device in ATTACHED for name in (device.names_fact, device.details_fact)),
+)  # fmt: skip
 """Facts that the kinds of device hold. Of several runs one may be of the processor, and one of a card."""
 
 
@@ -298,7 +310,8 @@ def machine_of(registry: Registry) -> tuple[dict[str, Any], dict[str, str]]:
     from attnbench.runner.machine import environment
 
     here = environment()
-    here["cuda_devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    for device in ATTACHED:
+        here[device.names_fact] = list(card_names(device.name))
     kinds = {device: kind_of_device(here, device) for device in DEVICES}
     facts = {device: kind for device, kind in kinds.items() if kind != UNKNOWN} | {"torch": torch.__version__}
     return facts, {source.distribution: source.version for source in registry.plugins}

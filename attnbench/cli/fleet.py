@@ -14,6 +14,7 @@ import click
 from attnbench.cli.options import GIVEN, SHOWING, format_option
 from attnbench.cli.output import loudness, print_listing, say
 from attnbench.cli.parameters import load_plugins, named_plugins, plugin_option
+from attnbench.types.device import DEVICES
 
 if TYPE_CHECKING:
     from attnbench.fleet.sites import Site
@@ -79,7 +80,7 @@ def _row(fleet: Fleet, site: Site) -> dict[str, Any]:
             doctor = f"{_FAILED}{last_line(ended)}"
     except PlaceLost as failure:
         doctor = f"{_FAILED}{failure}"
-    details = facts.cuda_details[0] if site.place.device == "cuda" else ""
+    details = "" if DEVICES[site.place.device].on_host else facts.cuda_details[0]
     return {
         "place": site.place.name,
         "device": " ".join(filter(None, (site.kind, f"({details})" if details else ""))),

@@ -11,7 +11,7 @@ from attnbench.cli.group import NamingGroup
 from attnbench.cli.options import SELECTION, WORDS, decorated, format_option, selected
 from attnbench.cli.output import print_listing, say
 from attnbench.cli.parameters import load_plugins, plugin_option
-from attnbench.types.case import DEVICES
+from attnbench.types.device import DEVICES
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry

@@ -27,7 +27,8 @@ from attnbench.cli.parameters import (
 )  # fmt: skip
 from attnbench.runner.options import Kind, Options, make_options
 from attnbench.types.arithmetic import ARITHMETICS
-from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, NICKNAMES, PASSES
+from attnbench.types.case import CACHE_MODES, DTYPES, NICKNAMES, PASSES
+from attnbench.types.device import DEVICES
 from attnbench.types.words import FORMATS
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ SELECTION = (
         "--dtype", "dtypes", multiple=True, type=OneOf("dtype", DTYPES, NICKNAMES),
         help="Set the dtype of every case. Repeatable.",
     ),
-    click.option("--device", type=OneOf("device", DEVICES), help="Set the device of every case."),
+    click.option("--device", type=OneOf("device", tuple(DEVICES)), help="Set the device of every case."),
     click.option(
         "--mask", "masks", multiple=True, type=MaskOption(), metavar="MASK",
         help="Set the mask of every case: none, causal, causal:lower_right, window:N, padding, padding:N,N, "

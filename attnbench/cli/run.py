@@ -23,6 +23,7 @@ from attnbench.cli.output import (
 )  # fmt: skip
 from attnbench.cli.parameters import load_plugins, named_plugins
 from attnbench.cli.progress import progress
+from attnbench.types.device import CPU, DEVICES
 from attnbench.types.errors import BadInput, Interrupted, PluginFailed, go_on_words
 from attnbench.types.words import count_of, span_words
 
@@ -175,24 +176,28 @@ def _resumed(ctx: click.Context, path: Path, registry: Registry, *, force: bool)
 
 
 def check_devices(selection: Selection) -> None:
-    """Raise :class:`BadInput` where all cases need a CUDA device and there is none."""
-    if {case.device for case in selection.cases} == {"cuda"}:
-        check_device("cuda")
+    """Raise :class:`BadInput` where all cases need a kind of device that this machine lacks."""
+    devices = {case.device for case in selection.cases}
+    if len(devices) == 1:
+        check_device(devices.pop())
 
 
 def check_device(device: str) -> None:
-    """Raise :class:`BadInput` for ``cuda`` where there is no CUDA device."""
-    if device == "cuda" and not _has_cuda():
-        raise BadInput("device 'cuda': torch finds no CUDA device on this machine; use --device cpu")
+    """Raise :class:`BadInput` for a kind of device that this machine lacks."""
+    if not DEVICES[device].on_host and not _has(device):
+        raise BadInput(
+            f"device '{device}': torch finds no {DEVICES[device].title} on this machine; "
+            f"use --device {CPU.name}"
+        )
 
 
-def _has_cuda() -> bool:
+def _has(device: str) -> bool:
     """Ask torch in another process, since this one, which measures, never loads torch."""
     import subprocess
     import sys
 
-    question = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 1)"
-    command = [sys.executable, "-P", "-c", question]
+    question = "import sys, torch; sys.exit(not torch.get_device_module(sys.argv[1]).is_available())"
+    command = [sys.executable, "-P", "-c", question, device]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
@@ -224,7 +229,7 @@ def warn_of_busy_cores(cases: Iterable[Case]) -> None:
     """Warn on stderr if several threads will share cores with other work."""
     from attnbench.runner.machine import allowed_cpus, busy_warning, watch_cores
 
-    threads = max((case.threads for case in cases if case.device == "cpu"), default=1)
+    threads = max((case.threads for case in cases if case.on_host), default=1)
     warning = busy_warning(threads, allowed_cpus(), watch_cores()) if threads > 1 else ""
     if warning:
         say(f"attnbench: {warning}", err=True)

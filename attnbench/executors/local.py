@@ -16,6 +16,7 @@ import msgspec
 from attnbench.fleet.facts import DeviceFacts
 from attnbench.fleet.node import run_here
 from attnbench.results.disk import lock, open_lock
+from attnbench.types.device import CPU, CUDA
 from attnbench.types.errors import BadInput, MeasuringFailed
 from attnbench.types.fleet import Ended, Executor, Fleet, Pieces, Place, Task
 
@@ -36,13 +37,13 @@ def connect(address: str) -> Iterator[Fleet]:
     stop = Event()
 
     def run(place: Place, task: Task) -> Pieces:
-        shown = {_VISIBLE: gpus[place.name]} if place.device == "cuda" else {}
+        shown = {_VISIBLE: gpus[place.name]} if place.device == CUDA.name else {}
         # A command that measures nothing waits for nobody.
         with _lease(shown.get(_VISIBLE)) if task.follow else nullcontext():
             yield from run_here(msgspec.structs.replace(task, variables=task.variables | shown), stop)
 
     try:
-        yield Fleet((Place("cpu", "cpu"), *(Place(name, "cuda") for name in gpus)), run)
+        yield Fleet((Place(CPU.name, CPU.name), *(Place(name, CUDA.name) for name in gpus)), run)
     finally:
         stop.set()
 
@@ -53,7 +54,7 @@ def _lease(card: str | None) -> Iterator[None]:
 
     Cards of one machine may work at the same time. Cases on the processor have the machine for themselves.
     """
-    locks = {"cpu": False} if card is None else {"cpu": True, f"gpu{card}": False}
+    locks = {CPU.name: False} if card is None else {CPU.name: True, f"gpu{card}": False}
     folder = _private_folder()
     with ExitStack() as held:
         for name, shared in locks.items():
@@ -63,7 +64,7 @@ def _lease(card: str | None) -> Iterator[None]:
             except OSError as failure:
                 raise BadInput(f"can't lock {str(path)!r}: {failure.strerror}; remove it") from failure
             if not lock(fd, path, shared=shared):
-                busy = "the processor" if name == "cpu" else f"the card {card}"
+                busy = "the processor" if name == CPU.name else f"the card {card}"
                 print(  # noqa: T201
                     f"attnbench: {busy} is measured by another run with --on local: this one waits until "
                     f"{str(path)!r} is free",

@@ -11,10 +11,9 @@ from msgspec import Struct
 
 from attnbench import __version__
 from attnbench.ipc.process import end_with, stdout_for_answers
-from attnbench.timing.cards import card_details
-from attnbench.types.device import kind_of_device
+from attnbench.timing.cards import card_details, card_names
+from attnbench.types.device import CUDA, DEVICES, kind_of_device
 from attnbench.types.errors import BadInput
-from attnbench.types.fleet import Device
 from attnbench.types.record import Manifest
 from attnbench.types.words import first_of
 
@@ -52,13 +51,12 @@ def facts_here(plugins: Sequence[str]) -> DeviceFacts:
     from attnbench.runner.machine import environment
 
     machine = environment()
-    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return DeviceFacts(
         cpu=machine["cpu"],
         cpu_quota=machine["cpu_quota"],
         memory_bytes=machine["memory_bytes"],
-        cuda_devices=names,
-        cuda_details=list(card_details()) if names else [],
+        cuda_devices=list(card_names(CUDA.name)),
+        cuda_details=list(card_details(CUDA.name)),
         attnbench=__version__,
         python=machine["python"],
         torch=str(torch.__version__),
@@ -73,15 +71,16 @@ def print_facts(plugins: Sequence[str]) -> None:
     stdout_for_answers().write(msgspec.json.encode(facts_here(plugins)))
 
 
-def kind_of(facts: DeviceFacts, device: Device) -> str:
+def kind_of(facts: DeviceFacts, device: str) -> str:
     """Return the kind of a device: ratios are only formed within one.
 
     Raises:
-        BadInput: torch finds no CUDA device.
+        BadInput: torch finds no such device.
     """
-    if device == "cuda" and not facts.cuda_devices:
-        raise BadInput("torch finds no CUDA device there")
-    return kind_of_device(msgspec.structs.asdict(facts), device)
+    known, stated = DEVICES[device], msgspec.structs.asdict(facts)
+    if not known.on_host and not stated[known.names_fact]:
+        raise BadInput(f"torch finds no {known.title} there")
+    return kind_of_device(stated, device)
 
 
 def check_given(asked: DeviceFacts, manifest: Manifest, place: str) -> None:

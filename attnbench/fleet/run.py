@@ -19,15 +19,12 @@ from attnbench.results.disk import lock, open_lock
 from attnbench.results.format import StoredRun, check_new
 from attnbench.results.merge import merge
 from attnbench.runner.forecast import RunPlan
-from attnbench.types.device import device_kind
+from attnbench.types.device import DEVICES, device_kind
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
-from attnbench.types.fleet import Device, Ended, Fleet
+from attnbench.types.fleet import Ended, Fleet
 from attnbench.types.words import count_of
 
 LOCK = "lock"
-
-DEVICES: tuple[Device, ...] = ("cpu", "cuda")
-"""One after the other: cases on the CPU need the machine of a card for themselves."""
 
 
 def run_on(
@@ -92,7 +89,7 @@ def _facts_of_driver(words: CommandWords) -> DeviceFacts:
     return msgspec.json.decode(ended.stdout, type=DeviceFacts)
 
 
-def _sites_for(plan: RunPlan, device: Device, sites: Sequence[Site], each: bool) -> list[Site]:
+def _sites_for(plan: RunPlan, device: str, sites: Sequence[Site], each: bool) -> list[Site]:
     """Return the sites for the cases on a device; none if there are no such cases."""
     cases = sum(case.device == device for case in plan.cases)
     if not cases:

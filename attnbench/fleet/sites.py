@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from attnbench.fleet.facts import DeviceFacts, kind_of
+from attnbench.types.device import DEVICES
 from attnbench.types.errors import AttnbenchError, BadInput, MeasuringFailed
 from attnbench.types.fleet import Ended, Fleet, Pieces, Place, PlaceLost, Task
 from attnbench.types.words import clean
@@ -26,7 +27,7 @@ class Site:
     @property
     def words(self) -> Mapping[str, str]:
         """What ``--where`` chooses by."""
-        gpu = {"gpu": self.kind} if self.place.device == "cuda" else {}
+        gpu = {} if DEVICES[self.place.device].on_host else {"gpu": self.kind}
         return {"place": self.place.name, "cpu": self.facts.cpu, **gpu, **self.place.facts}
 
 

@@ -13,6 +13,7 @@ from attnbench.ipc import channel
 from attnbench.plugins.code import Stamp
 from attnbench.timing.warmup import IN_CHECKS, Limits
 from attnbench.types.case import Dtype
+from attnbench.types.device import ATTACHED
 from attnbench.types.extensions import Source
 from attnbench.types.record import Block, MachineScale
 from attnbench.types.status import Check, Status
@@ -232,18 +233,37 @@ class Ended(Struct, frozen=True, tag=True):
     code: int
 
 
-class TorchFacts(Struct, frozen=True, tag=True):
-    """The version and flags of torch, and the CUDA devices.
+class Cards(Struct, frozen=True):
+    """The devices of a kind that torch finds: names, and of each what tells it from others of its name.
 
-    cuda_details: of each device, what tells it from others of its name. cuda_free_bytes: of the memory of the
-    current device; 0 where it is not known, or there is none.
+    free_bytes: of the memory of the current one; 0 where it is not known.
     """
 
+    names: tuple[str, ...]
+    details: tuple[str, ...]
+    free_bytes: int
+
+
+class TorchFacts(Struct, frozen=True, tag=True):
+    """The version and flags of torch, and the devices that it finds, by kind."""
+
     torch: str
-    cuda_devices: tuple[str, ...]
     flags: dict[str, str]
-    cuda_details: tuple[str, ...] = ()
-    cuda_free_bytes: int = 0
+    cards: dict[str, Cards]
+
+    def free_bytes(self, device: str) -> int:
+        """Return the free bytes of a device; 0 where they are not known, as on the host."""
+        return self.cards[device].free_bytes if device in self.cards else 0
+
+    def card_facts(self) -> dict[str, list[str]]:
+        """Return the facts of a run that name its devices."""
+        facts = {}
+        for device in ATTACHED:
+            cards = self.cards.get(device.name)
+            facts[device.names_fact] = list(cards.names) if cards else []
+            if cards and cards.details:
+                facts[device.details_fact] = list(cards.details)
+        return facts
 
 
 class Prepared(Struct, frozen=True, tag=True):

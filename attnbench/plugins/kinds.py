@@ -10,7 +10,8 @@ from typing import Any, get_args
 from attnbench import hookspecs
 from attnbench.types.arithmetic import ARITHMETICS
 from attnbench.types.backend import Backend, Layout
-from attnbench.types.case import AUTOCAST, DEVICES, DTYPES, PASSES, Case
+from attnbench.types.case import AUTOCAST, DTYPES, PASSES, Case
+from attnbench.types.device import DEVICES
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
 from attnbench.types.fleet import Executor
 from attnbench.types.operation import Operation
@@ -118,7 +119,7 @@ _TESTS: dict[str, Test] = {
     "laws": partial(_some_of, get_args(Law)),
     "dtypes": partial(_some_of, DTYPES),
     "autocast": partial(_some_of, AUTOCAST),
-    "devices": partial(_some_of, DEVICES),
+    "devices": partial(_some_of, tuple(DEVICES)),
     "passes": partial(_some_of, PASSES),
     "layout": partial(_word, get_args(Layout)),
     "computes_in": partial(_word, ARITHMETICS),

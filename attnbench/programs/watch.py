@@ -17,6 +17,7 @@ from attnbench.cases.layouts import layout_of, strides_of
 from attnbench.programs.begin import BY_NAME, FLEX, mark_lost
 from attnbench.programs.classify import ClassifiedMask, MaskReader, check_readable, mask_words
 from attnbench.programs.tally import RECORDING_NS, Call, CallTally, Kind, Unclassified
+from attnbench.types.device import CPU
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -332,7 +333,7 @@ def call_of(
     return Call(
         name, **sizes, mask=mask.mask, kept=mask.kept, dtype=str(dtype).removeprefix("torch."),
         device=device, scale=None if scale is None else float(scale), dropout=float(dropout),
-        threads=torch.get_num_threads() if device == "cpu" else 1, layout=layout,
+        threads=torch.get_num_threads() if device == CPU.name else 1, layout=layout,
     )  # fmt: skip
 
 

@@ -82,7 +82,7 @@ class CheckedBackend:
                 self._held = held.with_inputs(first, fresh=True)
                 assert self._held.inputs is not None
                 self.inputs: tuple[Tensor, ...] = self._held.inputs
-                self._kernel = self._held.call if case.device == "cpu" else _synchronised(self._held.call)
+                self._kernel = self._held.call if case.on_host else _synchronised(self._held.call)
                 self._kernel(*self.inputs)
         except NotPrepared as failure:
             if isinstance(failure.__cause__, KeyboardInterrupt):
@@ -209,7 +209,7 @@ def around_call(item: pytest.Item) -> Generator[None, object, object]:
         pytest.fail(run.end(refused.status, refused.reason), pytrace=False)
     run.extra_info |= _rates(run.benchmark, run.backend.context)
     # A device's driver has threads of its own.
-    doubt = too_many_threads(before, after, case.threads) if case.device == "cpu" else ""
+    doubt = too_many_threads(before, after, case.threads) if case.on_host else ""
     if doubt and run.benchmark is not None:
         item.warn(pytest.PytestWarning(run.end("suspect", doubt, len(_OUTPUTS))))
     else:

@@ -137,7 +137,7 @@ def parameters_of(selection: Selection, backends: tuple[str, ...], registry: Reg
 def _declined(case: Case, name: str, plan: RunPlan) -> str:
     rule, backend = plan.registry.rule(case.rule), plan.registry.backend(name)
     # A missing device is found when the test runs.
-    refused = refusal(backend, case, rule, cuda_devices=("asked later",))
+    refused = refusal(backend, case, rule, devices=(case.device,))
     if refused is not None:
         return f"{refused[0]}: {refused[1]}"
     if name in plan.left_out(case_id(case)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -38,6 +38,7 @@ from attnbench.stats.records import checked_record
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
+from attnbench.types.device import CPU, DEVICES
 from attnbench.types.mask import mask_text
 from attnbench.types.record import CandidatePlan, CaseLine, Failure, Line, Record, SetLine
 from attnbench.types.rule import Rule
@@ -65,11 +66,14 @@ COMPILES = "compiles slowly: this suite gives it few cases"
 
 
 def refusal(
-    backend: Backend, case: Case, rule: Rule, *, cuda_devices: tuple[str, ...]
+    backend: Backend, case: Case, rule: Rule, *, devices: Collection[str]
 ) -> tuple[Status, str] | None:
-    """Return the status and the reason if a backend cannot run a case, without starting it; or None."""
-    if case.device == "cuda" and not cuda_devices:
-        return "unavailable", "this machine has no CUDA device"
+    """Return the status and the reason if a backend cannot run a case, without starting it; or None.
+
+    devices: the kinds of device that the machine has besides its processor.
+    """
+    if not case.on_host and case.device not in devices:
+        return "unavailable", f"this machine has no {DEVICES[case.device].title}"
     if case.device not in backend.devices:
         return "unavailable", f"runs on {_all_of(backend.devices)} only"
     if case.operation not in backend.operations:
@@ -142,7 +146,7 @@ class CaseRun:
         """The bytes of the pool that the inputs of a timed case rotate in, which each candidate holds."""
         if not self.pool.options.timed or self.case.cache != "rotating":
             return 0
-        return pool_bytes(self.case, self.registry.rule(self.case.rule), last_level_cache_bytes("cpu"))
+        return pool_bytes(self.case, self.registry.rule(self.case.rule), last_level_cache_bytes(CPU.name))
 
     def put(self, record: Record) -> None:
         """Write a record, once for each backend."""
@@ -389,14 +393,13 @@ def _insensitive(run: CaseRun, context: CaseContext) -> str:
 def _not_refused(run: CaseRun) -> Entries:
     """Return the backends to start; the others are recorded with the reason."""
     rule, torch = run.registry.rule(run.case.rule), run.pool.torch
-    of_device = torch.cuda_free_bytes if run.case.device == "cuda" else 0
-    free_bytes = of_device or free_memory()
+    free_bytes = torch.free_bytes(run.case.device) or free_memory()
     left: Entries = []
     for name in run.names:
         if name in run.recorded:
             continue
         entry = run.registry.backends[name]
-        refused = refusal(entry.record, run.case, rule, cuda_devices=torch.cuda_devices)
+        refused = refusal(entry.record, run.case, rule, devices=torch.cards)
         if refused is None and name in run.left_out:
             refused = ("unsupported", COMPILES)
         if refused is not None:
@@ -419,12 +422,12 @@ def _fit_together(run: CaseRun, entries: Entries) -> bool:
 
     A check holds its inputs twice and several outputs, and each process a context of the driver.
     """
-    if run.case.device == "cpu":
+    if run.case.on_host:
         return True
     case, rule = run.case, run.registry.rule(run.case.rule)
     held = 3 * held_bytes(case, rule) + _CONTEXT_BYTES
     needed = sum(held + quadratic_bytes(case, rule, entry.record) for entry in entries)
-    return needed <= run.pool.torch.cuda_free_bytes
+    return needed <= run.pool.torch.free_bytes(case.device)
 
 
 def _found(run: CaseRun, candidate: Candidate) -> CandidatePlan:

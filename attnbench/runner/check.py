@@ -431,7 +431,7 @@ def _check_group(
         except BaseException:
             worker.kill()
             raise
-        if case.device == "cpu":
+        if case.on_host:
             workers[entry.name] = worker
         else:
             # Each process would hold memory of the device.

@@ -25,6 +25,7 @@ from attnbench.runner.plan import plan_calls
 from attnbench.stats.protocol import LONG_WORKERS, ORACLE_FLOPS, TIMED_DRAWS, can_be_forked
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
+from attnbench.types.device import DEVICES
 from attnbench.types.errors import BadInput
 from attnbench.types.record import Shard
 from attnbench.types.rule import Rule
@@ -54,9 +55,6 @@ DRAWN_S, GIVEN_S = 5e-8, 2e-8
 decoding, with much memory and few operations, that is most of the time."""
 
 ORACLE_FLOPS_PER_S = 5e9
-FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 2e13}
-"""The speed of a candidate: on a CPU for each of its threads."""
-
 WIDE_SCORE_SLOWER = 10
 """Rules that hold several numbers for each pair are so much slower, because memory limits them."""
 
@@ -296,10 +294,10 @@ def forecast(plan: RunPlan, *, cores: int, free_bytes: int) -> Forecast:
 
 
 def _declined(backend: Backend, case: Case, rule: Rule, free_bytes: int) -> str | None:
-    if refused := refusal(backend, case, rule, cuda_devices=("cuda",)):
+    if refused := refusal(backend, case, rule, devices=(case.device,)):
         return refused[1]
     # Of the memory of a device nothing is known here.
-    return None if case.device != "cpu" else too_large(case, rule, backend, free_bytes)
+    return None if not case.on_host else too_large(case, rule, backend, free_bytes)
 
 
 def _reasons(declined: Mapping[str, str | None]) -> str:
@@ -312,7 +310,7 @@ def _reasons(declined: Mapping[str, str | None]) -> str:
 
 def call_s(case: Case, rule: Rule) -> float:
     """Estimate the time of one call of any backend, as if no pair were masked."""
-    speed = FLOPS_PER_S[case.device] * (case.threads if case.device == "cpu" else 1)
+    speed = DEVICES[case.device].flops_per_s * (case.threads if case.on_host else 1)
     if rule.score_elements(case) > 1:
         speed /= WIDE_SCORE_SLOWER
     return max(LEAST_CALL_S, flops(case, rule, all_pairs(case)) / speed)

@@ -43,6 +43,7 @@ from attnbench.runner.progress import Clock, Progress
 from attnbench.stats.verdict import sets_before_look
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
+from attnbench.types.device import ATTACHED
 from attnbench.types.errors import BadInput, Interrupted
 from attnbench.types.extensions import EnvironmentFact, FactValue, Source
 from attnbench.types.record import FORMAT_VERSION, EndLine, Manifest, PluginLine
@@ -237,9 +238,11 @@ def resume_run(
 def _check_elsewhere(begun: Manifest, here: Manifest, unlike: Sequence[str], *, force: bool) -> None:
     """Raise :class:`BadInput` if a run must not go on here, where ``unlike`` differs."""
     words = f"the run was begun under other conditions: {', '.join(unlike)}"
-    on_cuda = any(parse_case(case).device == "cuda" for case in begun.cases)
-    if on_cuda and begun.environment.get("cuda_devices") and not here.environment.get("cuda_devices"):
-        raise BadInput(f"{words}; its cases need a CUDA device: go on where there is one")
+    for device in ATTACHED:
+        needed = any(parse_case(case).device == device.name for case in begun.cases)
+        had, has = begun.environment.get(device.names_fact), here.environment.get(device.names_fact)
+        if needed and had and not has:
+            raise BadInput(f"{words}; its cases need a {device.title}: go on where there is one")
     if not force:
         raise BadInput(
             f"{words}; go on where they are the same, or measure the cases that are left as a part of their "
@@ -329,9 +332,8 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, RunSide]) -> 
         | {
             "torch": pool.torch.torch,
             "torch_flags": pool.torch.flags,
-            "cuda_devices": list(pool.torch.cuda_devices),
         }
-        | ({"cuda_details": list(pool.torch.cuda_details)} if pool.torch.cuda_details else {}),
+        | pool.torch.card_facts(),
         sides={name: side.facts for name, side in sides.items()},
         inputs=INPUTS_VERSION,
     )

@@ -35,6 +35,7 @@ from attnbench.trial.point import Point, Way, called_case
 from attnbench.types.backend import Backend
 from attnbench.types.batch import Lengths, batch_text
 from attnbench.types.case import AUTOCAST, ORDERS, Case
+from attnbench.types.device import DEVICES
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, mask_of
 from attnbench.types.mask_words import WORDS
@@ -235,7 +236,7 @@ class Space:
 
     def _takes(self, case: Case) -> bool:
         rule = self.rules[case.rule]
-        if refusal(self.backend, case, rule, cuda_devices=(case.device,)) is not None:
+        if refusal(self.backend, case, rule, devices=(case.device,)) is not None:
             return False
         try:
             return call(self.backend.supports, case, rule) is None
@@ -271,7 +272,7 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
     shared = (*memory, "same_in_batch", "same_in_heads")
     free = attention and not backend.needs_contiguous
     layouts = ("", *ORDERS, "mixed orders") if attention else ("",)
-    threads = ("", "2 threads") if (os.cpu_count() or 1) > 1 and device == "cpu" else ("",)
+    threads = ("", "2 threads") if (os.cpu_count() or 1) > 1 and DEVICES[device].on_host else ("",)
     modes = ("no_grad", "enabled") if "forward" in passes else ()
     kinds = [name for name in _kinds(backend) if name != NORMAL]
     properties: dict[str, tuple[str, ...]] = {

@@ -47,7 +47,7 @@ def can_be_forked(backend: Backend, case: Case) -> bool:
     forked, and libraries would wait for the others, so never with several threads. A backend may also forbid
     it. Instead of such a fork, a new worker comes from the server, which has loaded torch and done no work.
     """
-    return backend.forkable and case.device == "cpu" and case.threads == 1
+    return backend.forkable and case.on_host and case.threads == 1
 
 
 LONG_WORKERS = 3

@@ -22,6 +22,7 @@ from attnbench.testing.advice import RAISES_NOTHING
 from attnbench.testing.findings import Finding
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
+from attnbench.types.device import CPU, DEVICES
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import mask_text, parse_mask
 from attnbench.types.operation import operation_named
@@ -97,7 +98,7 @@ class Candidate:
 
 def device_of(backend: Backend) -> str:
     """Return the device that the kit checks a backend on: the CPU where it can."""
-    return "cpu" if "cpu" in backend.devices else backend.devices[0]
+    return CPU.name if CPU.name in backend.devices else backend.devices[0]
 
 
 def candidates(
@@ -311,7 +312,7 @@ def choose(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_
 
     def declared(case: Case) -> bool:
         # Devices are looked for when the case runs.
-        return refusal(backend, case, rules[case.rule], cuda_devices=(case.device,)) is None
+        return refusal(backend, case, rules[case.rule], devices=(case.device,)) is None
 
     def takes(case: Case) -> bool:
         return declared(case) and ask(backend, case, rules[case.rule]) == Answer(None)
@@ -381,7 +382,7 @@ def _why_none(
     if not made:
         return "no case has all that the options ask for"
     case = made[0].case
-    refused = refusal(backend, case, rules[case.rule], cuda_devices=(case.device,))
+    refused = refusal(backend, case, rules[case.rule], devices=(case.device,))
     return "" if refused is None else refused[1]
 
 
@@ -422,11 +423,11 @@ def absent(backend: Backend, device: str | None = None) -> str:
         return f"runs on {' and '.join(backend.devices)} only"
     if missing := missing_modules(backend):
         return missing
-    if device == "cuda":
+    if not DEVICES[device].on_host:
         import torch
 
-        if not torch.cuda.is_available():
-            return "this machine has no CUDA device"
+        if not torch.get_device_module(device).is_available():
+            return f"this machine has no {DEVICES[device].title}"
     try:
         reason = call(backend.available, device)
     except Raised as failure:

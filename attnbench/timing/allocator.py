@@ -8,6 +8,7 @@ import mmap
 from pathlib import Path
 
 from attnbench.cases.memory import read, whole_number
+from attnbench.types.device import DEVICES
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -107,10 +108,11 @@ def last_level_cache_bytes(device: str, folder: Path = _CPU_CACHES) -> int:
 
     folder: the folder in which Linux describes the caches of a core.
     """
-    if device == "cuda":
+    if not DEVICES[device].on_host:
         import torch
 
-        known = torch.cuda.get_device_properties(torch.cuda.current_device())
+        module = torch.get_device_module(device)
+        known = module.get_device_properties(module.current_device())
         return int(getattr(known, "L2_cache_size", 0)) or UNKNOWN_CACHE_BYTES
     sizes = [_bytes(path) for path in folder.glob("index*/size")]
     return max(sizes, default=0) or UNKNOWN_CACHE_BYTES

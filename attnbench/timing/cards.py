@@ -1,4 +1,4 @@
-"""The CUDA devices that this process sees, and what tells two of one name apart."""
+"""The devices that this process sees beside its processor, and what tells two of one name apart."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ from contextlib import suppress
 from attnbench.types.words import count_of
 
 
-def card_details() -> tuple[str, ...]:
+def card_names(device: str) -> tuple[str, ...]:
+    """Return the name of each card of a kind of device; none where torch was built without it."""
+    import torch
+
+    module = torch.get_device_module(device)
+    return tuple(module.get_device_name(number) for number in range(module.device_count()))
+
+
+def card_details(device: str) -> tuple[str, ...]:
     """Return for each card its multiprocessors, memory (GiB) and, if the driver tells, power limit (W).
 
-    It makes a CUDA context. Clouds hand out other cards under the same name, or lower the limit of one.
+    It makes a context of the driver. Clouds hand out other cards under the same name, or lower the limit of
+    one.
     """
     import torch
 
-    cards = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    module = torch.get_device_module(device)
+    cards = [module.get_device_properties(number) for number in range(module.device_count())]
     limits = _power_limits_w([str(getattr(card, "uuid", "")) for card in cards])
     return tuple(
         ", ".join((

@@ -11,6 +11,7 @@ from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
 from attnbench.timing.sample import Call, Sample, joined, read_vitals, spent_since
+from attnbench.types.device import CUDA
 from attnbench.types.record import DeviceMode
 
 Inputs = tuple[Any, ...]
@@ -89,7 +90,7 @@ def cuda_timer(*, cold: bool, captures: bool = True) -> CudaTimer:
     import torch
 
     def buffer(count: int) -> Callable[[], object]:
-        return torch.empty(count, dtype=torch.int8, device="cuda").zero_
+        return torch.empty(count, dtype=torch.int8, device=CUDA.name).zero_
 
     return CudaTimer(torch.cuda, buffer, cold=cold, captures=captures, clear=_cleared)
 

@@ -1,4 +1,4 @@
-"""Peak extra memory of one call, on the CPU and on a CUDA device, and memory that stays with every call."""
+"""Peak extra memory of one call, on the host and on other devices, and memory that stays with every call."""
 
 from __future__ import annotations
 
@@ -11,25 +11,33 @@ from typing import Any
 
 from attnbench.cases.memory import numbers
 from attnbench.timing.allocator import return_freed_memory
+from attnbench.types.device import CPU, DEVICES
 
 
-def cuda_peak_extra_bytes(call: Callable[[], object], cuda: Any = None) -> int:
+def peak_extra_bytes(call: Callable[[], object], device: str = CPU.name) -> int | None:
+    """Return the memory that one call adds at its peak, its output included, in bytes; None if unknown."""
+    if DEVICES[device].on_host:
+        return resident_peak_extra_bytes(call)
+    import torch
+
+    return device_peak_extra_bytes(call, torch.get_device_module(device))
+
+
+def device_peak_extra_bytes(call: Callable[[], object], module: Any) -> int:
     """Return the device memory that one call takes at its peak, its output included, in bytes.
+
+    module: torch's module for the kind of device.
 
     The call runs once before, so memory that it keeps does not count. Memory that a library takes from the
     driver, past torch's allocator, does not count either.
     """
-    if cuda is None:
-        import torch
-
-        cuda = torch.cuda
     call()
-    cuda.synchronize()
-    cuda.reset_peak_memory_stats()
-    before = cuda.memory_allocated()
+    module.synchronize()
+    module.reset_peak_memory_stats()
+    before = module.memory_allocated()
     output = call()
-    cuda.synchronize()
-    peak = cuda.max_memory_allocated()
+    module.synchronize()
+    peak = module.max_memory_allocated()
     del output
     return int(max(0, peak - before))
 
@@ -39,7 +47,7 @@ _CLEAR = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
 
 
-def peak_extra_bytes(call: Callable[[], object]) -> int | None:
+def resident_peak_extra_bytes(call: Callable[[], object]) -> int | None:
     """Return the resident memory that one call adds at its peak, its output included, in bytes.
 
     The call runs once before, so memory that it keeps does not count. Freed memory goes back to the system

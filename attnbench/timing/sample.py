@@ -10,6 +10,7 @@ from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attnbench.types.case import CacheMode
+from attnbench.types.device import DEVICES
 from attnbench.types.record import DeviceMode
 
 if TYPE_CHECKING:
@@ -112,12 +113,12 @@ Timer: TypeAlias = "CpuTimer | CudaTimer"
 
 @lru_cache
 def timer_for(device: str, cache: CacheMode = "hot", captures: bool = True) -> Timer:
-    """Return the timer for "cpu" or "cuda", one for each process, since a CUDA timer keeps its graphs.
+    """Return the timer of a kind of device, one for each process, since a CUDA timer keeps its graphs.
 
     On CUDA the cache mode ``hot`` is timed in batches, ``rotating`` in cold single launches. captures: see
     :class:`~attnbench.timing.cuda.CudaTimer`.
     """
-    if device == "cpu":
+    if DEVICES[device].on_host:
         return CpuTimer()
     from attnbench.timing.cuda import cuda_timer
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.timing.sample import Timer, take_sample, timer_for
 from attnbench.types.case import ITEM_BYTES, Dtype
+from attnbench.types.device import DEVICES
 from attnbench.types.record import MachineScale
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def measure_scale(dtype: Dtype, device: str, working_set_bytes: int) -> MachineS
 
 
 def _far_copies_ns(timer: Timer, device: str) -> list[int]:
-    if device != "cpu":
+    if not DEVICES[device].on_host:
         return []
     source, target, _ = _copied(device, FAR_COPY_BYTES)
     timer(_copy, target, source, None, 1)
@@ -113,7 +114,7 @@ def _bounds_ns(timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: An
 
     times = _times_ns(timer, call, a, b, c)
     threads = torch.get_num_threads()
-    if threads == 1 or a.device.type != "cpu":
+    if threads == 1 or not DEVICES[a.device.type].on_host:
         return times
     torch.set_num_threads(1)
     try:
@@ -162,7 +163,7 @@ def _convolved(dtype: Dtype, device: str) -> tuple[Tensor, Tensor] | None:
     import torch
 
     word, sides = _fastest_products(dtype, device)
-    if word != _WIDE or device != "cpu":
+    if word != _WIDE or not DEVICES[device].on_host:
         return None
     timer, rng = timer_for(device), torch.Generator().manual_seed(IMAGE)
     image = torch.randn(1, CHANNELS, IMAGE, IMAGE, generator=rng)
@@ -174,7 +175,7 @@ def _convolved(dtype: Dtype, device: str) -> tuple[Tensor, Tensor] | None:
 
 def _fastest_dtype(timer: Timer, dtype: Dtype, device: str) -> Dtype:
     # Small products on a device take the time of their launch, whatever their dtype.
-    if ITEM_BYTES[dtype] > _NARROW or device != "cpu":
+    if ITEM_BYTES[dtype] > _NARROW or not DEVICES[device].on_host:
         return dtype
     times: dict[Dtype, float] = {
         word: min(_times_ns(timer, _multiply, *_factors(word, device, SIDES[0]))) for word in (dtype, _WIDE)

@@ -407,7 +407,7 @@ def _refuse_undeclared(point: Point, name: str, source: Source, rule: Rule) -> N
     if backend is None:
         # Preparation says so.
         return
-    refused = refusal(backend, called_case(case, autocast), rule, cuda_devices=(case.device,))
+    refused = refusal(backend, called_case(case, autocast), rule, devices=(case.device,))
     if refused is not None:
         raise Refused(*refused)
     if autocast and case.dtype not in backend.autocast:

@@ -7,6 +7,7 @@ from math import isfinite
 from typing import ClassVar, Literal, get_args
 
 from attnbench.types.batch import batch_text, parse_batch
+from attnbench.types.device import CPU, DEVICES
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import EVERYTHING, Mask
 from attnbench.types.mask_words import check_choice, check_whole
@@ -28,7 +29,6 @@ NICKNAMES: dict[str, Dtype] = {
 }  # fmt: skip
 """Other names of dtypes, which are understood on the command line, in ids and in suites."""
 CACHE_MODES: tuple[CacheMode, ...] = get_args(CacheMode)
-DEVICES = ("cpu", "cuda")
 ORDERS = ("BHLD", "BLHD", "LBHD", "BL3HD")
 """Orders of elements in memory; in BL3HD q, k and v lie side by side, as one projection makes them."""
 LARGEST = 2**31 - 1
@@ -94,7 +94,7 @@ class Case:
     layer: Layer | None = None
     mask: Mask = EVERYTHING
     dtype: Dtype = "float32"
-    device: str = "cpu"
+    device: str = CPU.name
     pass_: Pass = "forward"
     cache: CacheMode = "hot"
     threads: int = 1
@@ -115,7 +115,7 @@ class Case:
         if not isinstance(self.mask, Mask):
             raise BadCase(f'mask = {self.mask!r}: give a Mask, as attnbench.Mask(causal="upper_left")')
         check_choice("dtype", self.dtype, DTYPES)
-        check_choice("device", self.device, DEVICES)
+        check_choice("device", self.device, tuple(DEVICES))
         check_choice("pass", self.pass_, PASSES)
         check_choice("cache mode", self.cache, CACHE_MODES)
         for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "threads"):
@@ -150,6 +150,11 @@ class Case:
             refused = word.refuses(self)
             if refused is not None:
                 raise BadCase(refused)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether calls run in threads of the process that makes them, on memory of the machine."""
+        return DEVICES[self.device].on_host
 
     @property
     def group(self) -> int:

@@ -1,10 +1,11 @@
-"""The kind of device that a case was measured on."""
+"""Kinds of device: what cases run on, and how reports name what a run had of one."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from attnbench.types.words import count_of
@@ -12,20 +13,54 @@ from attnbench.types.words import count_of
 UNKNOWN = "unknown device"
 
 
+@dataclass(frozen=True)
+class Device:
+    """A kind of device. What torch does on one, ``torch.get_device_module(name)`` has."""
+
+    name: str
+    """As in ids and as torch calls it."""
+
+    title: str
+    """For people, as in "this machine has no CUDA device"."""
+
+    on_host: bool
+    """Whether calls run in threads of the process that makes them, on memory of the machine."""
+
+    flops_per_s: float
+    """What plans assume of a backend; on the host for each thread."""
+
+    names_fact: str = ""
+    """The fact of a run that lists the names of such devices; "" for the host."""
+
+    details_fact: str = ""
+    """The fact of a run that tells devices of one name apart."""
+
+
+CPU = Device("cpu", "processor", on_host=True, flops_per_s=3.5e10)
+CUDA = Device(
+    "cuda", "CUDA device", on_host=False, flops_per_s=2e13,
+    names_fact="cuda_devices", details_fact="cuda_details",
+)  # fmt: skip
+DEVICES = {device.name: device for device in (CPU, CUDA)}
+"""All kinds, the host first."""
+ATTACHED = tuple(device for device in DEVICES.values() if not device.on_host)
+"""Kinds that a machine may have beside its processor."""
+
+
 def device_of(case: str) -> str:
-    """Return ``cuda`` or ``cpu`` for the id of a case; for another tool's benchmark, ``cpu``."""
-    return "cuda" if "/cuda/" in case else "cpu"
+    """Return the name of the kind of device in the id of a case; for another tool's benchmark, ``cpu``."""
+    return next((device.name for device in ATTACHED if f"/{device.name}/" in case), CPU.name)
 
 
 def kind_of_device(environment: Mapping[str, Any], device: str) -> str:
     """Return the kind of device of a run: ratios, means and orders stay within one.
 
-    For ``cuda`` it is the name of the card. For ``cpu`` it is the name of the processor with its details in
-    brackets, if the run states them, and the number of cores that the run could use. environment: facts of
-    the run, as in its manifest.
+    It is the name of the card; on the host that of the processor with its details in brackets, if the run
+    states them, and the number of cores that the run could use. environment: facts of the run, as in its
+    manifest.
     """
-    if device == "cuda":
-        cards = environment.get("cuda_devices")
+    if not DEVICES[device].on_host:
+        cards = environment.get(DEVICES[device].names_fact)
         return str(cards[0]) if isinstance(cards, list) and cards else UNKNOWN
     cpu, cores = environment.get("cpu"), environment.get("cpu_quota")
     if not cpu or cpu == "unknown":

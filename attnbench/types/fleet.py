@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Literal
 
 from msgspec import Struct
-
-Device = Literal["cpu", "cuda"]
 
 
 class Task(Struct, frozen=True):
@@ -44,12 +41,12 @@ Pieces = Generator[bytes | Ended, None, None]
 class Place:
     """A device of a machine, which runs one task at a time.
 
-    name: for people, as "node2 gpu0". device: what it is for. facts: what the engine knows of it, by name,
-    for ``--where``.
+    name: for people, as "node2 gpu0". device: the name of the kind of device that it is for. facts: what the
+    engine knows of it, by name, for ``--where``.
     """
 
     name: str
-    device: Device
+    device: str
     facts: Mapping[str, str] = field(default_factory=dict)
 
 

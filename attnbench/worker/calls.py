@@ -61,7 +61,7 @@ def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
     again = partial(prepared.call, *prepared.inputs)
     # To look at everything takes as long as some dozens of small calls.
     watched = past.calls < WATCHED_CALLS or past.calls % 8 == 0
-    on_cpu = prepared.case.device == "cpu"
+    on_cpu = prepared.case.on_host
     if watched and on_cpu and prepared.case.threads == 1:
         check_idle(past, again)
     # Calls on inputs with gradients are made with gradients on, which is among what is watched.

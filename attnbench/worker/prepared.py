@@ -252,7 +252,7 @@ class PreparedBackend:
 
         The check and the measurement of memory need no pool, so it is not made with the inputs.
         """
-        if self.case.cache != "rotating" or self.case.device != "cpu":
+        if self.case.cache != "rotating" or not self.case.on_host:
             # New values of inputs give a backward pass a new graph, with tensors in other memory.
             return self, timer_for(self.case.device, self.case.cache, self.case.pass_ != "backward")
         assert self.inputs is not None

@@ -37,10 +37,11 @@ from attnbench.ipc.process import (
 from attnbench.ipc.shared_memory import anonymous_file, mapped
 from attnbench.plugins.code import attnbench_code
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
-from attnbench.timing.cards import card_details
-from attnbench.timing.memory import cuda_peak_extra_bytes, peak_extra_bytes
+from attnbench.timing.cards import card_details, card_names
+from attnbench.timing.memory import peak_extra_bytes
 from attnbench.timing.scale import measure_scale
 from attnbench.timing.warmup import warm_up
+from attnbench.types.device import ATTACHED
 from attnbench.types.words import clean
 from attnbench.worker.calls import check_held_output, computed
 from attnbench.worker.failures import failed
@@ -58,19 +59,17 @@ from attnbench.worker.trace import what_ran
 
 
 def torch_facts() -> m.TorchFacts:
-    """Return version, flags and CUDA devices. Never in a server: asking for names may make a CUDA context."""
+    """Return version, flags and devices. Never in a server: asking for names may make a context."""
     import torch
 
-    devices: tuple[str, ...] = ()
-    details: tuple[str, ...] = ()
-    free_bytes = 0
-    if torch.version.cuda is not None:
-        devices = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
-        if devices:
-            details = card_details()
+    cards = {}
+    for device in ATTACHED:
+        if names := card_names(device.name):
+            free_bytes = 0
             # Runs on the CPU go on where other programs fill the device.
             with contextlib.suppress(RuntimeError):
-                free_bytes = torch.cuda.mem_get_info()[0]
+                free_bytes = torch.get_device_module(device.name).mem_get_info()[0]
+            cards[device.name] = m.Cards(names, card_details(device.name), free_bytes)
     flags = {
         "threads": str(torch.get_num_threads()),
         "interop_threads": str(torch.get_num_interop_threads()),
@@ -78,7 +77,7 @@ def torch_facts() -> m.TorchFacts:
         "deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled()),
         "build": " ".join(torch.__config__.show().split()),
     }
-    return m.TorchFacts(str(torch.__version__), devices, flags, details, free_bytes)
+    return m.TorchFacts(str(torch.__version__), flags, cards)
 
 
 def seed_from_system() -> None:
@@ -255,7 +254,7 @@ def _answer_prepared(
         case m.WarmUp():
             prepared, timer = prepared.with_timer()
             first_ns = []
-            if request.reserve and prepared.case.device == "cpu":
+            if request.reserve and prepared.case.on_host:
                 first = timer(prepared.call, *inputs, 1)[0]
                 first_ns = [first.wall_ns]
                 reserve(room_bytes(first.faults, inputs[0].nbytes))
@@ -272,8 +271,8 @@ def _answer_prepared(
             prepared = _written_down(prepared)
             return prepared, *prepared.output_log.handed_over()
         case m.MeasureMemory():
-            on_cuda, again = prepared.case.device == "cuda", partial(prepared.call, *inputs)
-            peak = (cuda_peak_extra_bytes if on_cuda else peak_extra_bytes)(again) if request.peak else None
+            again = partial(prepared.call, *inputs)
+            peak = peak_extra_bytes(again, prepared.case.device) if request.peak else None
             check_growth(again, prepared.case.device)
             return prepared, m.PeakMemory(peak), ()
         case m.TraceCall():

@@ -31,7 +31,7 @@ def _refreshed_sample(
     calls of a sample are one launch, so inputs are refreshed before the first. Only the next copy of a
     pool is refreshed, for one call, since writing all copies would not fit into a slot.
     """
-    calls, on_cpu = request.calls, prepared.case.device == "cpu"
+    calls, on_cpu = request.calls, prepared.case.on_host
     at, first = (secrets.randbelow(calls), 1) if on_cpu else (0, calls)
     inputs, see = prepared.inputs or (), prepared.output_log.see
     samples: list[Sample] = []
@@ -76,7 +76,7 @@ def take_slots(
     stored = mapped(fds[-1], request.refreshed)
     awaited, renewed = bool(stored), False
     # Outputs of a device would have to be copied; those of dropout differ.
-    repeats = REPEATS if prepared.case.device == "cpu" and not prepared.case.dropout else 0
+    repeats = REPEATS if prepared.case.on_host and not prepared.case.dropout else 0
     others_ns = _others_cpu_ns()
     for number, successor in enumerate(request.successors):
         if _wait(own) >= CALLED_OFF:

@@ -26,6 +26,7 @@ import numpy as np
 from attnbench.cases.work import human_bytes
 from attnbench.ipc.process import children_of, state_of
 from attnbench.timing.memory import growth_per_call, resident_bytes
+from attnbench.types.device import DEVICES
 from attnbench.worker.failures import WrongOutput
 
 T = TypeVar("T")
@@ -167,7 +168,9 @@ def check_growth(call: Callable[[], object], device: str) -> None:
     """
     import torch
 
-    kept = growth_per_call(call, torch.cuda.memory_allocated if device == "cuda" else resident_bytes)
+    on_host = DEVICES[device].on_host
+    held = resident_bytes if on_host else torch.get_device_module(device).memory_allocated
+    kept = growth_per_call(call, held)
     if kept:
         raise WrongOutput(f"every call keeps {human_bytes(kept)} of memory", "leaks")
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from attnbench.types.device import DEVICES
 from attnbench.types.words import clean, one_line
 
 NOTHING = "no torch operation: computes elsewhere"
@@ -56,7 +57,7 @@ def what_ran(call: Callable[[], object], device: str) -> tuple[tuple[str, ...], 
         Exception: whatever the call raises.
     """
     ran, problem = recorded(call), ""
-    if device == "cuda":
+    if not DEVICES[device].on_host:
         try:
             ran += [KERNEL + kernel_name(name) for name in kernels(call)]
         except Exception as failure:

@@ -130,10 +130,21 @@ def arrows_up(package: Path, trees: dict[Path, ast.Module]) -> Iterator[str]:
 
 
 def device_words(path: Path, tree: ast.Module) -> int:
-    """Count the literals "cpu" and "cuda" in a file, 0 where they belong."""
+    """Count the places that compare with "cpu" or "cuda", or pass one on as a device; 0 where they belong.
+
+    Names of facts, as the processor's "cpu", are none of devices.
+    """
     if path.parts[0] == "backends" or path == Path("types/device.py"):
         return 0
-    return sum(isinstance(node, ast.Constant) and node.value in ("cpu", "cuda") for node in ast.walk(tree))
+    asked: list[ast.AST] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            asked += [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
+        elif (isinstance(node, ast.keyword) and node.arg and node.arg.startswith("device")) or (
+            isinstance(node, ast.AnnAssign) and node.value and ast.unparse(node.target) == "device"
+        ):
+            asked += ast.walk(node.value)
+    return sum(isinstance(node, ast.Constant) and node.value in ("cpu", "cuda") for node in asked)
 
 
 MASK_FIELDS = {"causal", "window", "padding", "explicit", "per_head"}

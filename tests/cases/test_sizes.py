@@ -127,8 +127,8 @@ def test_bytes_for_people(count: float, text: str) -> None:
 def test_a_backend_that_does_not_say_that_it_drops_weights_is_unsupported() -> None:
     case = parse_case("attention/dot/H2-L16-D8/dropout0.1")
     said = "unsupported", "drops no weights; the case has dropout 0.1"
-    assert refusal(backend(), case, rule(), cuda_devices=()) == said
-    assert refusal(backend(dropout=True), case, rule(), cuda_devices=()) is None
+    assert refusal(backend(), case, rule(), devices=()) == said
+    assert refusal(backend(dropout=True), case, rule(), devices=()) is None
 
 
 MACHINE = {"proc/meminfo": "MemTotal:  2000 kB\nMemFree: 1 kB\nMemAvailable:  1000 kB\n"}

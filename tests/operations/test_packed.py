@@ -87,7 +87,7 @@ def test_the_built_in_backends_pass(registry: Registry, rule: str, mask: str, dt
     judge = Judge(registry, case)
     for name in ("per_sequence", "padded_sdpa"):
         asked = registry.backend(name), judge.opened.case, judge.rule.record
-        assert refusal(*asked, cuda_devices=()) is None
+        assert refusal(*asked, devices=()) is None
         assert judge.problem(name) == ""
 
 

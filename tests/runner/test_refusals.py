@@ -17,7 +17,7 @@ from attnbench.types.mask import Mask
 
 CASE = Case("attention", "dot", B=1, H=2, Hkv=2, Lq=16, Lk=16, D=8, Dv=8)
 RULES = {name: entry.record for name, entry in load_registry().rules.items()}
-GPU = ("some GPU",)
+GPU = ("cuda",)
 
 
 def backend(name: str = "mine", **limits: Any) -> Backend:
@@ -25,7 +25,7 @@ def backend(name: str = "mine", **limits: Any) -> Backend:
 
 
 def refused(case: Case = CASE, cuda: tuple[str, ...] = GPU, **limits: Any) -> tuple[str, str] | None:
-    return refusal(backend(**limits), case, RULES[case.rule], cuda_devices=cuda)
+    return refusal(backend(**limits), case, RULES[case.rule], devices=cuda)
 
 
 MULTIHEAD = replace(CASE, operation="multihead", layer=Layer(16))

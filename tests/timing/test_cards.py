@@ -37,6 +37,6 @@ def test_the_details_of_cards(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", cards.__getitem__)
     monkeypatch.setitem(sys.modules, "pynvml", driver)  # type: ignore[arg-type]
-    assert card_details() == tuple(
+    assert card_details("cuda") == tuple(
         f"{count} multiprocessors, 80.0 GiB{limit}" for count, limit in zip((114, 132), limits, strict=True)
     )

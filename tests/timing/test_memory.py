@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.timing.memory import cuda_peak_extra_bytes, growth_per_call, peak_extra_bytes
+from attnbench.timing.memory import device_peak_extra_bytes, growth_per_call, peak_extra_bytes
 
 PROGRAM = """
 import json
@@ -138,7 +138,7 @@ def test_a_known_allocation_on_a_real_device() -> None:
         large = torch.empty(64 * 2**20, dtype=torch.uint8, device="cuda")
         return large[:1024].clone()
 
-    assert 64 * 2**20 <= cuda_peak_extra_bytes(call) < 65 * 2**20
+    assert 64 * 2**20 <= peak_extra_bytes(call, "cuda") < 65 * 2**20
 
 
 class Allocator:
@@ -180,4 +180,4 @@ def test_the_peak_is_that_of_a_call_after_the_first(
     def call() -> None:
         cuda.launched += [*(first.pop() for _ in list(first)), *taken, -sum(taken), output]
 
-    assert cuda_peak_extra_bytes(call, cuda) == max(output, *accumulate(taken, initial=0))
+    assert device_peak_extra_bytes(call, cuda) == max(output, *accumulate(taken, initial=0))

@@ -204,15 +204,15 @@ def test_a_device_is_asked_for_its_cache_and_its_name(
     assert last_level_cache_bytes("cuda") == cuda.l2_bytes
     cuda.l2_bytes = 0
     assert last_level_cache_bytes("cuda") == UNKNOWN_CACHE_BYTES
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: f"GPU {i}")
     known = SimpleNamespace(multi_processor_count=132, total_memory=80 * 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: known)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (5 * 2**30, 6 * 2**30))
     facts = serve.torch_facts()
-    assert (facts.cuda_devices, facts.cuda_free_bytes) == (("GPU 0", "GPU 1"), 5 * 2**30)
-    assert [words.split(", ")[:2] for words in facts.cuda_details] == [
+    assert facts.card_facts()["cuda_devices"] == ["GPU 0", "GPU 1"]
+    assert facts.free_bytes("cuda") == 5 * 2**30
+    assert [words.split(", ")[:2] for words in facts.card_facts()["cuda_details"]] == [
         ["132 multiprocessors", "80.0 GiB"]
     ] * 2
 
@@ -220,7 +220,7 @@ def test_a_device_is_asked_for_its_cache_and_its_name(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", full)
-    assert serve.torch_facts().cuda_free_bytes == 0, "runs on the CPU go on"
+    assert serve.torch_facts().free_bytes("cuda") == 0, "runs on the CPU go on"
     assert poison(64, "cuda") is not None
 
 

@@ -149,7 +149,7 @@ def _roofline(record: Record) -> Row:
     if not record.tflops or not record.gbps or not record.limit_share:
         return {}
     case = parse_case(record.case)
-    threads = f", {count_of(case.threads, 'thread')}" if case.device == "cpu" else ""
+    threads = f", {count_of(case.threads, 'thread')}" if case.on_host else ""
     return {
         "in_roofline": f"{case.dtype}, {case.device}{threads}",
         "intensity": 1e3 * record.tflops / record.gbps,

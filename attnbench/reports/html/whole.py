@@ -127,7 +127,7 @@ def cases_words(ids: Iterable[str]) -> str:
     sizes = [
         f"{name} {_span([getattr(case, name) for case in cases])}" for name in ("B", "H", "Lq", "Lk", "D")
     ]
-    threads = {case.threads for case in cases if case.device == "cpu"}
+    threads = {case.threads for case in cases if case.on_host}
     words = [
         _listed([case.rule for case in cases]),
         ", ".join(sizes),

@@ -20,7 +20,7 @@ from attnbench.cli.progress import progress
 from attnbench.cli.run import check_device
 from attnbench.results.targets import FileKind, check_target, write_files
 from attnbench.runner.options import CHECK_PARTS
-from attnbench.types.case import DEVICES
+from attnbench.types.device import DEVICES
 from attnbench.types.errors import BadInput
 from attnbench.types.words import unknown_name
 
@@ -52,7 +52,7 @@ _KEEP = click.option(
 )
 _JSON = _path_option("--json", "json_file", "Write everything found to this file.")
 
-_DEVICE = click.option("--device", type=OneOf("device", DEVICES), default="cpu", show_default=True)
+_DEVICE = click.option("--device", type=OneOf("device", tuple(DEVICES)), default="cpu", show_default=True)
 
 _OPTIONS = (
     click.option("--full", is_flag=True, help="As many trials as show the targets."),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attnbench.testing.mistakes.parts import RIGHT, Form, Mistake, built
 from attnbench.types.backend import Layout, Setup
-from attnbench.types.case import DEVICES, DTYPES, Case, Dtype, Pass
+from attnbench.types.case import DTYPES, Case, Dtype, Pass
+from attnbench.types.device import DEVICES
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Mutant:
     layout: Layout = "BHLD"
     masks_by_head: bool = False
     ignores_dropped: bool = False
-    devices: tuple[str, ...] = DEVICES
+    devices: tuple[str, ...] = tuple(DEVICES)
 
     @property
     def backend_name(self) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from attnbench.kit.layer import for_operation
 from attnbench.testing.mistakes.parts import RIGHT, heads_of
 from attnbench.types.backend import Setup
-from attnbench.types.case import DEVICES, DTYPES, Case, Dtype, activation_shapes, output_shape
+from attnbench.types.case import DTYPES, Case, Dtype, activation_shapes, output_shape
+from attnbench.types.device import DEVICES
 from attnbench.types.rule import Rule
 from attnbench_selftest.mutants.mutant import Applies, Mutant, around_call
 from attnbench_selftest.mutants.where import anywhere, keeps_a_key, kept_counts
@@ -315,7 +316,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "reads_as_contiguous",
                 "reads on from the first element, whatever the strides",
                 _as_contiguous,
-                DEVICES,
+                tuple(DEVICES),
             ),
         )
     ),
