@@ -71,6 +71,7 @@ def _of_backend(backend: Backend) -> dict[str, Any]:
         "passes": list(backend.passes),
         "storages": list(backend.storages),
         "returns": list(backend.returns),
+        "converts": list(backend.converts),
         "requires": list(backend.requires),
         "compiles": backend.compiles,
         "masks_by_head": backend.masks_by_head,

@@ -113,7 +113,7 @@ _TESTS: dict[str, Test] = {
     **dict.fromkeys(("baseline", "formula", "source", "summary"), _text),
     **dict.fromkeys(_FUNCTIONS, _function),
     **dict.fromkeys(_FLAGS, _flag),
-    **dict.fromkeys(("requires", "marks", "returns", "rules"), _words),
+    **dict.fromkeys(("converts", "kept", "marks", "requires", "returns", "rules"), _words),
     "operations": _some_words,
     "storages": _some_words,
     "laws": partial(_some_of, get_args(Law)),

@@ -43,7 +43,7 @@ from attnbench.types.mask import mask_text
 from attnbench.types.record import CandidatePlan, CaseLine, Failure, Line, Record, SetLine
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING, Check, Status
-from attnbench.types.storage import baseline_in
+from attnbench.types.storage import baseline_in, storage_of
 
 _MEMORY_SHARE = 0.8
 """The share of free memory that a backend may allocate unless the user says otherwise."""
@@ -83,6 +83,9 @@ def refusal(
     for output in case.returns:
         if output not in backend.returns:
             return "unsupported", f"does not return {output}"
+    for name in backend.converts:
+        if name not in storage_of(case).kept:
+            return "unsupported", f"converts {name}, which no program keeps between calls of {case.storage}"
     if backend.rules is not None and case.rule not in backend.rules:
         return "unsupported", f"computes {_all_of(backend.rules)}, not {case.rule}"
     if backend.needs_dot_form and not rule.has_dot_form:

@@ -167,6 +167,7 @@ PAGED = Storage(
     planned=planned,
     plan=plan,
     sizes=(Size("page", "keys in a page", 16, most=1 << 20),),
+    kept=("k", "v"),
     refuses=refuses,
     baseline="gather",
 )

@@ -72,6 +72,10 @@ class Backend:
     function has a method ``renew``, it is called with a dictionary of the latter whenever inputs were
     written, before the next call and untimed.
 
+    converts: inputs that it holds in an order of its own, among those that the storage keeps between calls
+    (:attr:`Storage.kept`): never queries. Whenever inputs were written, the method ``convert`` of the
+    prepared function gets these tensors by name and returns those that calls get in their place; untimed.
+
     supports: returns the reason in words why it can't run a case, or None. Called in the worker. available:
     ``available(device)`` returns the reason in words why it can't run on this machine at all (a kernel that
     this build lacks, no compiler), or None. Called in the worker, before ``supports``.
@@ -126,6 +130,7 @@ class Backend:
     passes: tuple[Pass, ...] = ("forward",)
     storages: tuple[str, ...] = ("dense",)
     returns: tuple[str, ...] = ()
+    converts: tuple[str, ...] = ()
     layout: Layout = "BHLD"
     requires: tuple[str, ...] = ()
     forkable: bool = True

@@ -59,6 +59,8 @@ class Storage:
     """Tensors that say where numbers lie, as lengths and tables. They follow the inputs in a call."""
     plan: Callable[[Case], Mapping[str, Any]] = lambda case: {}
     """Their arrays by name."""
+    kept: tuple[str, ...] = ()
+    """Inputs that a program keeps between calls, as a cache: a backend may convert them."""
     touched: Callable[[Case, Rule], int] | None = None
     """Counts the bytes of inputs that a call must read; None for those of kept queries and keys."""
     sizes: tuple[Size, ...] = ()

@@ -71,7 +71,7 @@ class PreparedBackend:
     checked calls so far, and the outputs of the last few. delivery: how inputs came, see
     :class:`~attnbench.ipc.messages.Activations`. ordinary: while inputs have gradients, the backend as it was
     prepared for others. storage: how the tensors of a call hold the problems of the case. renew: of a backend
-    that prepares from tensors known before a call.
+    that prepares from tensors known before a call. convert: of one that holds inputs in an order of its own.
     """
 
     setup: Setup
@@ -89,6 +89,7 @@ class PreparedBackend:
     ordinary: PreparedBackend | None = field(default=None, repr=False)
     storage: Storage = DENSE
     renew: Callable[[dict[str, Any]], object] | None = field(default=None, repr=False)
+    convert: Callable[[dict[str, Any]], object] | None = field(default=None, repr=False)
 
     @property
     def case(self) -> Case:
@@ -139,7 +140,7 @@ class PreparedBackend:
             if self.pool is not None:
                 self.pool.refresh()
             return replace(self, last=None)
-        tensors = to_tensors(stored, self.case)
+        tensors = self._converted(to_tensors(stored, self.case))
         if delivery == DROPPED:
             _fill_dropped(self.case, *tensors.values())
         if delivery == SLICED:
@@ -202,17 +203,36 @@ class PreparedBackend:
         setup = rebound(self.setup, lambda x: x.clone())
         bare = replace(self, inputs=None, last=None, pool=None, buffers=(), earlier=(), delivery="")
         try:
-            call, renew = _call_of(self.backend, setup)
+            made = _call_of(self.backend, setup)
         except BaseException as failure:
             raise _not_prepared(failure) from failure
         # Compilers may have worked on other threads, so the next call counts as the first.
-        return replace(self, setup=setup, call=call, renew=renew, inputs=None, ordinary=bare, past=Past())
+        return replace(self, setup=setup, inputs=None, ordinary=bare, past=Past(), **made)
 
     def tell_ahead(self, inputs: Sequence[Any]) -> None:
         """Let the backend prepare from those of these inputs that are known before a call."""
         if self.renew is not None:
             specs = zip(self.inputs_of_call, inputs, strict=True)
             self.renew({spec.name: x for spec, x in specs if spec.ahead})
+
+    def _converted(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return inputs by name, with those that the backend converts as it holds them.
+
+        Raises:
+            NotPrepared: it returned other names than it got.
+        """
+        if self.convert is None:
+            return tensors
+        given = {name: tensors[name].to(self.case.device) for name in self.backend.converts}
+        try:
+            found = self.convert(given)
+        except BaseException as failure:
+            raise _not_prepared(failure) from failure
+        if not isinstance(found, dict) or found.keys() != given.keys():
+            raise NotPrepared(
+                "error", f"convert() gave {clean(found)}: give a dictionary of {', '.join(given)}"
+            )
+        return tensors | found
 
     def _with_pass(self, upstreams: Sequence[Any], *, second: bool = False) -> PreparedBackend:
         """Return the same with the pass of the case as the call that is timed.
@@ -230,22 +250,23 @@ class PreparedBackend:
         """Write values over the inputs, or over ``into``, tensors like them. The pool stays as it is."""
         names = self._input_names(stored)
         inputs = into or self.inputs or ()
+        found = self._converted({name: as_tensor(stored[name], self.case) for name in names})
         for old, name in zip(inputs, names, strict=True):
-            self._copy(old, stored[name])
+            self._copy(old, found[name])
         self.tell_ahead(inputs)
         if self.passed is not None and self.inputs is not None:
             others = [array for name, array in stored.items() if name not in names]
             for old, array in zip(self.passed.upstreams, others, strict=True):
-                self._copy(old, array)
+                self._copy(old, as_tensor(array, self.case))
             self.passed.renew(self.inputs)
 
     def _input_names(self, stored: Mapping[str, Stored]) -> list[str]:
         """Return the names of inputs in the order of a call's arguments; gradients from above follow."""
         return [name for name in stored if name.rpartition(".")[2] != UPSTREAM]
 
-    def _copy(self, old: Any, stored: Stored) -> None:
+    def _copy(self, old: Any, new: Tensor) -> None:
         # Through ``data``: a graph must not contain the copy.
-        old.data.copy_(seen_in_layout(as_tensor(stored, self.case), self.layout))
+        old.data.copy_(seen_in_layout(new, self.layout))
 
     def with_timer(self) -> tuple[PreparedBackend, Timer]:
         """Return the same with the pool that its cache mode needs, and the timer. It must have inputs.
@@ -260,12 +281,17 @@ class PreparedBackend:
         return replace(self, pool=pool), RotatingTimer(pool)
 
 
-def _call_of(backend: Backend, setup: Setup) -> tuple[Call, Callable[[dict[str, Any]], object] | None]:
-    """Prepare a backend; return its function, and how it prepares from tensors known before a call."""
+def _call_of(backend: Backend, setup: Setup) -> dict[str, Any]:
+    """Prepare a backend; return its function, and what that does before calls, as fields of a backend."""
     call = backend.prepare(setup)
     if not callable(call):
         raise NotPrepared("error", f"prepare() gave {clean(call)}, where a function is needed")
-    return laying_out(call, setup.case, backend.layout), getattr(call, "renew", None)
+    convert = getattr(call, "convert", None) if backend.converts else None
+    if backend.converts and not callable(convert):
+        asked = ", ".join(backend.converts)
+        raise NotPrepared("error", f"declares that it converts {asked}: its function needs a method convert")
+    laid = laying_out(call, setup.case, backend.layout)
+    return {"call": laid, "renew": getattr(call, "renew", None), "convert": convert}
 
 
 def _not_prepared(failure: BaseException) -> NotPrepared:
@@ -297,10 +323,10 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
         setup = Setup(case, rule, rule.bind(case, own), own, projections)
         if case.pass_ != "forward":
             setup = with_gradients(setup)
-        call, renew = _call_of(backend, setup)
+        made = _call_of(backend, setup)
     except BaseException as failure:
         raise _not_prepared(failure) from failure
-    prepared = PreparedBackend(setup, backend, call, storage=storage, renew=renew)
+    prepared = PreparedBackend(setup, backend, storage=storage, **made)
     return prepared, Prepared(time.perf_counter_ns() - start)
 
 

@@ -22,11 +22,28 @@ MISTAKES = {
     "table kept by its address": 0,
     "first page twice": 0,
     "pages counted from the end": 0,
+    "first cache kept": 0,
+    "slots of a page turned round": 3,
+    "values converted as keys": 0,
 }
 """By name, the first sequence that is wrong in the case of the test."""
 
-RIGHT = ("pages sorted", "slots without a key cleared", "whole table, values cleared")
+RIGHT = (
+    "pages sorted",
+    "slots without a key cleared",
+    "whole table, values cleared",
+    "own order of the cache",
+)
 """Other ways to compute the same, which are right."""
+
+
+CONVERTS = (
+    "own order of the cache",
+    "first cache kept",
+    "slots of a page turned round",
+    "values converted as keys",
+)
+"""Ways that hold the cache as (pages, Hkv, page, features)."""
 
 
 class Paged:
@@ -34,6 +51,16 @@ class Paged:
 
     def __init__(self, setup, mistake):
         self.case, self.mistake, self.places, self.kept = setup.case, mistake, [], {}
+
+    def convert(self, cache):
+        if self.mistake == "first cache kept" and self.kept:
+            return self.kept
+        self.kept = {name: x.transpose(1, 2).contiguous() for name, x in cache.items()}
+        if self.mistake == "slots of a page turned round":
+            self.kept["v"] = self.kept["v"].flip(2)
+        if self.mistake == "values converted as keys":
+            self.kept["v"] = self.kept["k"].clone()
+        return self.kept
 
     def renew(self, ahead):
         if self.mistake == "first table kept" and self.places:
@@ -62,6 +89,8 @@ class Paged:
     def __call__(self, q, k, v, *places):
         import torch
 
+        if self.mistake in CONVERTS:
+            k, v = (x.transpose(1, 2) for x in (k, v))
         if self.mistake == "pages twice as large":
             # As if the size of a page were another than that of the cache.
             k, v = (x[: len(x) // 2 * 2].reshape(-1, 2 * x.shape[1], *x.shape[2:]) for x in (k, v))
@@ -146,4 +175,5 @@ def attnbench_backends():
             supports=supports,
             rules=("scaled_dot",),
             storages=("paged",),
+            converts=("k", "v") if mistake in CONVERTS else (),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,11 @@ import paged
 import pytest
 import torch
 from batch_judge import Judge
+from torch import Tensor
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.registry import Registry, load_wanted
+from attnbench.runner.case import refusal
 from attnbench.storages.paged import PAGED
 from attnbench.testing.cases import choose
 from attnbench.types.batch import parse_batch
@@ -19,6 +22,7 @@ from attnbench.types.errors import BadCase
 from attnbench.types.operation import TensorSpec
 from attnbench.types.problem import call_inputs
 from attnbench.types.storage import sizes_of
+from attnbench.worker.failures import NotPrepared
 
 PLUGIN = str(Path(__file__).with_name("paged.py"))
 BATCH = "q5s19_q3s16_q1s33_q7s4_q2s0_q0s9_q1"
@@ -90,6 +94,40 @@ def test_what_makes_no_sense_is_refused() -> None:
     for wrong, words in (("paged:0", "page = 0: give 1 to"), ("paged:8/both", "has no gradients")):
         with pytest.raises(BadCase, match=words):
             parse_case(CASE.format("float32", 8).replace("forward/paged:8", wrong))
+
+
+def test_a_backend_converts_the_cache_with_every_write_and_never_sees_queries(judge: Judge) -> None:
+    heard: list[dict[str, Tensor]] = []
+
+    def convert(cache: dict[str, Tensor]) -> dict[str, Tensor]:
+        heard.append(cache)
+        return {name: x.transpose(1, 2).contiguous() for name, x in cache.items()}
+
+    backend = replace(judge.prepared("right_own_order_of_the_cache"), convert=convert)
+    for fresh in (True, False):
+        backend = judge.given(backend, int(not fresh), fresh=fresh, guarded=True)
+        assert backend.inputs is not None
+        _, k, v, *ahead = backend.inputs
+        assert len(ahead) == 3
+        assert heard[-1].keys() == {"k", "v"}
+        for held, name in ((k, "k"), (v, "v")):
+            assert torch.equal(held.transpose(1, 2).nan_to_num(0.5), heard[-1][name].nan_to_num(0.5))
+    assert len(heard) == 2
+
+
+@pytest.mark.parametrize("name", ["q", "block_table"])
+def test_only_what_a_program_keeps_between_calls_is_converted(registry: Registry, name: str) -> None:
+    case, rule = parse_case(CASE.format("float32", 8)), registry.rule("scaled_dot")
+    backend = replace(registry.backend("right_own_order_of_the_cache"), converts=(name,))
+    found = refusal(backend, case, rule, cuda_devices=())
+    assert found == ("unsupported", f"converts {name}, which no program keeps between calls of paged")
+
+
+@pytest.mark.parametrize("gives", [None, {"k": 1}])
+def test_a_conversion_that_gives_other_names_is_an_error(judge: Judge, gives: object) -> None:
+    backend = replace(judge.prepared("right_own_order_of_the_cache"), convert=lambda cache: gives)
+    with pytest.raises(NotPrepared, match="give a dictionary of k, v"):
+        judge.given(backend, 0)
 
 
 def test_it_gives_back_what_it_was_given() -> None:
