@@ -6,18 +6,29 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.dtypes import case_dtype
-from attnbench.kit.recurrence import named_inputs, prepare
+from attnbench.kit.recurrence import PackedSequences, named_inputs, prepare
 from attnbench.types.backend import Backend, Setup
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+STORAGES = ("dense", "packed")
 CHUNK, CHUNK_OF_CHANNELS = 64, 16
 """Steps at once. With a decay for each feature, all pairs of steps of a chunk are held by feature."""
 
 
+def prepare_loop(setup: Setup) -> Callable[..., Any]:
+    """Return a function that takes one step after the other; it gives the output and the state."""
+    return PackedSequences(setup, prepare) if setup.case.batch else prepare(setup)
+
+
 def prepare_chunked(setup: Setup) -> Callable[..., Any]:
-    """Return a function that takes the steps of a chunk at once; it gives the output and the state.
+    """Return a function that takes the steps of a chunk at once; it gives the output and the state."""
+    return PackedSequences(setup, prepare_chunks) if setup.case.batch else prepare_chunks(setup)
+
+
+def prepare_chunks(setup: Setup) -> Callable[..., Any]:
+    """Return a function of equal sequences that takes the steps of a chunk at once.
 
     With u_i for what step i adds to the state beside its key, and G for the sum of decays since the state
     S before the chunk, the state after step i is e^G_i S + Σ_j≤i e^(G_i - G_j) k_j u_jᵀ. Where the update
@@ -78,8 +89,9 @@ def _weighted(rows: Tensor, columns: Tensor, weights: Tensor) -> Tensor:
 RECURRENT_LOOP = Backend(
     name="recurrent_loop",
     summary="one step after the other in torch, with the state in float32",
-    prepare=prepare,
+    prepare=prepare_loop,
     operations=("recurrent",),
+    storages=STORAGES,
     quadratic_copies=0,
 )
 
@@ -88,5 +100,6 @@ RECURRENT_CHUNKED = Backend(
     summary="64 steps at once by matrix products in torch, the state handed on in float32",
     prepare=prepare_chunked,
     operations=("recurrent",),
+    storages=STORAGES,
     quadratic_copies=0,
 )

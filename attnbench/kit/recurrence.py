@@ -1,11 +1,16 @@
-"""The steps of a recurrence in torch, one after the other: the plain reference of ``recurrent``."""
+"""The steps of a recurrence in torch, one after the other: the plain reference of ``recurrent``.
+
+And what makes a function of packed sequences of one that takes equal ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
+from attnbench.kit.problems import problem_setups
 from attnbench.types.backend import Setup
 from attnbench.types.operation import operation_of
 
@@ -58,6 +63,39 @@ def prepare(setup: Setup) -> Callable[..., Any]:
                 value = given["beta"][:, :, i] * (value - (k[:, :, i, None] @ state)[:, :, 0])
             state = state + k[:, :, i, :, None] * value[:, :, None]
             read.append((q[:, :, i, None] @ state)[:, :, 0])
+        if not read:
+            # An output may not be the memory of an input.
+            return torch.empty_like(v, dtype=dtype), state.clone()
         return (scale * torch.stack(read, 2)).to(dtype), state
 
     return call
+
+
+class PackedSequences:
+    """A prepared function of packed sequences, which takes one after the other.
+
+    make: prepares the function of equal sequences. q, k, v, decay and beta have the steps of all sequences in
+    their first axis, and the state has a matrix for each head of each sequence. The state of a sequence
+    without steps is the one before the first.
+    """
+
+    def __init__(self, setup: Setup, make: Callable[[Setup], Callable[..., Any]]) -> None:
+        self.calls = [make(one) if one.case.Lq else None for one in problem_setups(setup)]
+        self.places: list[slice] = []
+
+    def renew(self, ahead: Mapping[str, Any]) -> None:
+        """Read where the steps of each sequence lie."""
+        ends = ahead["cu_seqlens"].tolist()
+        self.places = [slice(start, end) for start, end in pairwise(ends)]
+
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the outputs of all steps, (T, H, Dv), and a state for each sequence, (N, H, D, Dv)."""
+        *steps, state, _ = inputs
+        out, after = steps[2].new_empty(steps[2].shape), state.clone()
+        for number, (rows, call) in enumerate(zip(self.places, self.calls, strict=True)):
+            if call is not None:
+                own = (x[rows].transpose(0, 1)[None] for x in steps)
+                read, left = call(*own, state[number][None])
+                out[rows] = read[0].transpose(0, 1)
+                after[number] = left[0]
+        return out, after

@@ -15,6 +15,7 @@ from attnbench.kit.scores import map_keys, map_queries, scores_of
 from attnbench.masks import added_rows, keep_rows
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
+from attnbench.types.operation import operation_of
 from attnbench.types.rule import DotForm
 
 if TYPE_CHECKING:
@@ -46,16 +47,18 @@ def prepare(setup: Setup, held: bool = False) -> Call:
 def prepare_apart(setup: Setup) -> Call:
     """Return the function of the plain reference for a batch, whose inputs come apart.
 
-    It takes one q for each sequence, then one k, then one v, and returns all outputs in the same order.
+    It takes one q for each sequence, then one k, then one v, or the other inputs of an operation so, and
+    returns all outputs in the same order.
     """
     alone, case = problem_setups(setup), setup.case
+    plain = operation_of(case).reference or prepare
     # In the order of the problems, which ask for no further outputs by themselves.
-    calls = [prepare(replace(one, case=replace(one.case, returns=case.returns))) for one in alone]
+    calls = [plain(replace(one, case=replace(one.case, returns=case.returns))) for one in alone]
 
     def call(*inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         by_problem = (inputs[number :: len(calls)] for number in range(len(calls)))
         answers = [one(*own) for one, own in zip(calls, by_problem, strict=True)]
-        if not case.returns:
+        if len(operation_of(case).outputs(case)) == 1:
             # One tensor alone is no tuple, as of any call.
             return tuple(answers) if len(answers) > 1 else answers[0]
         return tuple(part for parts in zip(*answers, strict=True) for part in parts)

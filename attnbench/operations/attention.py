@@ -104,4 +104,5 @@ ATTENTION = Operation(
     reference=plain,
     unread=_unread,
     returns=("lse",),
+    lengths=("q", "k"),
 )

@@ -11,6 +11,7 @@ from functools import partial
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
+from attnbench.types.batch import parse_batch
 from attnbench.types.operation import Kind, Operation, Problem, TensorSpec
 from attnbench.types.rule import Rule, Update
 
@@ -223,6 +224,8 @@ def _growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
     """
     import numpy as np
 
+    if case.Lq == 0:
+        return 0.0, 0.0
     if "decay" not in inputs:
         walk = sqrt(case.Lq / 12)
         return walk, walk
@@ -246,6 +249,13 @@ def _flops(case: Case, rule: Rule, pairs: int) -> float:
 def _check(case: Case) -> str | None:
     if case.layer is not None:
         return "recurrent has no model width E: that belongs to multihead"
+    lengths = parse_batch(case.batch) if case.batch else ()
+    if unlike := [pair for pair in lengths if pair[0] != pair[1]]:
+        steps, keys = unlike[0]
+        return (
+            "recurrent reads each step with its own query, so a sequence has one length: "
+            f"write q{steps}, not q{steps}s{keys}"
+        )
     if case.Lq != case.Lk:
         return (
             f"recurrent reads each step with its own query: Lq = {case.Lq} and Lk = {case.Lk} must be equal"
@@ -271,6 +281,8 @@ RECURRENT = Operation(
     check=_check,
     reference=_plain,
     updates=True,
+    lengths=("steps",),
+    baseline="recurrent_loop",
     stress=_stress,
     trivial=_trivial,
     growth=_growth,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attnbench.types.batch import parse_batch
-from attnbench.types.operation import TensorSpec
+from attnbench.types.operation import TensorSpec, operation_of
 from attnbench.types.storage import Storage
 
 if TYPE_CHECKING:
@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 
 
 def tensors(case: Case, specs: Specs) -> Specs:
-    """Return the one stored tensor: its first axis counts the queries, or the keys, of all sequences."""
+    """Return the one stored tensor: its first axis counts the queries, or the keys, of all sequences.
+
+    Where a tensor has none, as a state, it counts the sequences.
+    """
     first, at = specs[0], _tokens(specs[0])
+    if at == 0:
+        return (replace(first, shape=(len(specs), *first.shape[1:])),)
     shape = (sum(spec.shape[at] for spec in specs), *first.shape[1:at], *first.shape[at + 1 :])
     axes = first.axes[at] + first.axes[1:at] + first.axes[at + 1 :]
     return (replace(first, shape=shape, axes=axes),)
@@ -29,6 +34,8 @@ def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
     import numpy as np
 
     at = _tokens(specs[0])
+    if at == 0:
+        return (np.concatenate(arrays),)
     return (np.concatenate([np.moveaxis(array[0], at - 1, 0) for array in arrays]),)
 
 
@@ -37,6 +44,8 @@ def take(case: Case, specs: Specs, stored: Sequence[Any]) -> Sequence[Any]:
     import numpy as np
 
     at = _tokens(specs[0])
+    if at == 0:
+        return np.split(stored[0], len(specs))
     ends = np.cumsum([spec.shape[at] for spec in specs])
     return [np.moveaxis(part, 0, at - 1)[None] for part in np.split(stored[0], ends[:-1])]
 
@@ -46,12 +55,18 @@ def plan(case: Case) -> Mapping[str, Any]:
     import numpy as np
 
     sums = np.cumsum([(0, 0), *parse_batch(case.batch)], axis=0, dtype=np.int32)
-    return {"cu_seqlens_q": sums[:, 0].copy(), "cu_seqlens_k": sums[:, 1].copy()}
+    return {name: sums[:, place].copy() for place, name in enumerate(_names(case))}
+
+
+def _names(case: Case) -> list[str]:
+    """Return the names of cumulative lengths: of queries and of keys, or of both where they are as many."""
+    lengths = operation_of(case).lengths
+    return [f"cu_seqlens_{of}" for of in lengths] if len(lengths) > 1 else ["cu_seqlens"]
 
 
 def _tokens(spec: TensorSpec) -> int:
-    """Return the place of the axis that counts queries or keys, after that of batch elements."""
-    return next(place for place, letter in enumerate(spec.axes) if letter in "ipj")
+    """Return the place of the axis that counts queries or keys, after that of batch elements; 0 for none."""
+    return next((place for place, letter in enumerate(spec.axes) if letter in "ipj"), 0)
 
 
 PACKED = Storage(
@@ -60,7 +75,7 @@ PACKED = Storage(
     tensors=tensors,
     put=put,
     take=take,
-    planned=lambda case: tuple(TensorSpec(f"cu_seqlens_{of}", (case.B + 1,), "int32") for of in "qk"),
+    planned=lambda case: tuple(TensorSpec(name, (case.B + 1,), "int32") for name in _names(case)),
     plan=plan,
     baseline="per_sequence",
 )

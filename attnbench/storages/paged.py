@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.storages import packed
 from attnbench.types.batch import parse_batch
-from attnbench.types.operation import TensorSpec
+from attnbench.types.operation import TensorSpec, operation_of
 from attnbench.types.storage import Size, Storage, sizes_of
 
 if TYPE_CHECKING:
@@ -151,6 +151,8 @@ def plan(case: Case) -> Mapping[str, Any]:
 
 def refuses(case: Case) -> str | None:
     """Return why a case can't have a paged cache, or None."""
+    if len(operation_of(case).lengths) == 1:
+        return f"{case.operation} keeps no keys that pages could hold: take the storage packed"
     return None if case.pass_ == "forward" else "a paged cache has no gradients: take the storage packed"
 
 

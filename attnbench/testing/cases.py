@@ -44,6 +44,8 @@ ONE_SEQUENCE = "q{Lq}s{Lk}"
 SEVERAL = "2q{Lq}s{Lk}_q1s{Lk}_q5_q0s9_q{Lk}s{Lq}_q7s0_q1_q1s{before}_q1s{block}_q3s{after}"
 """A sequence of the lengths of a case; and several of them, others, sequences without queries or keys, and
 some that end at a block of keys, before it and behind it."""
+OF_STEPS = "2q{Lq}_q0_q1_q63_q64_q65_q5"
+"""The same of a recurrence, whose kernels mostly take 64 steps at once."""
 BLOCK = 16
 """The block of a storage that has no size."""
 LAYERS: tuple[dict[str, Any], ...] = (
@@ -205,12 +207,12 @@ def variants(backend: Backend) -> list[tuple[str, dict[str, Any]]]:
 def _with_rule(row: Row, rules: Sequence[Rule], number: int, options: Overrides) -> Candidate | None:
     """Make a case of a row and the next rule that allows it; rules take turns."""
     (D, Dv), (H, Hkv) = row["features"], row["heads"]
-    sizes = _lengths(row) | {"returns": row.get("returns", ())}
     for turn in range(len(rules)):
         rule, mask = rules[(number + turn) % len(rules)], row["mask"]
-        if rule.update is not None and "Lq" in sizes:
+        sizes = _lengths(row) | {"returns": row.get("returns", ())}
+        if rule.update is not None:
             # A recurrence has one length, and sees what comes before each step.
-            sizes, mask = sizes | {"Lk": sizes["Lq"]}, "none"
+            sizes, mask = sizes | _steps(row), "none"
         case = _case(
             rule, row["layer"], **sizes, H=H, Hkv=Hkv, D=D, Dv=Dv, mask=mask,
             dtype=row["dtype"], device=row["device"], pass_=row["pass"], **_fixed(options),
@@ -232,6 +234,14 @@ def _lengths(row: Row) -> dict[str, Any]:
     batch = ONE_SEQUENCE if row["B"] == 1 else SEVERAL
     around = {"before": block - 1, "block": block, "after": block + 1}
     return {"batch": batch.format(Lq=Lq, Lk=Lk, **around), "storage": storage}
+
+
+def _steps(row: Row) -> dict[str, Any]:
+    """Return the lengths of a row where each step has a query and a key."""
+    Lq, _ = row["lengths"]
+    if row.get("storage", "dense") == "dense":
+        return {"Lk": Lq}
+    return {"batch": f"q{Lq}" if row["B"] == 1 else OF_STEPS.format(Lq=Lq)}
 
 
 def _storage_words(name: str) -> tuple[str, ...]:

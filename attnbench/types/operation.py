@@ -113,6 +113,9 @@ class Operation:
         so many queries and keys are kept over all batch elements.
     returns: the names of further outputs, which ``outputs`` lists where ``case.returns`` asks for them.
     updates: whether its rules are updates of a state, and not scores.
+    lengths: the lengths of a sequence in a batch of unlike ones: ``("q", "k")`` for queries and keys, one
+        name where each step has both; () where it has no batches.
+    baseline: the backend that ratios of its cases refer to where nobody names one; "" for the storage's.
 
     Without ``heads`` only forward passes without dropout are computed. What else is known of such an
     operation makes its check stronger:
@@ -142,6 +145,8 @@ class Operation:
     unread: Callable[[Case, Rule, int, int], int] = lambda case, rule, queries, keys: 0
     returns: tuple[str, ...] = ()
     updates: bool = False
+    lengths: tuple[str, ...] = ()
+    baseline: str = ""
     stress: Callable[[Case, Rule], Mapping[str, Draw]] = lambda case, rule: {}
     trivial: Callable[[Problem], Mapping[str, Arrays]] = lambda problem: {}
     growth: Callable[[Case, Rule, Named], tuple[float, float]] = lambda case, rule, inputs: (0.0, 0.0)
@@ -157,8 +162,9 @@ class Operation:
             if name not in self.returns:
                 gives = f"it can return {' and '.join(self.returns)}" if self.returns else "it has none"
                 return f"{self.name} has no further output {name!r}; {gives}"
-        if case.batch and (self.heads is None or case.layer is not None):
-            return f"{self.name} has no batches of unlike lengths: only attention has"
+        if case.batch and not self.lengths:
+            have = " and ".join(name for name, one in known_operations().items() if one.lengths)
+            return f"{self.name} has no batches of unlike lengths: {have} can have them"
         if case.layout != "own" and case.operation != "attention":
             return f"{self.name} has no q, k and v: only attention has a layout"
         return self.check(case)

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from attnbench.types.errors import BadCase
-from attnbench.types.operation import TensorSpec
+from attnbench.types.operation import TensorSpec, operation_of
 from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:
@@ -130,8 +130,11 @@ def storage_of(case: Case) -> Storage:
 
 
 def baseline_in(case: Case, named: str) -> str:
-    """Return the backend that ratios of a case refer to. named: by the run; "" for that of each storage."""
-    return named or storage_of(case).baseline
+    """Return the backend that ratios of a case refer to.
+
+    named: by the run; "" for that of the operation, or else of the storage.
+    """
+    return named or operation_of(case).baseline or storage_of(case).baseline
 
 
 def sizes_of(case: Case) -> dict[str, int]:

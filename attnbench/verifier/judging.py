@@ -68,7 +68,12 @@ class Judging:
         return output_parts(self.case, self.rule, operation_of(self.case))
 
     def check_draws(self, without: Sequence[str]) -> dict[str, int]:
-        """Return how many draws of each kind the check has; :func:`in_turn` puts them in order."""
+        """Return how many draws of each kind the check has; :func:`in_turn` puts them in order.
+
+        A problem without queries or keys has none of its own, and takes part in those of the others.
+        """
+        if is_empty(self.case):
+            return {}
         named = [name for name in families_of(self.case, self.rule) if name not in without]
         return {family: family_draws(self.case, family) for family in named}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from attnbench import Backend, hookimpl
 from attnbench.kit.dtypes import case_dtype
@@ -43,6 +44,16 @@ MISTAKES = {
 """By name, the rule of a case that shows it."""
 
 CHUNK = 16
+
+PACKED_MISTAKES = {
+    "state_of_the_next_sequence": ("out", 0),
+    "state_carried_over": ("state", 1),
+    "last_chunk_crosses_sequences": ("state", 0),
+    "empty_sequence_has_a_state_of_zeros": ("state", 1),
+    "states_in_the_other_order": ("state", 0),
+    "equal_sequences_exchanged": ("out", 2),
+}
+"""In a batch q37_q0_2q5_q64_q65, by name, the part and the first sequence that are wrong."""
 
 
 def prepare(setup, mistake=""):
@@ -183,8 +194,51 @@ def right_by_heads(setup):
 RIGHT = {"in_two_pieces": right_in_two_pieces, "in_float64": right_in_float64, "by_heads": right_by_heads}
 
 
+def packed(setup, mistake=""):
+    """Take one packed sequence after the other."""
+    import torch
+
+    def alone(length):
+        sizes = {"batch": "", "storage": "dense", "B": 1, "Lq": length, "Lk": length}
+        return prepare(replace(setup, case=replace(setup.case, **sizes)))
+
+    def call(*inputs):
+        *steps, state, ends = inputs
+        out, after = torch.empty_like(steps[2]), state.clone()
+        if mistake == "state_of_the_next_sequence":
+            state = state.roll(-1, 0)
+        for number, (start, end) in enumerate(pairwise(ends.tolist())):
+            stop, begun = end, state[number]
+            if mistake == "state_carried_over" and number:
+                begun = after[number - 1]
+            if mistake == "last_chunk_crosses_sequences":
+                stop = min(len(out), start - (start - end) // CHUNK * CHUNK)
+            if start == end:
+                zeros = mistake == "empty_sequence_has_a_state_of_zeros"
+                after[number] = torch.zeros_like(begun) if zeros else begun
+                continue
+            own = (x[start:stop].transpose(0, 1)[None] for x in steps)
+            read, left = alone(stop - start)(*own, begun[None])
+            out[start:end] = read[0, :, : end - start].transpose(0, 1)
+            after[number] = left[0]
+        if mistake == "states_in_the_other_order":
+            after = after.flip(0)
+        if mistake == "equal_sequences_exchanged":
+            a, b, c = ends[2:5].tolist()
+            out = torch.cat([out[:a], out[b:c], out[a:b], out[c:]])
+        return out, after
+
+    return call
+
+
 @hookimpl
 def attnbench_backends():
     made = {name: lambda setup, name=name: prepare(setup, name) for name in MISTAKES}
     for name, function in ({"step_by_step": prepare} | RIGHT | made).items():
         yield Backend(name=name, summary=name, prepare=function, operations=("recurrent",))
+    for name in ("packed", *PACKED_MISTAKES):
+        mistake = "" if name == "packed" else name
+        yield Backend(
+            name=name, summary=name, prepare=lambda setup, mistake=mistake: packed(setup, mistake),
+            operations=("recurrent",), storages=("packed",),
+        )  # fmt: skip
