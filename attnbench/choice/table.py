@@ -18,7 +18,7 @@ from attnbench.plugins.registry import Registry
 from attnbench.reports.run import Run
 from attnbench.results.read import facts_of
 from attnbench.results.targets import FileKind
-from attnbench.stats.answer import by_repetition, by_stage, over, saved
+from attnbench.stats.answer import by_repetition, by_stage, over_best, saved
 from attnbench.stats.tests import Interval
 from attnbench.timing.cards import card_names
 from attnbench.types.case import Case
@@ -192,7 +192,7 @@ def _decision(
     best = min(timed, key=lambda one: (one.backend != one.best, one.median_ms))
     if best is ours:
         return Decision(name, None, f"{default} is the fastest")
-    found = over(ours, best, sets)
+    found = over_best(ours, best, sets)
     if not found.slower or found.compared is None or (gain := found.compared.interval) is None:
         few = "too few sets" if found.few else "not proved"
         return Decision(name, None, f"{best.backend} may be faster: {few}")

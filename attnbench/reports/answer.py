@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from attnbench.cases.suites import TORCHS
 from attnbench.reports.columns import KIND, UNCERTAIN, arithmetic_text, time_text
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
-from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach
+from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach, times
 from attnbench.stats.answer import Lead, RunAnswer, TimeRatio, Total
 from attnbench.stats.tests import ends
 from attnbench.types.record import Record
@@ -190,8 +191,8 @@ def cases_grid(parts: Sequence[ReportPart], width: int = 1000, *, details: bool 
         for kind in (part.kind for part in parts if (case, part.kind) in there):
             lead = leads.get((case, kind))
             use, time = (_use(lead, most), time_text(lead.best) or "") if lead else ("", "")
-            told = [_cell(cells.get((case, kind, baseline)), lead)] if baseline is not None else []
-            told += [_next_text(lead, details=details) if lead else ""] if following else []
+            told = [case_cell(cells.get((case, kind, baseline)), lead)] if baseline is not None else []
+            told += [next_text(lead, details=details) if lead else ""] if following else []
             rows.append((*first, *((kind,) if several else ()), use, time, *told))
             first = ("", "")
     gap = 2 if width >= WIDE else 1
@@ -209,53 +210,50 @@ def _baseline_of(parts: Sequence[ReportPart]) -> str | None:
     return baselines.pop() if len(baselines) == 1 else None
 
 
-def _who(record: Record) -> str:
+def backend_text(record: Record) -> str:
+    """The backend of a record, with a coarser arithmetic."""
     return record.backend + arithmetic_text(record)
 
 
 def _use(lead: Lead, most: int) -> str:
     """The backends to use: at most so many that tie by name, more by number, since the matrix marks them."""
-    names = (_who(lead.best), *lead.ties)
-    if lead.sure != "tie":
-        return names[0]
+    names = (backend_text(lead.best), *lead.ties)
     return " or ".join(names) if len(names) <= most else f"any of {len(names)}"
 
 
 def slower(lead: Lead) -> dict[str, TimeRatio]:
-    """Return the backends that do not tie with the fastest of a case, the next one first."""
-    tied = lead.ties if lead.sure == "tie" else ()
-    others = {name: takes for name, takes in lead.over.items() if name not in tied}
+    """Return the backends that may not be as fast as the fastest of a case, the next one first."""
+    others = {name: takes for name, takes in lead.over.items() if name not in lead.ties}
     return dict(sorted(others.items(), key=lambda one: one[1].ratio))
 
 
-def _next_text(lead: Lead, *, details: bool) -> str:
+def next_text(lead: Lead, *, details: bool) -> str:
     """Name the next backend that does not tie, with its time over the fastest's."""
+    few = "few sets" if lead.sure == "few sets" else ""
     others = slower(lead)
     if not others:
-        return ""
+        return few
     name, takes = next(iter(others.items()))
-    few = ": few sets" if lead.sure == "few sets" else ""
-    return f"{name} {_compared_text(takes) if details else times_text(takes)}{few}"
+    told = f"{name} {_compared_text(takes) if details else times_text(takes)}"
+    return f"{told}: {few}" if few else told
 
 
 def times_text(takes: TimeRatio) -> str:
-    """A time over the fastest's in three digits, or fewer if its interval supports no more."""
+    """A time over the fastest's, in the digits that its interval supports."""
     low, high, _ = ends(takes)
-    most = 3 if takes.ratio < 10 else 2
-    text = number(takes.ratio, reach(takes.ratio, low, high), most)
-    # A backend that is shown to be slower has no 1.0.
-    return number(takes.ratio, 0.0, most) if low is not None and float(text) == 1 else text
+    return times(takes.ratio, low, high)
 
 
 def lead_text(lead: Lead) -> str:
-    """Say which backend to use in a case, how sure that is, and what the next one and the baseline take."""
+    """Say which backend to use in a case, what may be as fast, and what users know takes."""
     best, others = lead.best, slower(lead)
-    told = [f"use {_who(best)}: {time_text(best)}"]
+    told = [f"use {backend_text(best)}: {time_text(best)}"]
     if lead.sure == "alone":
         return f"{told[0]}; no other backend has a time"
-    if lead.sure == "tie":
+    if lead.ties:
         told.append(f"{_listed(lead.ties)} may be as fast")
-    names = [name for place, name in enumerate(others) if place == 0 or name == best.baseline]
+    known = (TORCHS, best.baseline)
+    names = [name for place, name in enumerate(others) if place == 0 or name in known]
     if names:
         first, *more = names
         takes = [f"{first} takes {_compared_text(others[first])} times as long"]
@@ -271,11 +269,6 @@ def _listed(names: Sequence[str]) -> str:
     if 1 < len(names) <= _MOST_LISTED:
         return f"{', '.join(names[:-1])} and {names[-1]}"
     return first_of(names, _MOST_LISTED - 1)
-
-
-def takes_text(compared: TimeRatio | None) -> str:
-    """The number of a quotient, without its interval; "" for None."""
-    return "" if compared is None else ratio(compared.ratio, *ends(compared)[:2])[0]
 
 
 def _compared_text(compared: TimeRatio | None, *, tight: bool = False) -> str:
@@ -306,7 +299,7 @@ def backends_grid(
     coarse = {one.record.backend: text for one in judged if (text := arithmetic_text(one.record))}
     rows = []
     for name in dict.fromkeys([*(one.backend for one in answer.standings), *sorted(ran)]):
-        row = (_cell(cells.get((case, name)), leads.get(case)) for case in numbers)
+        row = (case_cell(cells.get((case, name)), leads.get(case)) for case in numbers)
         rows.append((name + coarse.get(name, ""), *row))
     places = frozenset(map(str, numbers.values()))
     heads = ("× in case" if leads else "backend", *map(str, numbers.values()))
@@ -347,7 +340,7 @@ def steps_words(answer: RunAnswer, numbers: Mapping[str, int]) -> list[str]:
     told = []
     for best, *others in _stages(answer).values():
         words = f"{_step_of(best, numbers)}: {_total_time(best)} with {FASTEST_OF_EACH}"
-        baseline = [_of_best(total, best) for total in others if total.backend == answer.baseline]
+        baseline = [total_times_text(total, best) for total in others if total.backend == answer.baseline]
         told.append(
             "; ".join([words, *(f"{answer.baseline} takes {times} times as long" for times in baseline)])
         )
@@ -369,7 +362,7 @@ def _total_time(total: Total) -> str:
     return duration(total.ms, reach(total.ms, low, high))
 
 
-def _of_best(total: Total, best: Total) -> str:
+def total_times_text(total: Total, best: Total) -> str:
     """The time of a total over the least, rounded to the precision that its interval supports."""
     far = reach(total.ms, *ends(total)[:2])
     ratio_to_best = total.ms / best.ms
@@ -386,7 +379,7 @@ def _totals_grid(totals: Sequence[Total], numbers: Mapping[str, int], *, details
             ((ms - best.by_case[case], numbers[case]) for case, ms in total.by_case.items()), reverse=True
         )
         worst = [f"{duration(ms)} in {n}" for ms, n in lost[:_MOST_LOST] if ms > _WORTH * total.ms]
-        times = FASTEST if total is best else _of_best(total, best)
+        times = FASTEST if total is best else total_times_text(total, best)
         told = (_total_time(total), *([spread] if details else []), times)
         rows.append((total.backend or FASTEST_OF_EACH, *told, ", ".join(worst)))
     columns = ("time", *(["interval"] if details else []), "×")
@@ -399,7 +392,7 @@ def _totals_grid(totals: Sequence[Total], numbers: Mapping[str, int], *, details
     )
 
 
-def _cell(judged: JudgedRecord | None, lead: Lead | None) -> str:
+def case_cell(judged: JudgedRecord | None, lead: Lead | None) -> str:
     """The time of a backend over that of the fastest of a case; where nothing is timed, its rms/ref."""
     if judged is None:
         return ABSENT
@@ -408,7 +401,7 @@ def _cell(judged: JudgedRecord | None, lead: Lead | None) -> str:
         return ABSENT if MEANING[record.status].declined else MEANING[record.status].short
     if lead is None or record.median_ms is None:
         return "ok" if record.accuracy is None else number(record.accuracy.error_budget)
-    if lead.sure == "tie" and record.backend in (lead.best.backend, *lead.ties):
+    if lead.ties and record.backend in (lead.best.backend, *lead.ties):
         return TIED
     return FASTEST if record.backend == lead.best.backend else times_text(lead.over[record.backend])
 

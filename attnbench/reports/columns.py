@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
 from attnbench.reports.formats import finite
-from attnbench.reports.units import duration, error, figure, number, percent, plus_minus, ratio, reach
+from attnbench.reports.units import duration, error, figure, number, percent, plus_minus, ratio, reach, times
 from attnbench.types.mask import mask_text
 from attnbench.types.record import Accuracy, Record
 from attnbench.types.status import STATUSES
@@ -107,16 +107,10 @@ def _ratio_spread(judged: JudgedRecord) -> str | None:
 
 
 def _ratio_to_best(judged: JudgedRecord) -> str | None:
-    """Rounded like the ratio, which is measured in the same way; for the baseline, like its time."""
     record = judged.record
     if record.ratio_to_best is None or record.backend == record.best:
         return None if record.ratio_to_best is None else "1"
-    middle, low, high = record.ratio, record.ratio_low, record.ratio_high
-    if record.backend == record.baseline or record.ratio is None:
-        middle, low, high = record.median_ms, record.low_ms, record.high_ms
-    far = reach(middle, low, high) if middle else None
-    scaled = None if not middle or far is None else record.ratio_to_best * far / middle
-    return number(record.ratio_to_best, scaled, most=3)
+    return times(record.ratio_to_best, record.ratio_to_best_low, record.ratio_to_best_high)
 
 
 def _rate(name: str, words: Callable[[float, float | None], str]) -> Cell:
@@ -217,6 +211,8 @@ COLUMNS: tuple[Column, ...] = (
     _of_record("best", "str", "Fastest backend of the case."),
     _of_record("ratio_to_best", "float64", "Time over that of the fastest backend of the case, from pairs.",
                head="×best", cell=_ratio_to_best, dropped=10),
+    _of_record("ratio_to_best_low", "float64", "Lower end of the interval of that ratio."),
+    _of_record("ratio_to_best_high", "float64", "Upper end of that interval."),
     Column("", "float64", lambda j: j.record.limit_share, "`limit_share`.",
            head="limit", cell=_rate("limit_share", percent), dropped=9),
     _of_accuracy("rms_error", "float64", "RMS error against the float64 oracle.",

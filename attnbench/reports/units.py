@@ -53,7 +53,7 @@ def interval(value: float, low: float, high: float) -> str:
     return f"[{_low_end(low, place)}, {_high_end(high, place)}]"
 
 
-def ratio(value: float, low: float | None, high: float | None) -> tuple[str, str]:
+def ratio(value: float, low: float | None, high: float | None, most: int = MOST_DIGITS) -> tuple[str, str]:
     """A ratio and its interval; "" without an interval.
 
     If the interval leaves out 1, the printed numbers do too, with a further digit where needed: 1.0 in
@@ -61,7 +61,7 @@ def ratio(value: float, low: float | None, high: float | None) -> tuple[str, str
     """
     if low is None or high is None:
         return number(value), ""
-    place = last_place(value, reach(value, low, high))
+    place = last_place(value, reach(value, low, high), most)
     text, first, last = _at(value, place), _low_end(low, place), _high_end(high, place)
     if low > 1 or high < 1:
         text = text if float(text) != 1 else _at(value, _place_beside_1(value))
@@ -70,6 +70,11 @@ def ratio(value: float, low: float | None, high: float | None) -> tuple[str, str
     if high < 1 and float(last) >= 1:
         last = _high_end(high, _place_beside_1(high))
     return text, f"[{first}, {last}]"
+
+
+def times(value: float, low: float | None, high: float | None) -> str:
+    """A time over the fastest's: as a ratio, in three digits at most, from 10 on in two."""
+    return ratio(value, low, high, most=3 if value < 9.95 else 2)[0]
 
 
 def _place_beside_1(value: float) -> int:

@@ -37,7 +37,11 @@ Times = Mapping[str, Mapping[int, Mapping[str, float]]]
 
 @dataclass(frozen=True)
 class TimeRatio:
-    """A quotient of times: the median over repetitions, with its interval (None for too few)."""
+    """A time over another: the median over repetitions, with its interval (None for too few).
+
+    Of one case it is that of paired samples, from which verdicts follow too. Over several cases it is of the
+    median times of each repetition.
+    """
 
     ratio: float
     interval: Interval | None
@@ -51,7 +55,7 @@ class Lead:
     slower, the fastest first. sure: ``clear`` if all others are shown to be slower, by the rule of verdicts
     without the correction for many comparisons; ``tie`` if not; ``few sets`` if there are too few
     repetitions for either; ``alone`` if no other backend has a time. over: the time of each other backend
-    over the fastest's.
+    over the fastest's. Every report takes its ratios within a case from here.
     """
 
     best: Record
@@ -176,7 +180,7 @@ def _lead(those: Sequence[Record], sets: Mapping[int, Mapping[str, float]]) -> L
     )
     if not others:
         return Lead(best, None, None, (), "alone")
-    found = {one.backend: over(one, best, sets) for one in others}
+    found = {one.backend: over_best(one, best, sets) for one in others}
     times = {one.backend: found[one.backend].compared or _untold(one, best) for one in others}
     takes = found[others[0].backend].compared
     if takes is None or takes.interval is None:
@@ -204,16 +208,29 @@ class Over:
     few: bool
 
 
-def over(one: Record, best: Record, sets: Mapping[int, Mapping[str, float]]) -> Over:
-    """Compare the times of a backend with those of another in the repetitions of a case."""
-    pair = {one.backend, best.backend}
-    logs = [log(ns[one.backend] / ns[best.backend]) for ns in sets.values() if pair <= ns.keys()]
-    takes, few = _compared(logs), len(logs) < SIGN_TEST_FROM
+def over_best(one: Record, best: Record, sets: Mapping[int, Mapping[str, float]]) -> Over:
+    """Compare a backend with the fastest of its case, in pairs of samples.
+
+    sets: the median times by repetition. Where a record has no paired ratio to this backend, with its
+    p-value, the quotients of these times stand in: files from before 2026-11-28 have none.
+    """
+    if one.best == best.backend and one.ratio_to_best is not None and one.ratio_to_best_p_value is not None:
+        takes: TimeRatio | None = TimeRatio(one.ratio_to_best, _interval_to_best(one))
+        few, p_value = min(one.sets, best.sets) < SIGN_TEST_FROM, one.ratio_to_best_p_value
+    else:
+        pair = {one.backend, best.backend}
+        logs = [log(ns[one.backend] / ns[best.backend]) for ns in sets.values() if pair <= ns.keys()]
+        takes, few, p_value = _compared(logs), len(logs) < SIGN_TEST_FROM, ratio_p_value(logs)
     if takes is None or takes.interval is None:
         return Over(takes, False, few)
-    sure = ratio_p_value(logs) <= LEVEL
     low, high = takes.interval.low, takes.interval.high
-    return Over(takes, word_of(takes.ratio, low, high, one.delta or 0.0, sure=sure) == "slower", few)
+    word = word_of(takes.ratio, low, high, one.delta or 0.0, sure=p_value <= LEVEL)
+    return Over(takes, word == "slower", few)
+
+
+def _interval_to_best(one: Record) -> Interval | None:
+    low, high, confidence = one.ratio_to_best_low, one.ratio_to_best_high, one.ratio_to_best_confidence
+    return None if low is None or high is None else Interval(low, high, confidence or 0.0)
 
 
 def _compared(logs: Sequence[float]) -> TimeRatio | None:

@@ -132,6 +132,10 @@ TIMED = (
     "faults_per_call", "prepare_ms", "first_call_ms", "sets", "timed_calls", "verified_calls",
 )  # fmt: skip
 """The numbers of a record that follow from the lines of its case."""
+_TO_BEST = (
+    "ratio_to_best_low", "ratio_to_best_high", "ratio_to_best_confidence", "ratio_to_best_p_value",
+)  # fmt: skip
+"""These do too, but files from before 2026-11-28 lack them."""
 
 
 def not_derived(
@@ -157,7 +161,8 @@ def not_derived(
             yield f"the numbers of {case!r} can't be derived again from its repetitions"
             continue
         for name, record in by_backend.items():
-            for field in TIMED:
+            newer = [field for field in _TO_BEST if getattr(record, field) is not None]
+            for field in (*TIMED, *newer):
                 value, derived = getattr(record, field), getattr(again[name], field)
                 if not _same(value, derived):
                     gives = f"{field} is {value}, and its repetitions give {derived}"
@@ -194,6 +199,7 @@ def _with_times(
     against = None if name == baseline else compare(sets, name, baseline)
     to_best = None if record.best is None else compare(sets, name, record.best)
     low_ms, high_ms, confidence = ends(timing)
+    best_low, best_high, best_confidence = ends(to_best)
     record = replace(
         record,
         status=measured.status,
@@ -206,6 +212,10 @@ def _with_times(
         baseline=baseline,
         ratio=1.0 if name == baseline else None,
         ratio_to_best=None if to_best is None else to_best.ratio,
+        ratio_to_best_low=best_low,
+        ratio_to_best_high=best_high,
+        ratio_to_best_confidence=best_confidence,
+        ratio_to_best_p_value=None if to_best is None else to_best.p_value,
         accuracy=plan.accuracy,
         parts=plan.parts,
         dropout=plan.dropout,

@@ -226,7 +226,7 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     interval at ``ratio_confidence``, see :mod:`attnbench.stats.tests`; None for two or fewer. p_value:
     that the ratio is 1. delta: the least effect that counts in a verdict. pairs: the pairs behind
     the ratio; pairs_left_out: those left out because one side was preempted. best: the fastest backend of the
-    case; ratio_to_best: as ratio.
+    case; ratio_to_best, with its ends, confidence and p-value: as ratio, against that backend.
 
     tflops, gbps: from exact counts. limit_share: the least time that the machine needs, as measured in this
     run, over the time taken. copy_share: gbps over that of a copy of the inputs, as measured in this run.
@@ -266,6 +266,10 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     pairs_left_out: int = 0
     best: str | None = None
     ratio_to_best: Positive | None = None
+    ratio_to_best_low: Positive | None = None
+    ratio_to_best_high: Positive | None = None
+    ratio_to_best_confidence: Share | None = None
+    ratio_to_best_p_value: Share | None = None
     accuracy: Accuracy | None = None
     tflops: float | None = None
     gbps: float | None = None

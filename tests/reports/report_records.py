@@ -50,6 +50,8 @@ def ok(backend: str, ms: float, *, off: float = 0.004, scale: float = 1.0, **fie
         "delta": 0.02,
         "best": "sdpa_flash",
         "ratio_to_best": ms / 0.0213,
+        "ratio_to_best_low": ms / 0.0213 * (1 - off),
+        "ratio_to_best_high": ms / 0.0213 * (1 + off),
         "accuracy": accuracy(scale),
         "tflops": 0.05 / ms,
         "gbps": 1.2 / ms,

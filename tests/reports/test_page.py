@@ -23,7 +23,7 @@ from attnbench.reports.html import page as page_module
 from attnbench.reports.html.charts import apart, chart_rows, charts, pareto_front
 from attnbench.reports.html.heat import heat_of
 from attnbench.reports.html.page import page
-from attnbench.reports.html.words import Sentence, findings
+from attnbench.reports.html.words import Sentence, findings, use_words
 from attnbench.reports.judged import judge
 from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.run import Run
@@ -69,7 +69,7 @@ def without_vega(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def findings_of(run: Run) -> list[Sentence]:
     (judged,), (manifest,), (answer,) = run.judged_by_file, run.manifests, run.answers
-    return findings(judged, () if answer is None else answer.leads, manifest)
+    return findings(judged, manifest) + use_words(() if answer is None else answer.leads)
 
 
 def rows_of(run: Run) -> list[dict[str, Any]]:
@@ -103,9 +103,7 @@ def test_a_page_of_a_reference_run_is_whole(suite: str, cases: int) -> None:
 
 def test_a_clear_lead_needs_all_others_to_be_shown_slower() -> None:
     (clear,) = (one for one in findings_of(WHOLE) if one.tone == "good")
-    assert (clear.subject, clear.text) == (
-        "", "Fastest of 3 cases: quick in 3.",
-    )  # fmt: skip
+    assert (clear.subject, clear.text) == ("", "Use quick in all 3 cases.")
     unclear = findings_of(run_of({case(64): {"eager": 1.0, "b": 0.9}}, off=DOUBTFUL))
     assert [one.tone for one in unclear] == ["plain", "unsure"]
     assert ">alone</td>" in page(run_of({case(64): {"eager": 1.0}}))
@@ -232,10 +230,11 @@ def test_without_its_packages_a_page_says_what_to_install(monkeypatch: pytest.Mo
 def test_the_first_sentence_is_what_users_have_against_the_fastest() -> None:
     slow = run_of({case(64): {"sdpa_flash": 30.0, "eager": 2.0, "bmm": 1.0}}, name="decode.jsonl")
     text = page(together(slow, run_of({case(64): {"sdpa_flash": 1.0, "eager": 2.0}})))
-    first = text.index("Torch&#39;s function (sdpa_flash) ran in 2 cases")
-    assert "in the other, " in text[first : first + 400]
-    assert "it takes 30 times as long as the fastest: bmm takes 1" in text[first : first + 400]
-    assert first < text.index("<h2>")
+    use = text.index("Use bmm in 1 of 2 cases, sdpa_flash in 1.")
+    first = text.index("Torch&#39;s function (sdpa_flash) is the fastest, or may be, in 1 of 2 cases")
+    assert "it takes 30 times as long as the fastest in " in text[first : first + 400]
+    assert ", where bmm takes 1" in text[first : first + 400]
+    assert use < first < text.index("<h2>")
 
 
 def test_steps_of_models_are_compared_by_stage() -> None:

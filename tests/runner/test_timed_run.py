@@ -237,6 +237,9 @@ def test_every_number_of_a_record_follows_from_the_stored_samples(steady: Stored
             assert getattr(record, word) == getattr(contender, word)
         assert record.notes[: len(contender.notes)] == contender.notes
         assert 0 < record.copy_share <= record.limit_share < 1
+        to_best = compare(lines, name, record.best)
+        assert (record.ratio_to_best, record.ratio_to_best_p_value) == (to_best.ratio, to_best.p_value)
+        assert record.ratio_to_best_low <= record.ratio_to_best <= record.ratio_to_best_high
     fastest = min(records.values(), key=lambda record: record.median_ms or 0)
     assert {record.best for record in records.values()} == {fastest.backend}
     assert fastest.ratio_to_best == 1.0

@@ -23,7 +23,7 @@ from attnbench.cases.work import human_bytes
 from attnbench.reports.columns import COUNTED_BYTES, name_text, time_text
 from attnbench.reports.judged import JudgedRecord
 from attnbench.reports.names import short_names
-from attnbench.reports.units import number
+from attnbench.reports.units import number, times
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
 from attnbench.types.words import count_of
@@ -132,6 +132,8 @@ def _row(judged: JudgedRecord, name: str) -> Row:
     low = record.median_ms if record.low_ms is None else record.low_ms
     high = record.median_ms if record.high_ms is None else record.high_ms
     row |= {"ms": record.median_ms, "low": low, "high": high, "time": time_text(record)}
+    if record.ratio_to_best is not None:
+        row["times"] = times(record.ratio_to_best, record.ratio_to_best_low, record.ratio_to_best_high)
     memory = record.peak_extra_bytes
     if memory is not None and memory >= COUNTED_BYTES:
         row |= {"mib": memory / 2**20, "memory": human_bytes(memory)}
@@ -195,10 +197,11 @@ def _leave_out_far(rows: Sequence[Row]) -> None:
             key = row[f"in_{chart}"], row[beside]
             best[key] = min(row["ms"], best.get(key, row["ms"]))
         for row in shown:
-            times = row["ms"] / best[row[f"in_{chart}"], row[beside]]
-            if times > FAR:
+            far = row["ms"] / best[row[f"in_{chart}"], row[beside]]
+            if far > FAR:
                 row |= {f"out_{chart}": row[f"in_{chart}"], f"in_{chart}": None}
-                row[f"far_{chart}"] = f"{row['backend']} ({number(times, 0.0, most=2)} × at {row[beside]})"
+                text = row.get("times") or number(far)
+                row[f"far_{chart}"] = f"{row['backend']} ({text} × at {row[beside]})"
 
 
 def _add_labels(rows: Sequence[Row], chart: str, field: str) -> None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from attnbench.reports.columns import name_text
+from attnbench.reports.answer import ABSENT, FASTEST, TIED, case_cell
+from attnbench.reports.columns import name_text, ratio_text
 from attnbench.reports.judged import JudgedRecord, ReportPart
-from attnbench.reports.units import number
 from attnbench.stats.answer import Lead, RunAnswer
 from attnbench.types.compared import HEAD, parts_of
-from attnbench.types.record import Record
 from attnbench.types.status import MEANING, status_words
 
-TIED, ABSENT = "≈", "·"
 STEPS = (1.25, 2.0, 5.0)
 """Where a cell takes the next colour."""
 OF_FASTEST = (
-    f"Times as long as the fastest of the case. 1: the fastest; {TIED}: not told from it; {ABSENT}: not run."
+    f"Times as long as the fastest of the case. {FASTEST}: the fastest; {TIED}: may be the fastest; "
+    f"{ABSENT}: not run."
 )
-OF_BASE = f"Times as long as base. {TIED}: not told from it; {ABSENT}: not run."
+OF_BASE = f"Times as long as base. {TIED}: may be as fast; {ABSENT}: not run."
 
 
 @dataclass(frozen=True)
@@ -88,56 +87,25 @@ def _cell(one: JudgedRecord | None, lead: Lead | None, live: bool) -> Cell:
         return _against_base(one)
     if lead is None or record.median_ms is None:
         return Cell(ABSENT, "absent", "not timed")
-    ratio = times_as_long(record, lead)
-    if record.backend == lead.best.backend and not lead.ties:
-        return Cell("1", "best", "the fastest")
-    if record.backend in (lead.best.backend, *lead.ties):
-        return Cell(TIED, "tied", f"{two_digits(ratio)} ×, not told from the fastest")
-    return Cell(two_digits(ratio), _tone(ratio), f"{two_digits(ratio)} times as long as {lead.best.backend}")
+    text = case_cell(one, lead)
+    if text in (FASTEST, TIED):
+        best = text == FASTEST
+        return Cell(text, "best" if best else "tied", "the fastest" if best else "may be the fastest")
+    ratio = lead.over[record.backend].ratio
+    return Cell(text, _tone(ratio), f"{text} times as long as {lead.best.backend}")
 
 
 def _against_base(one: JudgedRecord) -> Cell:
     record = one.record
     if record.ratio is None:
         return Cell(ABSENT, "absent", "nothing to compare with")
+    text = ratio_text(record)[0]
     if one.verdict == "faster":
-        return Cell(two_digits(record.ratio), "best", "faster than base")
+        return Cell(text, "best", "faster than base")
     if one.verdict == "slower":
-        return Cell(two_digits(record.ratio), _tone(max(record.ratio, STEPS[0])), "slower than base")
-    return Cell(TIED, "tied", f"{two_digits(record.ratio)} ×, {one.verdict}")
+        return Cell(text, _tone(max(record.ratio, STEPS[0])), "slower than base")
+    return Cell(TIED, "tied", f"{text} ×, {one.verdict}")
 
 
 def _tone(ratio: float) -> str:
     return f"step{sum(ratio >= step for step in STEPS)}"
-
-
-def times_as_long(record: Record, lead: Lead) -> float:
-    """Return how many times as long as the fastest of the case a backend takes."""
-    if lead.following is not None and lead.takes is not None and record.backend == lead.following.backend:
-        return lead.takes.ratio
-    if record.ratio_to_best is not None and record.best == lead.best.backend:
-        return record.ratio_to_best
-    return (record.median_ms or 0.0) / (lead.best.median_ms or 1.0)
-
-
-def two_digits(ratio: float) -> str:
-    """Return a ratio to two digits, to three below 10."""
-    return number(ratio, 0.0, most=3 if 1 <= ratio < 10 else 2)
-
-
-def today(part: ReportPart, names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return for each case how many times as long as the fastest the backends of ``names`` take."""
-    if part.answer is None:
-        return {}
-    leads = {lead.best.case: lead for lead in part.answer.leads}
-    found: dict[str, dict[str, float]] = {case: {} for case in leads}
-    for record in _timed(part):
-        if record.backend in names and record.case in leads:
-            found[record.case][record.backend] = times_as_long(record, leads[record.case])
-    return found
-
-
-def _timed(part: ReportPart) -> Iterator[Record]:
-    for one in part.judged:
-        if one.record.status == "ok" and one.record.median_ms is not None:
-            yield one.record

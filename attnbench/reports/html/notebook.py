@@ -6,18 +6,16 @@ from collections.abc import Mapping
 from html import escape
 
 from attnbench.reports.answer import case_numbers
-from attnbench.reports.columns import name_text, time_text
-from attnbench.reports.html.heat import ABSENT, TIED, Cell, Heat, heat_of, today, two_digits
+from attnbench.reports.html.heat import Cell, Heat, heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
-from attnbench.reports.html.words import findings
+from attnbench.reports.html.words import findings, lead_rows, use_words
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.run import Run
-from attnbench.types.words import clean, count_of, first_of
+from attnbench.types.words import clean, count_of
 
 MOST_CASES = 40
 """A notebook shows no more cases; the page has all."""
-MOST_TIES = 3
 _TONES = {
     "best": "background:#bfe3cd;color:#1d2127;font-weight:700",
     "tied": "background:#e4f3ea;color:#1d2127",
@@ -38,7 +36,7 @@ def notebook_html(run: Run) -> str:
     for part, label in zip(parts, labels, strict=True):
         if len(parts) > 1:
             said.append(f"<b>{_safe(label)}</b>")
-        said += _of_part(run, part)
+        said += _of_part(run, part, alone=len(parts) == 1)
     return "<div>" + "\n".join(said) + "</div>"
 
 
@@ -46,12 +44,10 @@ def _sentences(parts: list[ReportPart], labels: list[str]) -> list[str]:
     return [f"<p>{_safe(one.text)}</p>" for one in whole_findings(parts, labels)]
 
 
-def _of_part(run: Run, part: ReportPart) -> list[str]:
+def _of_part(run: Run, part: ReportPart, *, alone: bool) -> list[str]:
     leads = () if part.answer is None else part.answer.leads
-    told = [
-        f"{one.subject} {one.text}".strip()
-        for one in findings(part.judged, leads, run.manifests[part.runs[0]])
-    ]
+    sentences = findings(part.judged, run.manifests[part.runs[0]]) + ([] if alone else use_words(leads))
+    told = [f"{one.subject} {one.text}".strip() for one in sentences]
     names = short_names(case_numbers([part]))
     said = [f"<p>{_safe(cases_words(one.record.case for one in part.judged))}<br>{_safe(' '.join(told))}</p>"]
     if leads:
@@ -66,30 +62,14 @@ def _of_part(run: Run, part: ReportPart) -> list[str]:
 
 
 def _table_of_leads(part: ReportPart, names: Mapping[str, str]) -> str:
-    assert part.answer is not None
     users = user_has(part)
-    times = today(part, users)
     heads = [("case", _LEFT), ("use", _LEFT), ("time", _RIGHT)]
     heads += [(f"{user} ×", _RIGHT) for user in users] + [("next ×", _LEFT)]
-    rows = []
-    for lead in part.answer.leads[:MOST_CASES]:
-        case = lead.best.case
-        cells = [names[case], name_text(lead.best), time_text(lead.best) or ""]
-        for user in users:
-            if user == lead.best.backend:
-                cells.append("1")
-            elif user in lead.ties:
-                cells.append(TIED)
-            else:
-                cells.append(two_digits(times[case][user]) if user in times[case] else ABSENT)
-        if lead.ties:
-            following = f"{TIED} {first_of(lead.ties, MOST_TIES)}"
-        elif lead.following is not None and lead.takes is not None:
-            following = f"{name_text(lead.following)} {two_digits(lead.takes.ratio)}"
-        else:
-            following = ""
-        rows.append([*cells, following])
-    body = [[(cell, style) for cell, (_, style) in zip(row, heads, strict=True)] for row in rows]
+    body = []
+    for row in lead_rows(part, users)[:MOST_CASES]:
+        use = f"{row.use} {row.also}".strip()
+        cells = [names[row.case], use, row.time, *row.users, row.following]
+        body.append([(cell, style) for cell, (_, style) in zip(cells, heads, strict=True)])
     return _table(heads, body)
 
 

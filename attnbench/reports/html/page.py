@@ -17,9 +17,9 @@ from typing import Any
 
 from attnbench import __version__
 from attnbench.reports.answer import Grid, case_numbers, cases_grid
-from attnbench.reports.columns import KIND, in_order, name_text, table_columns, time_text
+from attnbench.reports.columns import KIND, in_order, name_text, table_columns
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, chart_rows, charts
-from attnbench.reports.html.heat import heat_of, today, two_digits
+from attnbench.reports.html.heat import heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
 from attnbench.reports.html.words import (
     MOST_VALUES,
@@ -28,7 +28,9 @@ from attnbench.reports.html.words import (
     findings,
     isolated,
     kinds_of,
+    lead_rows,
     suite_of,
+    use_words,
 )
 from attnbench.reports.judged import BASELINE, ReportPart
 from attnbench.reports.names import short_names
@@ -96,7 +98,7 @@ def page(run: Run) -> str:
     )
     drawn = charts(rows)
     sections = [
-        _section(run, part, label, parts if fleet else [part])
+        _section(run, part, label, parts if fleet else [part], alone=not several)
         for part, label in zip(parts, labels, strict=True)
     ]
     return environment.get_template("page.html").render(
@@ -138,8 +140,10 @@ def _title(run: Run, parts: Sequence[ReportPart]) -> str:
     return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(machines))))
 
 
-def _section(run: Run, part: ReportPart, label: str, report: Sequence[ReportPart]) -> dict[str, Any]:
-    """The values of one part of a report for the template."""
+def _section(
+    run: Run, part: ReportPart, label: str, report: Sequence[ReportPart], *, alone: bool
+) -> dict[str, Any]:
+    """The values of one part of a report for the template. alone: the page has no other part."""
     manifests, paths = [run.manifests[one] for one in part.runs], [run.paths[one] for one in part.runs]
     manifest, judged = manifests[0], part.judged
     # A page is for sharing.
@@ -159,10 +163,9 @@ def _section(run: Run, part: ReportPart, label: str, report: Sequence[ReportPart
         "torch": isolated(str(manifest.environment.get("torch") or "")),
         "cases": cases_words(one.record.case for one in judged),
         "cut_off": f"The run was cut off; {isolated(printable(go_on))}." if any(unfinished) else "",
-        "findings": findings(judged, leads, manifest),
-        "leads": leads,
+        "findings": findings(judged, manifest) + ([] if alone else use_words(leads)),
+        "leads": lead_rows(part, users),
         "users": users,
-        "today": today(part, users),
         "heat": heat_of(part),
         "failed": failed,
         "quiet": quiet,
@@ -235,8 +238,6 @@ def _table(parts: Sequence[ReportPart], labels: Sequence[str]) -> dict[str, Any]
         "names": names,
         "meaning": MEANING,
         "backend_of": name_text,
-        "time_of": time_text,
-        "times": two_digits,
         "backends": list(dict.fromkeys(name_text(one.record) for one in every)),
         "statuses": [status for status in STATUSES if status in statuses],
         "verdicts": [word for word in (*WORDS, BASELINE) if word in verdicts],

@@ -1,20 +1,20 @@
-"""The sentences above all runs of a page: of what users have today against the fastest, and of models."""
+"""The sentences above all runs of a page: what to use, what users have today against it, and models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from statistics import median
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import TORCHS
-from attnbench.reports.html.heat import today, two_digits
-from attnbench.reports.html.words import Sentence, isolated, suite_of
+from attnbench.reports.answer import times_text, total_times_text
+from attnbench.reports.columns import time_text
+from attnbench.reports.html.words import Sentence, capital, isolated, suite_of, use_words
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.run import Run
 from attnbench.reports.units import duration, reach
-from attnbench.stats.answer import Lead, Total
+from attnbench.stats.answer import Lead, TimeRatio, Total
 from attnbench.stats.tests import ends
 from attnbench.types.mask import mask_text
 from attnbench.types.words import count_of, printable
@@ -38,53 +38,51 @@ def named(backend: str) -> str:
 
 def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[Sentence]:
     """Return sentences over all runs. labels: of the parts, where there are several."""
-    return [*_against_the_fastest(parts, labels), *_steps(parts, labels)]
+    leads = [lead for part in parts if part.answer is not None for lead in part.answer.leads]
+    # On several kinds of device a case has a backend to use on each, which the parts below say.
+    use = use_words(leads) if len({part.kind for part in parts}) == 1 else []
+    # The sentence on a single case has torch's function in it.
+    against = [] if len(leads) == 1 else _against_the_fastest(parts, labels)
+    return [*use, *against, *_steps(parts, labels)]
 
 
 def _against_the_fastest(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
     """Say how far what users have is from the fastest, in all cases of all runs, and where it is farthest."""
     for name in dict.fromkeys(name for part in parts for name in user_has(part)[:1]):
-        ratios: list[tuple[float, str, Lead]] = []
+        ratios: list[tuple[TimeRatio, str, Lead]] = []
         cases = fast = 0
         for part, label in zip(parts, labels, strict=True):
             if part.answer is None:
                 continue
             cases += len(part.answer.leads)
-            names, found = short_names(one.best.case for one in part.answer.leads), today(part, [name])
+            names = short_names(one.best.case for one in part.answer.leads)
             for lead in part.answer.leads:
-                if name not in found[lead.best.case]:
-                    continue
                 if name in (lead.best.backend, *lead.ties):
                     fast += 1
-                else:
+                elif name in lead.over:
                     words = f"{names[lead.best.case]}{f' of {label}' if len(parts) > 1 else ''}"
-                    ratios.append((found[lead.best.case][name], words, lead))
+                    ratios.append((lead.over[name], words, lead))
         yield _distance(name, cases, fast, ratios)
 
 
-def _distance(name: str, cases: int, fast: int, ratios: Sequence[tuple[float, str, Lead]]) -> Sentence:
-    ran = fast + len(ratios)
-    of = f"{ran} of {count_of(cases, 'case')}" if ran < cases else count_of(cases, "case")
-    head = f"{named(name)[:1].upper()}{named(name)[1:]}" if name == TORCHS else name
+def _distance(name: str, cases: int, fast: int, ratios: Sequence[tuple[TimeRatio, str, Lead]]) -> Sentence:
+    ran, head = fast + len(ratios), capital(named(name)) if name == TORCHS else name
+    of = f"all {cases:,} cases" if ran == cases else f"the {ran:,} of {cases:,} cases that it runs"
     if not ratios:
-        return Sentence("", f"{head} is the fastest, or not told from it, in all its {of}.", "good")
-    worst, where, lead = max(ratios, key=lambda one: one[0])
-    time = duration(lead.best.median_ms or 0.0)
-    best = f"{lead.best.backend} takes {time}"
-    before = f"{head} ran in {of}, where"
+        return Sentence("", f"{head} is the fastest, or may be, in {of}.", "good")
+    worst, where, lead = max(ratios, key=lambda one: one[0].ratio)
+    least = min((one for one, _, _ in ratios), key=lambda one: one.ratio)
+    times, far = times_text(least), times_text(worst)
+    takes = f"takes {far if times == far else f'{times} to {far}'} times as long as the fastest"
+    best = f"where {lead.best.backend} takes {time_text(lead.best)}"
     if fast:
-        others = f"the other {len(ratios)}" if len(ratios) > 1 else f"the other, {where},"
-        before = f"{head} ran in {of}: the fastest or not told from it in {fast}; in {others}"
-    if len(ratios) == 1:
-        return _judged(f"{before} it takes {two_digits(worst)} times as long as the fastest: {best}.", worst)
-    least = min(ratio for ratio, _, _ in ratios)
-    times = f"{two_digits(least)} to {two_digits(worst)}"
-    middle = f" (median {two_digits(median(ratio for ratio, _, _ in ratios))})" if len(ratios) > 2 else ""
-    return _judged(f"{before} it takes {times} times as long{middle}, most in {where}, where {best}.", worst)
-
-
-def _judged(text: str, worst: float) -> Sentence:
-    return Sentence("", text, "bad" if worst >= _FAR else "plain")
+        those = f"{cases:,} cases" if ran == cases else f"the {ran:,} cases that it runs"
+        before = f"{head} is the fastest, or may be, in {fast:,} of {those}; it {takes} in"
+        places = f"the other {len(ratios):,}" if len(ratios) > 1 else where
+    else:
+        before, places = f"{head} {takes} in", of if cases > 1 else where
+    most = f", most in {where}, {best}" if len(ratios) > 1 else f", {best}"
+    return Sentence("", f"{before} {places}{most}.", "bad" if worst.ratio >= _FAR else "plain")
 
 
 def _steps(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
@@ -102,16 +100,17 @@ def _steps(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sente
 def _step_text(before: str, stage: str, best: Total, others: Iterable[Total]) -> str:
     step = f"attention in one step of {stage}" if stage else "attention in one step"
     compared = [
-        f"{_time(other)} with {named(other.backend or '')} ({_times(other.ms / best.ms)})" for other in others
+        f"{_time(other)} with {named(other.backend or '')} ({_times(other, best)})" for other in others
     ]
     missing = f"; {count_of(len(best.missing), 'case')} without a time left out" if best.missing else ""
     text = f"{step} takes {_time(best)} with the fastest backend of each case"
     text = f"{before}{'; '.join([text, *compared])}{missing}."
-    return text[:1].upper() + text[1:] if not before else text
+    return text if before else capital(text)
 
 
-def _times(ratio: float) -> str:
-    return "as long" if two_digits(ratio) == "1.00" else f"{two_digits(ratio)} ×"
+def _times(total: Total, best: Total) -> str:
+    text = total_times_text(total, best)
+    return "as long" if float(text) == 1 else f"{text} ×"
 
 
 def _time(total: Total) -> str:

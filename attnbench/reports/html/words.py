@@ -1,4 +1,4 @@
-"""The words of the page: findings, the fastest backend of each case, failures, facts of a run."""
+"""The words of the page and of notebooks: findings, what to use in each case, failures, facts of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from itertools import takewhile
 from typing import Any
 
 from attnbench.cases.work import human_bytes
-from attnbench.reports.columns import name_text
+from attnbench.reports.answer import TIED, case_cell, lead_text, next_text
+from attnbench.reports.columns import name_text, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.overview import counted
@@ -61,8 +62,8 @@ def suite_of(manifest: Manifest) -> str:
     return " ".join(takewhile(lambda word: not word.startswith("-"), words))
 
 
-def findings(judged: Sequence[JudgedRecord], leads: Sequence[Lead], manifest: Manifest) -> list[Sentence]:
-    """The scope of a run, then its fastest backends or, in a live comparison, what became slower."""
+def findings(judged: Sequence[JudgedRecord], manifest: Manifest) -> list[Sentence]:
+    """The scope of a run, then in a live comparison what became slower."""
     records = [one.record for one in judged]
     if not records:
         return [Sentence("", "The run has no outcome yet.", "bad")]
@@ -79,21 +80,62 @@ def findings(judged: Sequence[JudgedRecord], leads: Sequence[Lead], manifest: Ma
             Sentence(name, f"became slower in {count_of(count, 'case')}.", "bad")
             for name, count in slower.most_common()
         ]
-    return found + _lead_findings(leads)
-
-
-def _lead_findings(leads: Sequence[Lead]) -> list[Sentence]:
-    """Say in how many cases each backend is the fastest, and in how many several may be."""
-    clear = Counter(name_text(lead.best) for lead in leads if lead.sure in ("clear", "alone"))
-    unclear = len(leads) - clear.total()
-    found = []
-    if clear:
-        said = [f"{name} in {count:,}" for name, count in clear.most_common()]
-        found.append(Sentence("", f"Fastest of {count_of(len(leads), 'case')}: {', '.join(said)}.", "good"))
-    if unclear:
-        text = f"In {unclear:,} of {count_of(len(leads), 'case')} several are not told from the fastest."
-        found.append(Sentence("", text, "unsure"))
     return found
+
+
+def use_words(leads: Sequence[Lead]) -> list[Sentence]:
+    """Say which backends to use in how many cases, and in how many others may be as fast."""
+    if not leads:
+        return []
+    if len(leads) == 1:
+        return [Sentence("", f"{capital(lead_text(leads[0]))}.", "unsure" if leads[0].ties else "good")]
+    (first, count), *others = Counter(name_text(lead.best) for lead in leads).most_common()
+    cases = f"all {len(leads):,} cases" if not others else f"{count:,} of {count_of(len(leads), 'case')}"
+    those = [f"{first} in {cases}", *(f"{name} in {number:,}" for name, number in others)]
+    told = [f"Use {first_of(those, _MOST_NAMED)}"]
+    ties, few = (sum(lead.sure == sure for lead in leads) for sure in ("tie", "few sets"))
+    told += [f"in {ties:,} of them others may be as fast"] if ties else []
+    told += [f"in {few:,} there are too few sets to be sure"] if few else []
+    return [Sentence("", f"{'; '.join(told)}.", "unsure" if few else "good")]
+
+
+def capital(text: str) -> str:
+    """Return a text with a capital letter first."""
+    return text[:1].upper() + text[1:]
+
+
+@dataclass(frozen=True)
+class LeadRow:
+    """What to use in a case.
+
+    case: its id. also: what may be as fast, "" for nothing. users: for each backend that users have its time
+    over that of the fastest. following: the next backend with its own. Ratios are as in the terminal.
+    """
+
+    case: str
+    use: str
+    also: str
+    time: str
+    users: tuple[str, ...]
+    following: str
+
+
+def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
+    """Return a row for each case with a time. users: backends that have a column of their own."""
+    if part.answer is None:
+        return []
+    cells = {(one.record.case, one.record.backend): one for one in part.judged}
+    return [
+        LeadRow(
+            lead.best.case,
+            name_text(lead.best),
+            f"{TIED} {first_of(lead.ties, MOST_TIES)}" if lead.ties else "",
+            time_text(lead.best) or "",
+            tuple(case_cell(cells.get((lead.best.case, user)), lead) for user in users),
+            "alone" if lead.sure == "alone" else next_text(lead, details=False),
+        )
+        for lead in part.answer.leads
+    ]
 
 
 def failures(judged: Sequence[JudgedRecord]) -> tuple[list[FailedOutcomes], list[FailedOutcomes]]:
@@ -108,6 +150,9 @@ def failures(judged: Sequence[JudgedRecord]) -> tuple[list[FailedOutcomes], list
     return [one for one in found if not MEANING[one.status].declined], quiet
 
 
+MOST_TIES = 3
+"""A row names no more backends that may be as fast."""
+_MOST_NAMED = 6
 MOST_VALUES = 3
 """A fact that differs between runs shows no more values."""
 
