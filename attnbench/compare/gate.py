@@ -37,7 +37,8 @@ class CellRule(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
 
     case, backend: patterns as for file names (``*``, ``?``, ``[ab]``). delta, fail_on: None for the values of
     the gate. ignore: the reason to leave the cells out; "" to keep them. accept: the reason why they may be
-    slower, missing or unclear; a cell that takes more than at_most times as long as before still counts.
+    slower, missing or unclear. at_most: a cell that is shown to take more times as long as before, with its
+    whole interval, still counts.
     """
 
     case: _Words = "*"
@@ -100,7 +101,8 @@ def _accepted(cell: ComparedCell, gate: Gate) -> ComparedCell:
     for rule in reversed(gate.rules):
         if not (rule.accept and rule.fits(cell.case, cell.backend)):
             continue
-        if rule.at_most is None or cell.ratio is None or cell.ratio <= rule.at_most:
+        least = cell.ratio if cell.low is None else cell.low
+        if rule.at_most is None or least is None or least <= rule.at_most:
             reason = f"{cell.verdict}; {rule.accept}"
             return dataclasses.replace(cell, verdict="accepted", reason=reason)
         return dataclasses.replace(cell, reason=f"accepted up to {rule.at_most:g} times as long as before")
@@ -155,14 +157,25 @@ def hold(compared: Compared, gate: Gate) -> GateResult:
     elif unseen := _unseen(compared.named, counted):
         result = (3, unseen)
     else:
-        cells = count_of(len(counted), "cell")
-        words = f"holds: none of {cells} is {' or '.join(gate.fail_on) or 'anything that it fails on'}"
+        words = f"holds: {_none_words(len(counted), gate.fail_on)}"
         slower = sum(cell.verdict == "slower" for cell in counted)
         accepted = sum(cell.verdict == "accepted" for cell in counted)
         words += f"; {slower} slower, which it allows" if slower else ""
         words += f"; {accepted} accepted by its file" if accepted else ""
         result = (0, words)
     return GateResult(*result, failing, tuple(ignored), warnings)
+
+
+_NOUNS: dict[Outcome, str] = {"mismatch": "a mismatch"}
+
+
+def _none_words(cells: int, fail_on: Sequence[Outcome]) -> str:
+    """Say that no cell has a verdict that fails."""
+    *some, last = (_NOUNS.get(word, word) for word in fail_on) if fail_on else ("",)
+    listed = f"{', '.join(some)} or {last}" if some else last
+    if not fail_on:
+        return "no verdict fails it"
+    return f"none of {cells:,} cells is {listed}" if cells > 1 else f"the only cell is not {listed}"
 
 
 def _unknown(cell: ComparedCell) -> bool:

@@ -210,7 +210,7 @@ def acceptance_lines(gate: GateResult) -> list[str]:
         if backend:
             lines += [f"backend = {_quoted(glob.escape(backend))}"]
         lines += [f"accept = {_quoted('say why')}"]
-        most = max((max(cell.ratio, cell.high or 0.0) for cell in own if cell.ratio), default=0.0)
+        most = max((cell.ratio for cell in own if cell.ratio), default=0.0)
         if most > 1:
             lines += [f"at-most = {ceil(100 * most) / 100}"]
         lines += [""]
@@ -384,15 +384,19 @@ def markdown(compared: Compared, gate: GateResult) -> str:
     told = [cell for cell in ordered if cell.verdict not in ("same", "none")]
     shown, folded = told[:MOST_OPEN], told[MOST_OPEN:]
     folded += [cell for cell in ordered if cell.verdict in ("same", "none")]
+    cases = [cell.case for cell in ordered if cell.backend]
+    names, shared = short_names(cases), shared_words(cases)
     lines = [f"{as_text(_sentence(compared, gate))}.", ""]
     if compared.forced:
         lines = [f"**{as_text(forced_words(compared))}**", "", *lines]
+    if shared:
+        lines += [f"All cases: {as_text(shared)}.", ""]
     if shown:
-        lines += [_rows(shown, heads)]
+        lines += [_rows(shown, heads, names)]
     if folded:
         cut = f"\n{len(folded) - MOST_FOLDED} more: --format json\n" if len(folded) > MOST_FOLDED else ""
         summary = f"<summary>{len(folded)} more cells</summary>"
-        lines += [f"<details>{summary}\n\n{_rows(folded[:MOST_FOLDED], heads)}{cut}\n</details>\n"]
+        lines += [f"<details>{summary}\n\n{_rows(folded[:MOST_FOLDED], heads, names)}{cut}\n</details>\n"]
     if entries := acceptance_lines(gate)[:_MOST_LINES]:
         lines += [
             f"{_ACCEPT}\n",
@@ -410,15 +414,20 @@ def markdown(compared: Compared, gate: GateResult) -> str:
 
 
 def _sentence(compared: Compared, gate: GateResult) -> str:
-    """The whole comparison in a sentence: the gate, the counts, the worst cell, where and how long."""
+    """The whole comparison in a sentence: where and how long, the gate, the counts, the worst cell."""
     mark = "✅" if gate.exit_code == 0 else "❌"
-    said = (gate_words(gate), compared.measured, counts(compared), worst_words(compared))
-    return f"{mark} attnbench compare: {'; '.join(filter(None, said))}"
+    where = f", {compared.measured}" if compared.measured else ""
+    said = (gate_words(gate), counts(compared), worst_words(compared))
+    return f"{mark} attnbench compare{where}: {'; '.join(filter(None, said))}"
 
 
-def _rows(cells: Sequence[ComparedCell], heads: Sequence[str]) -> str:
+def _rows(cells: Sequence[ComparedCell], heads: Sequence[str], names: Mapping[str, str]) -> str:
     rows = [
-        {"case": cell.case, **cell_words(cell), "why": _shortened(cell.reason, _LONGEST_REASON)}
+        {
+            "case": names.get(cell.case, cell.case),
+            **cell_words(cell),
+            "why": _shortened(cell.reason, _LONGEST_REASON),
+        }
         for cell in cells
     ]
     heads = ["case", *(head for head in heads if any(row[head] for row in rows))]

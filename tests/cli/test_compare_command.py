@@ -127,7 +127,8 @@ def test_the_summary_goes_where_github_says(
     result = compare(invoke, base, slower, "--summary")
     assert result.exit_code == 1
     text = summary.read_text()
-    assert text.startswith("# before\n❌ attnbench compare: gate fails: 1 slower; measured on ")
+    assert text.startswith("# before\n❌ attnbench compare, measured on ")
+    assert ": gate fails: 1 slower; " in text.splitlines()[1]
     assert compare(invoke, base, slower, "--format", "markdown").stdout == text.removeprefix("# before\n")
 
 
