@@ -87,7 +87,7 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
     given = given_options(ctx, ("search", "search_seed"))
     if given and not alone:
         raise click.UsageError(f"{given[0]} is for --plugin without cases and --backend", ctx)
-    held = given_options(ctx, ("batches", "storages"))
+    held = given_options(ctx, ("batches", "storages", "encodings"))
     if held and alone:
         raise click.UsageError(f"{held[0]} needs cases, or a --backend, beside --plugin", ctx)
     if point is not None:

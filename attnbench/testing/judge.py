@@ -20,6 +20,7 @@ from attnbench.testing.cases import NO_OPTIONS, Choice, ConformanceCase, absent,
 from attnbench.testing.diagnosis_process import Asked, Diagnosed, Smallest, Unsteady, look
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
 from attnbench.testing.problems import findings_of, looks
+from attnbench.types.encoding import is_encoded
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
 from attnbench.types.record import Record, Shard
@@ -289,7 +290,11 @@ def steady_cases(right: Sequence[Record]) -> list[Record]:
     One whose rule has constants comes second, after the same without them.
     """
     small = [(parse_case(record.case), record) for record in right]
-    small = [(case, one) for case, one in small if not (case.dropout or case.batch) and case.Lk <= 128]
+    small = [
+        (case, one)
+        for case, one in small
+        if not (case.dropout or case.batch or is_encoded(case)) and case.Lk <= 128
+    ]
     found: dict[tuple[int, int, int, str], Record] = {}
     for case, record in small:
         found.setdefault((case.Lq, case.Lk, case.D, case.pass_), record)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from attnbench.types.encoding import encoding_of, is_encoded
 from attnbench.types.errors import BadCase
 from attnbench.types.operation import TensorSpec, operation_of
 from attnbench.types.words import unknown_name
@@ -132,9 +133,10 @@ def storage_of(case: Case) -> Storage:
 def baseline_in(case: Case, named: str) -> str:
     """Return the backend that ratios of a case refer to.
 
-    named: by the run; "" for that of the operation, or else of the storage.
+    named: by the run; "" for that of the operation, or else of the encoding or storage.
     """
-    return named or operation_of(case).baseline or storage_of(case).baseline
+    own = encoding_of(case).baseline if is_encoded(case) else storage_of(case).baseline
+    return named or operation_of(case).baseline or own
 
 
 def sizes_of(case: Case) -> dict[str, int]:

@@ -14,6 +14,7 @@ from attnbench.inputs.kinds import DEEP_CHANGE, DROPPED, SLICED, TRANSPOSED
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ERROR, HELD, PLAIN, UPSTREAM
 from attnbench.types.case import Case
+from attnbench.types.encoding import unencoded
 from attnbench.types.problem import (
     Held,
     alone,
@@ -83,15 +84,15 @@ class BatchVerifier:
     def arrays(self, index: int, change: int, *, apart: bool = False) -> dict[str, Stored]:
         """Return the stored arrays of a draw by name, then those that say where numbers lie.
 
-        apart: an array for each problem, as the plain reference gets them.
+        apart: an array for each problem, none encoded, as the plain reference gets them.
 
         Raises:
             ValueError: what the storage takes back is not what it was given.
         """
-        by_problem = [one.arrays(index, change) for one in self.problems]
+        by_problem = [one.arrays(index, change, apart=apart) for one in self.problems]
         storage, case = APART if apart else self.storage, drawn_case(self.case, index, change)
         stored: dict[str, Stored] = {}
-        for held in held_inputs(self.case, self.rule, storage):
+        for held in held_inputs(unencoded(self.case) if apart else self.case, self.rule, storage):
             stored |= _put(case, storage, held, [arrays[held[0][0].name] for arrays in by_problem])
         stored |= dict(storage.plan(case))
         if self.case.pass_ != "forward":

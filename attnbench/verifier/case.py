@@ -16,17 +16,19 @@ from attnbench.inputs.draw import (
     draw_inputs,
     draw_parameters,
     draw_upstream,
+    store,
     widen,
-    widen_inputs,
     widened,
 )
-from attnbench.inputs.kinds import DEEP_CHANGE, DELIVERIES, NORMAL, draw_family, largest_score
+from attnbench.inputs.encoded import encoded, meant, read_back, with_amplitudes
+from attnbench.inputs.kinds import DEEP_CHANGE, DELIVERIES, NORMAL, STRIDED, draw_family, largest_score
 from attnbench.inputs.symmetries import NO_CHANGE, Change
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ERROR, HELD, OUT, PLAIN, UPSTREAM
 from attnbench.oracle.solve import solve_weights
 from attnbench.types.arithmetic import assumed
 from attnbench.types.case import Case
+from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import operation_of
 from attnbench.types.problem import ProblemCase
 from attnbench.types.record import Accuracy
@@ -129,7 +131,10 @@ class CaseVerifier:
         if index not in self._draws:
             inputs = self.drawn_inputs(index)
             upstream = self.drawn_upstream(index) if self.case.pass_ != "forward" else None
-            self._draws[index] = Drawn(inputs, self._solved(inputs), upstream)
+            wide = meant(self.case, self.rule, inputs)
+            exact = self.judging.solve(wide)
+            held = {name: wide[name] for name in self.operation.encoded} if is_encoded(self.case) else {}
+            self._draws[index] = Drawn(inputs, exact, upstream, meant=held)
             if self.operation.reference is None:
                 self._scores.setdefault(PLAIN, {})[index] = {
                     name: assumed_errors(exact, self._part(name).dtype)
@@ -139,7 +144,7 @@ class CaseVerifier:
 
     def _solved(self, inputs: Mapping[str, Stored], arithmetic: str = "") -> dict[str, Array]:
         """Return the exact outputs for inputs, as they are stored or as an arithmetic holds them."""
-        wide = widen_inputs(self.case, self.rule, inputs)
+        wide = meant(self.case, self.rule, inputs)
         if arithmetic:
             wide = {name: rounded(array, arithmetic) for name, array in wide.items()}
         return self.judging.solve(wide)
@@ -186,10 +191,19 @@ class CaseVerifier:
                 off = gradients[ERROR + name]
                 drawn.plain_errors[name] = errors_of(off, np.broadcast_to(array, off.shape))
 
-    def arrays(self, index: int, change: int, *, nudged: bool = False) -> dict[str, Stored]:
-        """Return the arrays of a draw for a worker, by name; change: the seed of a change, 0 for none."""
+    def arrays(
+        self, index: int, change: int, *, nudged: bool = False, apart: bool = False
+    ) -> dict[str, Stored]:
+        """Return the arrays of a draw for a worker, by name, as the case encodes them.
+
+        change: the seed of a change, 0 for none. apart: encoded inputs as what they mean, in the dtype of the
+        case, as the plain reference gets them.
+
+        Raises:
+            ValueError: the encoding does not keep the change.
+        """
         if nudged:
-            return dict(self._nudged(index).inputs)
+            return self._stored(self._nudged(index).inputs)
         drawn, made = self._after(index, change)
         arrays: dict[str, Stored] = {}
         # A tensor that serves twice stays one.
@@ -202,7 +216,20 @@ class CaseVerifier:
         if drawn.upstream is not None:
             axes = self.operation.outputs(self.case)[0].axes
             arrays[UPSTREAM] = made.do(UPSTREAM, axes, drawn.upstream, self.case.dtype)
-        return arrays
+        if not is_encoded(self.case):
+            return arrays
+        stored = encoded(self.case, self.rule, arrays)
+        own = read_back(self.case, self.rule, stored)
+        for name, numbers in own.items():
+            expected = made.do(name, self.inputs[name].axes, drawn.meant[name], "float64")
+            if not np.array_equal(numbers, expected):
+                raise ValueError(f"the encoding {self.case.kv} rounds {name} in another way after a change")
+        if apart:
+            return arrays | {name: store(numbers, self.case.dtype) for name, numbers in own.items()}
+        return stored
+
+    def _stored(self, inputs: Mapping[str, Stored]) -> dict[str, Stored]:
+        return encoded(self.case, self.rule, inputs) if is_encoded(self.case) else dict(inputs)
 
     def _errors(self, answer: Answer, expected: Mapping[str, Array], change: Change) -> dict[str, Errors]:
         """Return the errors of each part of an answer to changed inputs.
@@ -280,7 +307,7 @@ class CaseVerifier:
         if weights.shape != (case.B, case.H, case.Lq, case.Lk):
             raise ValueError(f"weights of shape {weights.shape}")
         rows = np.arange(case.Lq) if self.rows is None else self.rows
-        a, b, c = (widen(array, case.dtype) for array in self.draw(index).inputs.values())
+        a, b, c = meant(case, self.rule, self.draw(index).inputs).values()
         exact = solve_weights(case, self.rule, self.wide, (a, b, c), self.rows)
         got = widen(weights[:, :, rows], case.dtype)
         if who == PLAIN:
@@ -419,16 +446,23 @@ class CaseVerifier:
         return True
 
     def drawn_inputs(self, index: int) -> dict[str, Stored]:
-        """Return the inputs of a draw as stored, by name."""
+        """Return the inputs of a draw in the dtype of the case, by name."""
         if index >= len(self._check):
-            return draw_inputs(self.case, self.rule, self.entropy, index)
-        family, number = self._check[index]
+            family, number, entropy = NORMAL, index, self.entropy
+        else:
+            (family, number), entropy = self._check[index], self.case.seed
+        inputs = self._drawn_of(family, number, entropy)
+        if is_encoded(self.case) and family in (NORMAL, DEEP_CHANGE, STRIDED):
+            return with_amplitudes(self.case, self.rule, inputs, entropy, number)
+        return inputs
+
+    def _drawn_of(self, family: str, number: int, entropy: int) -> dict[str, Stored]:
         if family == NORMAL:
-            return draw_inputs(self.case, self.rule, self.case.seed, number)
+            return draw_inputs(self.case, self.rule, entropy, number)
         own = self.operation.stress(self.case, self.rule)
         if family in own:
-            return draw_inputs(self.case, self.rule, self.case.seed, number, own[family])
-        drawn = draw_family(self.case, self.rule, family, self.case.seed, number)
+            return draw_inputs(self.case, self.rule, entropy, number, own[family])
+        drawn = draw_family(self.case, self.rule, family, entropy, number)
         return dict(zip(self.inputs, drawn, strict=True))
 
     def drawn_upstream(self, index: int) -> Stored:
