@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from attnbench.compare.gate import ACCEPTABLE, GateResult
+from attnbench.compare.gate import ACCEPTABLE, PLACEHOLDER, GateResult
 from attnbench.reports.columns import KIND
 from attnbench.reports.formats import (
     GAP,
@@ -187,7 +187,12 @@ def left_out_words(compared: Compared) -> str:
 
 _MOST_ENTRIES = 3
 _PLAIN = re.compile(r"[][\w@./:+=,-]*")
-_ACCEPT = "to accept it, add these lines to gate.toml, and compare with --gate gate.toml:"
+
+
+def _accept_words(gate: GateResult) -> str:
+    """Say where the lines of :func:`acceptance_lines` go."""
+    where = gate.file or "gate.toml, and compare with --gate gate.toml"
+    return f"to accept it, add these lines to {where}, with your reason for {PLACEHOLDER!r}:"
 
 
 def acceptance_lines(gate: GateResult) -> list[str]:
@@ -209,7 +214,7 @@ def acceptance_lines(gate: GateResult) -> list[str]:
         lines += ["[[cells]]", f"case = {_quoted(case)}"]
         if backend:
             lines += [f"backend = {_quoted(glob.escape(backend))}"]
-        lines += [f"accept = {_quoted('say why')}"]
+        lines += [f"accept = {_quoted(PLACEHOLDER)}"]
         most = max((cell.ratio for cell in own if cell.ratio), default=0.0)
         if most > 1:
             lines += [f"at-most = {ceil(100 * most) / 100}"]
@@ -360,7 +365,7 @@ def _print_summary(console: Console, compared: Compared, gate: GateResult, *, le
         console.print(Text(f"warning: {warning}", style="yellow"))
     console.print(Text(gate_words(gate), style="green" if gate.exit_code == 0 else "bold red"))
     if lines := acceptance_lines(gate):
-        console.print(Text(_ACCEPT))
+        console.print(Text(_accept_words(gate)), soft_wrap=True)
         console.print(Text("\n".join(f"  {line}".rstrip() for line in lines)), soft_wrap=True)
     conventions = compared.conventions if legend else ()
     told = code_differences(compared), other_differences(compared), left_out_words(compared)
@@ -399,7 +404,7 @@ def markdown(compared: Compared, gate: GateResult) -> str:
         lines += [f"<details>{summary}\n\n{_rows(folded[:MOST_FOLDED], heads, names)}{cut}\n</details>\n"]
     if entries := acceptance_lines(gate)[:_MOST_LINES]:
         lines += [
-            f"{_ACCEPT}\n",
+            f"{_accept_words(gate)}\n",
             "```toml",
             *(_shortened(line, _LONGEST_LINE) for line in entries),
             "```",

@@ -74,12 +74,16 @@ def test_what_the_lines_under_a_red_gate_accept_is_accepted(tmp_path: Path) -> N
     slower = replace(cell("slower", "", odd), ratio=1.3, low=1.1, high=2.7)
     found = compared(slower, cell("missing", "b"), cell("mismatch", "c"), cell("same", "d"))
     file = tmp_path / "gate.toml"
-    file.write_text("\n".join(acceptance_lines(hold(found, Gate()))))
+    lines = "\n".join(acceptance_lines(hold(found, Gate())))
+    file.write_text(lines)
+    with pytest.raises(BadFile, match="is still 'say why': write why the cell is accepted"):
+        read_gate(file, Gate())
+    file.write_text(lines.replace("say why", "exact now"))
     gate = read_gate(file, Gate())
     assert [rule.at_most for rule in gate.rules] == [1.3, None]
     after = with_accepted(found, gate)
     assert [one.verdict for one in after.cells] == ["accepted", "accepted", "mismatch", "same"]
-    assert after.cells[0].reason == "slower; say why"
+    assert after.cells[0].reason == "slower; exact now"
     assert hold(after, gate).sentence == "fails: 1 mismatch"
     right = with_accepted(compared(*found.cells[:2], found.cells[3]), gate)
     assert hold(right, gate).sentence.endswith("; 2 accepted by its file")
