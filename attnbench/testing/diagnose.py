@@ -16,7 +16,7 @@ from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, OUT, UPSTREAM, parameter_names
 from attnbench.kit.reference import PLAIN
 from attnbench.testing.advice import ALL_NAN, ALL_ZERO, BY_FAMILY, EQUALS, KEPT, NOT_REPEATED, SOMETIMES
-from attnbench.testing.diagnosis_process import Diagnosed, Look, Smallest
+from attnbench.testing.diagnosis_process import Diagnosed, Look, Place, Smallest
 from attnbench.testing.mistakes import mistakes_for
 from attnbench.testing.mistakes.parts import Mistake
 from attnbench.trial.judge import ALL_DRAWS, EQUAL_CALLS, equal_calls, judge, surroundings
@@ -50,7 +50,6 @@ AS_NEAR = 2.0
 """Answers of two mistakes that are as near as that to this one may each be its cause."""
 RIGHT = 32.0
 """In units of rounding: an answer nearer to the exact one counts as right here. This is not the verdict."""
-MOST_NAMED = 3
 ROUNDING = 16.0
 """In units of the dtype's rounding of the largest element: the effect of other orders of summation."""
 
@@ -61,10 +60,8 @@ WRONG_AFTER = "after calls on other cases, in one process, its answer was wrong"
 _NAMES = tuple(family.name for family in FAMILIES)
 _SIMPLE = "one_key"
 """If one key has all the weight, scores hardly matter, so a second mistake shows alone."""
-_AXES: dict[int, tuple[str, ...]] = {
-    4: ("batch element", "head", "row", "feature"),
-    3: ("batch element", "row", "feature"),
-}
+_AXES = {4: "bhie", 3: "bie"}
+"""The letters of an output's axes, of heads (B, H, Lq, Dv) and of a layer (B, Lq, E)."""
 CHANGED = "deep_change"
 MOST_ASKED = 60
 """Cases that are asked to make one small."""
@@ -127,7 +124,8 @@ def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
             return found
         plain = judge(replace(point, values=NORMAL), backend, source, look.rule_source, ALL_DRAWS)
         if plain.status == "right" and point.values in BY_FAMILY:
-            return Diagnosed(f"{BY_FAMILY[point.values]} {found.do}".rstrip(), kind="family")
+            told = f"{BY_FAMILY[point.values]} {found.do}".rstrip()
+            return Diagnosed(told, kind="family", places=found.places)
     except Refused as refusal:
         return Diagnosed(f"Called again in a process of its own, it failed: {refusal.reason}.", kind="failed")
     except Exception:
@@ -135,8 +133,8 @@ def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
     return found
 
 
-def smallest(look: Look, backend: str, source: Source) -> Smallest:
-    """Make a case small on which a backend is wrong, as the search does."""
+def smallest(look: Look, backend: str, source: Source) -> Smallest | None:
+    """Make a case small on which a backend is wrong, as the search does; None where it is right here."""
 
     def is_wrong(point: Point) -> bool:
         try:
@@ -144,6 +142,8 @@ def smallest(look: Look, backend: str, source: Source) -> Smallest:
         except Exception:
             return False
 
+    if not is_wrong(_shown(look)):
+        return None
     small = shrink(_shown(look), is_wrong, MOST_ASKED).point
     without_seed = replace(small, case=replace(small.case, seed=0))
     if small.case.seed and is_wrong(without_seed):
@@ -169,18 +169,39 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
             trial = begin(case, backend, source, look.rule_source, family)
             got = trial.call()
             right = _answer(PLAIN.prepare, *_in_float64(trial))
-            if _distance(got, right, right) <= RIGHT * EPS[case.dtype]:
+            if _near(got, right, case):
                 continue
             # On another kind of inputs alone, that kind is what to tell of.
             if family == NORMAL and (nothing := _nothing(got)):
                 return nothing
             known = _known_mistakes(got, right, trial)
+            if known and family != NORMAL:
+                plain = begin(case, backend, source, look.rule_source)
+                known = [one for one in known if _fits_ordinary(one, plain)]
         if known:
             equals = {one.name: EQUALS.format(summary=one.summary, advice=one.advice) for one in known}
             return Diagnosed(equals[known[0].name], known[0].name, equals=equals)
-        if where := _wrong_parts(got, right, case):
-            return Diagnosed(where)
+        words, where = _wrong_parts(got, right, case)
+        if words or where:
+            return Diagnosed(words, places=where)
     return Diagnosed()
+
+
+def _near(got: Parts, right: Parts, case: Case) -> bool:
+    return _distance(got, right, right) <= RIGHT * EPS[case.dtype]
+
+
+def _fits_ordinary(mistake: Mistake, plain: Trial) -> bool:
+    """Return False for a mistake that is wrong on ordinary inputs, on which the backend is right.
+
+    Of a backend that is wrong there too, nothing is known: it may have a second fault.
+    """
+    case, wide = plain.held.case, _in_float64(plain)
+    right = _answer(PLAIN.prepare, *wide)
+    if not _near(plain.call(), right, case):
+        return True
+    given = (plain.held.setup, plain.inputs, plain.upstream) if mistake.by_rounding else wide
+    return _near(_answer(mistake.prepare, *given), right, case)
 
 
 def _nothing(got: Parts) -> Diagnosed | None:
@@ -236,44 +257,34 @@ def _answer(prepare: Callable[[Setup], Call], setup: Setup, inputs: Triple, upst
         return {name: x.detach().double().cpu().numpy() for name, x in zip(made.names, parts, strict=True)}
 
 
-def _wrong_parts(got: Parts, right: Parts, case: Case) -> str:
-    """Name the wrong gradients, and the places of errors in the output; "" where all is wrong."""
+def _wrong_parts(got: Parts, right: Parts, case: Case) -> tuple[str, dict[str, Place]]:
+    """Name the wrong gradients in words, "" for none; and the places of errors in the output."""
     bad: dict[str, NDArray[np.bool_]] = {}
     for name, exact in right.items():
         limit = RIGHT * EPS[case.dtype] * float(np.abs(exact).max())
         wrong = ~np.asarray(np.abs(got[name] - exact) <= limit)
         if wrong.any():
             bad[name] = wrong
-    sentences = []
+    words = ""
     if gradients := [name for name in bad if name != "out"]:
         output = "the output, " if "out" in bad else ""
         others = ", ".join(name for name in got if name not in bad)
         fine = f"; right: {others}" if others else ""
-        sentences.append(f"Wrong: {output}the gradients of {', '.join(gradients)}{fine}.")
-    if "out" in bad and (where := places(bad["out"])):
-        sentences.append(where)
-    return " ".join(sentences)
+        words = f"Wrong: {output}the gradients of {', '.join(gradients)}{fine}."
+    return words, places(bad["out"]) if "out" in bad else {}
 
 
-def places(bad: NDArray[np.bool_]) -> str:
-    """Name the batch elements, heads, rows and features that are wrong; "" where all of them are.
+def places(bad: NDArray[np.bool_]) -> dict[str, Place]:
+    """Return the axes on which a part alone is wrong, by letter: batch elements, heads, rows, features.
 
     bad: True for each wrong element, of which there are some, of an output (B, H, Lq, Dv) or (B, Lq, E).
     """
-    found = []
-    for axis, name in enumerate(_AXES[bad.ndim]):
+    found = {}
+    for axis, letter in enumerate(_AXES[bad.ndim]):
         wrong = np.flatnonzero(bad.any(axis=tuple(a for a in range(bad.ndim) if a != axis)))
         if len(wrong) < bad.shape[axis]:
-            found.append(f"{name}{'s' if len(wrong) > 1 else ''} {_numbers(wrong)} of {bad.shape[axis]}")
-    return f"All errors are in {' and '.join(found)}." if found else ""
-
-
-def _numbers(numbers: NDArray[Any]) -> str:
-    first, last = int(numbers[0]), int(numbers[-1])
-    if len(numbers) == last - first + 1 and len(numbers) > 1:
-        return f"{first} to {last}"
-    named = ", ".join(str(int(n)) for n in numbers[:MOST_NAMED])
-    return named if len(numbers) <= MOST_NAMED else f"{named}, …"
+            found[letter] = Place(tuple(map(int, wrong)), bad.shape[axis])
+    return found
 
 
 def _distance(left: Parts, right: Parts, scale: Parts) -> float:

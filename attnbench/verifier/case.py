@@ -58,10 +58,13 @@ if TYPE_CHECKING:
 _CHANGES_REMEMBERED = 8
 
 _UNDECLARED = (
-    "it is assumed only in forward passes of attention with equal lengths, one output and no parameters: "
-    "declare computes_in"
+    "If its products are computed in {one}, declare computes_in={one!r}: these errors could be its rounding. "
+    "Else look for wrong maths"
 )
-_NO_ROUNDING = "these errors stay as they are on nearly equal inputs, as those of wrong maths do"
+_NO_ROUNDING = (
+    "Wrong maths, and not rounding in {one}, which can be as large: these errors stay as they are on nearly "
+    "equal inputs"
+)
 
 
 _INSTEAD = 100_000
@@ -380,8 +383,8 @@ class CaseVerifier:
             if may_assume and (scatter is None or scatter.is_rounding):
                 numbers = {"accuracy": within.accuracy, "parts": within.parts}
                 return msgspec.structs.replace(judged, arithmetic=one, **numbers)
-            why = _NO_ROUNDING if may_assume else _UNDECLARED
-            problem = f"{judged.problem}. Rounding in {one} can be as large, but {why}"
+            why = (_NO_ROUNDING if may_assume else _UNDECLARED).format(one=one)
+            problem = f"{judged.problem}. {why}"
             return msgspec.structs.replace(judged, problem=problem)
         return judged
 
