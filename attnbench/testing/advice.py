@@ -53,6 +53,10 @@ BY_FAMILY: dict[str, str] = {
 """By the family of inputs that alone shows a failure, where no known mistake gives the same output."""
 
 EQUALS = "Your output equals the known mistake “{summary}”: {advice}."
+WEIGH = (
+    "Dropped keys have weight: a query's output changes with the values of keys that its mask drops. Give "
+    "them -inf for a score, not a finite number; attnbench.masks.keep_rows gives the pairs that a mask keeps."
+)
 NOT_REPEATED = (
     "In a process of its own it is right on such inputs: look for values that it keeps from one call to the "
     "next, and for memory that it reads before writing it."

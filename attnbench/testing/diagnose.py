@@ -15,9 +15,20 @@ from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, draw_family, fa
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, OUT, UPSTREAM, parameter_names
 from attnbench.kit.reference import PLAIN
-from attnbench.testing.advice import ALL_NAN, ALL_ZERO, BY_FAMILY, EQUALS, KEPT, NOT_REPEATED, SOMETIMES
+from attnbench.testing.advice import (
+    ALL_NAN,
+    ALL_ZERO,
+    BY_FAMILY,
+    EQUALS,
+    KEPT,
+    NOT_REPEATED,
+    SOMETIMES,
+    WEIGH,
+)  # fmt: skip
 from attnbench.testing.diagnosis_process import Diagnosed, Look, Place, Smallest
 from attnbench.testing.mistakes import mistakes_for
+from attnbench.testing.mistakes.inputs import WEIGHS
+from attnbench.testing.mistakes.masks import added_mask
 from attnbench.testing.mistakes.parts import Mistake
 from attnbench.trial.judge import ALL_DRAWS, EQUAL_CALLS, equal_calls, judge, surroundings
 from attnbench.trial.point import Point
@@ -58,6 +69,7 @@ AFTER = "after calls on other cases it gave another answer to the same inputs"
 WRONG_AFTER = "after calls on other cases, in one process, its answer was wrong"
 
 _NAMES = tuple(family.name for family in FAMILIES)
+_DROPPED_WEIGH = "dropped_keys_weigh"
 _SIMPLE = "one_key"
 """If one key has all the weight, scores hardly matter, so a second mistake shows alone."""
 _AXES = {4: "bhie", 3: "bie"}
@@ -82,8 +94,17 @@ class Trial:
         return {name: widen(part, self.held.case.dtype) for name, part in parts.items()}
 
 
-def begin(case: Case, backend: str, source: Source, rule_source: Source, family: str = NORMAL) -> Trial:
+def begin(
+    case: Case,
+    backend: str,
+    source: Source,
+    rule_source: Source,
+    family: str = NORMAL,
+    zeroed: NDArray[np.bool_] | None = None,
+) -> Trial:
     """Prepare a backend and give it inputs of a family; call it within :func:`surroundings`.
+
+    zeroed: True for each key (Lk) whose values are 0, in attention.
 
     Raises:
         NotPrepared: it could not be prepared. Whatever its code raises.
@@ -97,6 +118,10 @@ def begin(case: Case, backend: str, source: Source, rule_source: Source, family:
         stored = dict(draw_inputs(case, rule, case.seed, 0))
     else:
         stored = dict(zip(ACTIVATIONS, draw_family(case, rule, family, case.seed, 0), strict=True))
+    if zeroed is not None:
+        # Bits of 0 are the number 0 in every dtype.
+        values = stored[ACTIVATIONS[2]] = stored[ACTIVATIONS[2]].copy()
+        values[:, :, zeroed] = 0
     if case.pass_ != "forward":
         stored[UPSTREAM] = draw_upstream(case, case.seed, 0)
     held = held.with_inputs(stored, fresh=True, delivery=family if family in DELIVERIES else "")
@@ -162,6 +187,7 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
     case = parse_case(look.case)
     rule = next(r for r in loaded_here(look.rule_source).of(Rule) if r.name == case.rule)
     shown = sorted(set(look.families) & set(_NAMES), key=_NAMES.index)[:2] or [NORMAL]
+    placed = None
     for family in dict.fromkeys((*shown, _SIMPLE)):
         if family not in families_of(case, rule):
             continue
@@ -180,15 +206,44 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
                 known = [one for one in known if _fits_ordinary(one, plain)]
         if known:
             equals = {one.name: EQUALS.format(summary=one.summary, advice=one.advice) for one in known}
+            if any(one in WEIGHS for one in known):
+                # Other cases of this fault may show no more than that.
+                equals[_DROPPED_WEIGH] = WEIGH
             return Diagnosed(equals[known[0].name], known[0].name, equals=equals)
         words, where = _wrong_parts(got, right, case)
+        placed = placed or Diagnosed(words, places=where)
         if words or where:
-            return Diagnosed(words, places=where)
-    return Diagnosed()
+            break
+    else:
+        # Wrong everywhere on each of these inputs, or right on all.
+        family = shown[0]
+    if placed is not None and _dropped_keys_weigh(case, backend, source, look.rule_source, family):
+        return Diagnosed(WEIGH, _DROPPED_WEIGH, equals={_DROPPED_WEIGH: WEIGH})
+    return placed or Diagnosed()
 
 
 def _near(got: Parts, right: Parts, case: Case) -> bool:
     return _distance(got, right, right) <= RIGHT * EPS[case.dtype]
+
+
+def _dropped_keys_weigh(case: Case, backend: str, source: Source, rule_source: Source, family: str) -> bool:
+    """Return whether a query's output changes with the values of keys that it drops, by more than rounding.
+
+    Asks about the query of the first batch element and head that drops the most keys and keeps one.
+    """
+    if case.operation != "attention" or case.mask.is_none or case.pass_ == "backward":
+        return False
+    dropped = np.isneginf(added_mask(case)[0, 0])
+    counts = np.where(dropped.all(-1), 0, dropped.sum(-1))
+    query = int(counts.argmax())
+    if not counts[query]:
+        return False
+    with surroundings(case):
+        one, other = (
+            begin(case, backend, source, rule_source, family, zeroed).call()[OUT][0, 0, query]
+            for zeroed in (None, dropped[query])
+        )
+    return bool(np.abs(other - one).max() > RIGHT * EPS[case.dtype] * np.abs(one).max())
 
 
 def _fits_ordinary(mistake: Mistake, plain: Trial) -> bool:

@@ -84,6 +84,7 @@ def by_habit(backend: str, case: str, family: str = "normal") -> Diagnosed:
         ("causal_window_ignored", "H2-L17-D8/causal+window:4", "mask_ignored"),
         ("adds_minus_10", "H2-L17-D8/causal", "mask_is_minus_10"),
         ("fills_in_minus_5", "H2-L17-D8/causal", "masked_scores_are_minus_5"),
+        ("lets_the_next_key_weigh", "H2-L17-D8/causal", "dropped_keys_weigh"),
     ],
 )
 def test_a_habit_is_known(backend: str, case: str, mistake: str) -> None:

@@ -130,6 +130,14 @@ def adds(number: float) -> Callable[[Any], Attend]:
 
 
 @kernel
+def lets_the_next_key_weigh(setup: Any, scores: Tensor, v: Tensor) -> Tensor:
+    """Only the key after the last one that is kept has some weight."""
+    finite = scores.isfinite()
+    following = ~finite & finite.roll(1, -1)
+    return weights(scores.masked_fill(following, -6)) @ v
+
+
+@kernel
 def fills_in_minus_5(setup: Any, scores: Tensor, v: Tensor) -> Tensor:
     return scores.masked_fill(scores.isneginf(), -5).softmax(-1) @ v
 
@@ -146,6 +154,7 @@ def as_contiguous(setup: Any) -> Attend:
 PREPARES = (
     not_rescaled, each_second_call, clamped, block_boundary, gives_nan, nan_of_large_scores, gives_zeros,
     causal_off_by_one, causal_window_ignored, as_contiguous, adds(-10), adds(-100), fills_in_minus_5,
+    lets_the_next_key_weigh,
 )  # fmt: skip
 
 
