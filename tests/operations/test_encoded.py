@@ -64,9 +64,9 @@ def test_remembered_scales_are_refused(judges: Callable[[str, str], Judge], word
 
 def test_a_backend_is_asked_only_for_encodings_that_it_declares(registry: Registry) -> None:
     case, rule = parse_case(CASE.format("float32", "int8")), registry.rule("scaled_dot")
-    asked = refusal(registry.backend("sdpa_math"), case, rule, cuda_devices=())
+    asked = refusal(registry.backend("sdpa_math"), case, rule, devices=())
     assert asked == ("unsupported", "takes keys and values as dtype, not int8:head")
-    assert refusal(registry.backend("dequantise_sdpa"), case, rule, cuda_devices=()) is None
+    assert refusal(registry.backend("dequantise_sdpa"), case, rule, devices=()) is None
 
 
 def test_ids_say_the_grain_and_leave_out_the_dtype() -> None:

@@ -119,7 +119,7 @@ def test_a_backend_converts_the_cache_with_every_write_and_never_sees_queries(ju
 def test_only_what_a_program_keeps_between_calls_is_converted(registry: Registry, name: str) -> None:
     case, rule = parse_case(CASE.format("float32", 8)), registry.rule("scaled_dot")
     backend = replace(registry.backend("right_own_order_of_the_cache"), converts=(name,))
-    found = refusal(backend, case, rule, cuda_devices=())
+    found = refusal(backend, case, rule, devices=())
     assert found == ("unsupported", f"converts {name}, which no program keeps between calls of paged")
 
 
