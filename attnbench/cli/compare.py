@@ -243,9 +243,10 @@ def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate) ->
         if not choice.measured:
             return nothing_measured(sides, choice)
         cells = len(choice.measured) * len(selection.cases)
+        most = f"at most {count_of(cells, 'cell')}"
         options = options_of(chosen | {"delta": gate.least_delta}, timed=True)
         note(
-            f"{sides.base.name} against {sides.head.name}: at most {cells} cells, each with {options.sets} "
+            f"{sides.base.name} against {sides.head.name}: {most}, each with {options.sets} "
             f"sets in {options.budget_s:g} s; decided cells stop after {sets_before_look(cells)}"
         )
         warn_of_busy_cores(selection.cases)

@@ -57,6 +57,10 @@ WEIGH = (
     "Dropped keys have weight: a query's output changes with the values of keys that its mask drops. Give "
     "them -inf for a score, not a finite number; attnbench.masks.keep_rows gives the pairs that a mask keeps."
 )
+COARSE = (
+    "Compute all parts in the case's dtype (the softmax too, at least in float32), or decline this dtype in "
+    "supports(). If it is meant, declare the arithmetic as computes_in."
+)
 NOT_REPEATED = (
     "In a process of its own it is right on such inputs: look for values that it keeps from one call to the "
     "next, and for memory that it reads before writing it."

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from attnbench.cases.ids import parse_case
-from attnbench.testing.advice import BY_CHECK, BY_FAMILY, RAISES_NOTHING
+from attnbench.testing.advice import BY_CHECK, BY_FAMILY, COARSE, RAISES_NOTHING
 from attnbench.testing.conditions import condition
 from attnbench.testing.diagnosis_process import SHRUNK, Diagnosed, Look, Smallest
 from attnbench.testing.findings import About, Finding
@@ -74,19 +74,20 @@ def _failures(records: Iterable[Record]) -> list[Record]:
 
 
 def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str, Look]:
-    """Choose the wrong answers to diagnose, by the case of the record; plain cases come first.
+    """Choose the wrong answers to diagnose, by the case of the record: plain cases first, coarse answers last.
 
     sources: by rule.
     """
-    found: list[tuple[Case, str, Look]] = []
+    found: list[tuple[Case, bool, str, Look]] = []
     for record in _failures(records):
         case = parse_case(_shown(record))
         computed = case.B * case.H * case.Lq * case.Lk * case.D
         known = operation_of(case).heads is not None and not case.batch and record.failed_check in LOOKED_AT
         if known and not case.dropout and computed <= MOST_COMPUTED:
-            found.append((case, record.case, Look(_shown(record), sources[record.rule], _families(record))))
-    found.sort(key=lambda one: _trouble(one[0]))
-    return {name: look for _, name, look in found[:MOST_LOOKS]}
+            look = Look(_shown(record), sources[record.rule], _families(record))
+            found.append((case, record.status == "inaccurate", record.case, look))
+    found.sort(key=lambda one: (one[1], _trouble(one[0])))
+    return {name: look for _, _, name, look in found[:MOST_LOOKS]}
 
 
 def _trouble(case: Case) -> tuple[int, int]:
@@ -111,6 +112,13 @@ def findings_of(
     """
     failures = _failures(records)
     judged = [record for record in records if record.passed or record in failures]
+    # An answer that is only coarse is another fault than one of wrong maths.
+    coarse = {record.case for record in failures if record.status == "inaccurate"}
+    diagnoses = {
+        case: one
+        for case, one in diagnoses.items()
+        if one.mistake or one.kind == "sometimes" or case not in coarse
+    }
     known = _known(diagnoses)
     faults = {_fault(one): one for one in known.values()}
     # If one fault is known, what got no close look is most likely the same.
@@ -118,7 +126,7 @@ def findings_of(
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in failures:
         diagnosis = known.get(record.case)
-        if diagnosis is None and record.failed_check in BY_VALUE:
+        if diagnosis is None and record.failed_check in BY_VALUE and record.status != "inaccurate":
             diagnosis = only
         kind = _kind(record) if diagnosis is None else (diagnosis.mistake, diagnosis.kind, diagnosis.do)
         groups.setdefault(kind, []).append(record)
@@ -218,6 +226,8 @@ def _finding(
     elif check == "rule_forms":
         problem = f"wrong answers: {wrong}"
         do = f"The rule {record.rule!r}: {BY_CHECK[check]}"
+    elif record.status == "inaccurate":
+        problem, do = f"answers are coarser than the case's dtype: {wrong}", _joined(COARSE, common)
     elif check in BY_VALUE:
         problem = f"wrong answers in cases that supports() let through: {wrong}"
         family = next((BY_FAMILY[name] for name in _families(record) if name in _OWN_ADVICE), "")

@@ -65,6 +65,16 @@ def test_a_call_that_fails_is_declined_or_fixed(status: Status, words: str) -> N
     assert "let supports() return the reason" in finding.do
 
 
+def test_coarse_answers_are_a_finding_of_their_own() -> None:
+    reason = "as exact as float32 arithmetic: RMS error 3e-08 is above 3e-15"
+    coarse = record("none", "inaccurate", "values", reason)
+    by_case = {CASE.format("none"): Diagnosed(), CASE.format("causal"): Diagnosed("Do this.", "one")}
+    wrong, other = findings_of([coarse, record("causal", check="values")], by_case, MINE, RULES)
+    assert (wrong.mistake, wrong.cases) == ("one", (CASE.format("causal"),))
+    assert other.problem == f"answers are coarser than the case's dtype: {reason}."
+    assert other.do.startswith("Compute all parts in the case's dtype")
+
+
 def test_what_was_not_judged_blames_no_backend() -> None:
     failed = [
         record(mask, "unjudged", reason="the oracle failed: ValueError: x") for mask in ("none", "bool")
