@@ -58,7 +58,7 @@ WEIGH = (
     "them -inf for a score, not a finite number; attnbench.masks.keep_rows gives the pairs that a mask keeps."
 )
 COARSE = (
-    "Compute all parts in the case's dtype (the softmax too, at least in float32), or decline this dtype in "
+    "Compute all parts, the softmax too, in the case's dtype or a finer one, or decline this dtype in "
     "supports(). If it is meant, declare the arithmetic as computes_in."
 )
 NOT_REPEATED = (

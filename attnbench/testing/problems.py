@@ -74,7 +74,7 @@ def _failures(records: Iterable[Record]) -> list[Record]:
 
 
 def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str, Look]:
-    """Choose the wrong answers to diagnose, by the case of the record: plain cases first, coarse answers last.
+    """Choose the wrong answers to diagnose, by the case of the record: plain cases first, coarse ones last.
 
     sources: by rule.
     """

@@ -72,7 +72,7 @@ def test_coarse_answers_are_a_finding_of_their_own() -> None:
     wrong, other = findings_of([coarse, record("causal", check="values")], by_case, MINE, RULES)
     assert (wrong.mistake, wrong.cases) == ("one", (CASE.format("causal"),))
     assert other.problem == f"answers are coarser than the case's dtype: {reason}."
-    assert other.do.startswith("Compute all parts in the case's dtype")
+    assert other.do.startswith("Compute all parts, the softmax too, in the case's dtype")
 
 
 def test_what_was_not_judged_blames_no_backend() -> None:
