@@ -101,8 +101,8 @@ def _cases(value: object) -> str | None:
 _FUNCTIONS = (
     "available", "bind", "check", "connect", "decide", "decode", "draw", "encode", "flops", "inputs",
     "no_gradients", "outputs", "parameters", "plan", "planned", "prepare", "put", "read", "reference",
-    "refuses", "render", "score_elements", "score_flops", "sink", "solve", "supports", "take", "tensors",
-    "touched", "unread", "value", "weights",
+    "refuses", "render", "score_elements", "score_flops", "shares", "sink", "solve", "supports", "take",
+    "tensors", "touched", "unread", "value", "weights",
 )  # fmt: skip
 
 _FLAGS = (

@@ -34,6 +34,18 @@ class Size:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """The first keys of a sequence, which are those of another: both are read from the same places."""
+
+    number: int
+    """Of the sequence, from 0."""
+    first: int
+    """The number of the other, which itself shares none of an earlier one."""
+    keys: int
+    """How many."""
+
+
+@dataclass(frozen=True)
 class Storage:
     """Where the numbers of the problems of a case lie.
 
@@ -60,6 +72,9 @@ class Storage:
     """Tensors that say where numbers lie, as lengths and tables. They follow the inputs in a call."""
     plan: Callable[[Case], Mapping[str, Any]] = lambda case: {}
     """Their arrays by name."""
+    shares: Callable[[Case], tuple[Shared, ...]] = lambda case: ()
+    """Says which keys and values sequences have in common in a draw; the draw then makes them equal. Not for
+    every seed: inputs whose sequences change by themselves have a seed without any."""
     kept: tuple[str, ...] = ()
     """Inputs that a program keeps between calls, as a cache: a backend may convert them."""
     touched: Callable[[Case, Rule], int] | None = None

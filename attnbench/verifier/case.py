@@ -93,6 +93,7 @@ class CaseVerifier:
         self._check = in_turn(self.counts)
         self._in_place_of: dict[int, str] = {}
         self._draws: dict[int, Drawn] = {}
+        self._prefixes: dict[int, tuple[CaseVerifier, int]] = {}
         self._changes: dict[tuple[int, int], Change] = {}
         self._redrawn: dict[tuple[int, int], Drawn] = {}
         self._scores: dict[str, dict[int, dict[str, Errors]]] = {}
@@ -448,8 +449,24 @@ class CaseVerifier:
                 return False
         return True
 
+    def share(self, index: int, first: CaseVerifier, keys: int) -> None:
+        """Let a draw, before it is solved, have the first keys and values of another problem's draw."""
+        self._prefixes[index] = first, keys
+
     def drawn_inputs(self, index: int) -> dict[str, Stored]:
-        """Return the inputs of a draw in the dtype of the case, by name."""
+        """Return the inputs of a draw in the dtype of the case, with keys that it has from another problem."""
+        inputs = self._own_inputs(index)
+        if index in self._prefixes:
+            first, keys = self._prefixes[index]
+            theirs = first.draw(index).inputs
+            for name, spec in self.inputs.items():
+                if "j" in spec.axes:
+                    places = (slice(None),) * spec.axes.index("j") + (slice(keys),)
+                    inputs[name] = inputs[name].copy()
+                    inputs[name][places] = theirs[name][places]
+        return inputs
+
+    def _own_inputs(self, index: int) -> dict[str, Stored]:
         if index >= len(self._check):
             family, number, entropy = NORMAL, index, self.entropy
         else:
