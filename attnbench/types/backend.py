@@ -74,6 +74,10 @@ class Backend:
     function has a method ``renew``, it is called with a dictionary of the latter whenever inputs were
     written, before the next call and untimed.
 
+    writes_out: whether the prepared function takes ``out=``, the tensors that it is to write and to return (a
+    tuple where there are several outputs). The check makes every second call so, with memory full of NaN;
+    timed calls never.
+
     converts: inputs that it holds in an order of its own, among those that the storage keeps between calls
     (:attr:`Storage.kept`): never queries. Whenever inputs were written, the method ``convert`` of the
     prepared function gets these tensors by name and returns those that calls get in their place; untimed.
@@ -134,6 +138,7 @@ class Backend:
     storages: tuple[str, ...] = ("dense",)
     encodings: tuple[str, ...] = ("dtype",)
     returns: tuple[str, ...] = ()
+    writes_out: bool = False
     converts: tuple[str, ...] = ()
     layout: Layout = "BHLD"
     requires: tuple[str, ...] = ()

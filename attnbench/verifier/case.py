@@ -454,7 +454,7 @@ class CaseVerifier:
         self._prefixes[index] = first, keys
 
     def drawn_inputs(self, index: int) -> dict[str, Stored]:
-        """Return the inputs of a draw in the dtype of the case, with keys that it has from another problem."""
+        """Return the inputs of a draw in the dtype of the case, with the keys of another problem."""
         inputs = self._own_inputs(index)
         if index in self._prefixes:
             first, keys = self._prefixes[index]
