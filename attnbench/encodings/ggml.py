@@ -82,9 +82,10 @@ def _blocks(
 
         stored = []
         for array in numbers:
-            d, codes = write(array.reshape(*array.shape[:3], -1, BLOCK))
+            d, codes = write(array.reshape(*array.shape[:3], array.shape[3] // BLOCK, BLOCK))
             scale = np.ascontiguousarray(d.astype(np.float16)).view(np.uint8)
-            stored.append(np.concatenate([scale, codes], axis=-1).reshape(*array.shape[:3], -1))
+            blocks = np.concatenate([scale, codes], axis=-1)
+            stored.append(blocks.reshape(*blocks.shape[:3], blocks.shape[3] * size))
         return stored
 
     def decode(case: Case, specs: Specs, stored: Sequence[Bytes]) -> Sequence[Wide]:
@@ -92,7 +93,7 @@ def _blocks(
 
         numbers = []
         for spec, array in zip(specs, stored, strict=True):
-            blocks = array.reshape(*spec.shape[:3], -1, size)
+            blocks = array.reshape(*spec.shape[:3], spec.shape[3] // BLOCK, size)
             d = np.ascontiguousarray(blocks[..., :2]).view(np.float16).astype(float)
             numbers.append((read(np.ascontiguousarray(blocks[..., 2:])) * d).reshape(spec.shape))
         return numbers

@@ -159,7 +159,7 @@ def _nibbles(codes: NDArray[Any]) -> Wide:
     import numpy as np
 
     pairs = np.stack([codes & 15, codes >> 4], axis=-1).astype(float)
-    return pairs.reshape(*codes.shape[:-1], -1)
+    return pairs.reshape(*codes.shape[:-1], 2 * codes.shape[-1])
 
 
 def _signed_nibbles(codes: NDArray[Any]) -> Wide:

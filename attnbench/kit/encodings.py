@@ -42,17 +42,21 @@ def dequantiser(case: Case) -> Read:
     return dequantise
 
 
+def has_tokens(case: Case, place: int) -> bool:
+    """Return whether an encoded tensor has an axis of tokens: codes, and scales that tokens don't share."""
+    return place < 2 or grain_of(case) in ("token", "block32")
+
+
 def of_tokens(case: Case, encoded: Sequence[Tensor], tokens: slice) -> tuple[Tensor, ...]:
-    """Return encoded tensors of some tokens alone. Scales that tokens share stay as they are."""
-    own = grain_of(case) in ("token", "block32")
-    return tuple(x[:, :, tokens] if own or place < 2 else x for place, x in enumerate(encoded))
+    """Return dense encoded tensors of some tokens alone. Scales that tokens share stay as they are."""
+    return tuple(x[:, :, tokens] if has_tokens(case, place) else x for place, x in enumerate(encoded))
 
 
 def _numbers(codes: Tensor, grain: str, *scale_and_zero: Tensor) -> Tensor:
     """Return codes (B, Hkv, L, D) times their scales, without their zero points."""
     if not scale_and_zero:
         return codes
-    grouped = codes.reshape(*codes.shape[:-1], -1, 32) if grain == "block32" else codes
+    grouped = codes.reshape(*codes.shape[:-1], codes.shape[-1] // 32, 32) if grain == "block32" else codes
     scale, *zero = (_spread(x, grain) for x in scale_and_zero)
     if zero:
         grouped = grouped - zero[0]
@@ -94,7 +98,7 @@ def _blocks(codes: Tensor, size: int, read: Callable[[Tensor], Tensor]) -> Tenso
     """Return the numbers of llama.cpp's blocks: a float16 scale, then bytes."""
     import torch
 
-    blocks = codes.reshape(*codes.shape[:-1], -1, size)
+    blocks = codes.reshape(*codes.shape[:-1], codes.shape[-1] // size, size)
     scale = blocks[..., :2].contiguous().view(torch.float16).float()
     numbers: Tensor = (read(blocks[..., 2:]).float() * scale).flatten(-2)
     return numbers

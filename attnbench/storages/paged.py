@@ -31,7 +31,12 @@ TAILS = ("-1", "stale", "in the pool")
 """Entries behind a sequence's last page: none, a page of another sequence, any page."""
 UNUSED = ("zeros", "copied tokens", "largest number", "NaN")
 """Contents of slots without a key."""
-_BITS_OF_BFLOAT16 = {"largest number": 0x7F7F, "NaN": 0x7FC0}
+_BITS = {
+    2: {"largest number": 0x7F7F, "NaN": 0x7FC0},
+    1: {"largest number": 0x7E, "NaN": 0x7F},
+}
+"""Of bfloat16, and of a byte, which may be a code. In float8_e4m3fn these are what the words say; two of the
+second are NaN as the float16 scale of a block."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ def _drawn_prefixes(lengths: list[int], page: int, rng: np.random.Generator) -> 
 
 
 def tensors(case: Case, specs: Specs) -> Specs:
-    """Return the cache of keys or values; other tensors are packed."""
+    """Return the cache of keys or values, also of a scale for each token; other tensors are packed."""
     whole = packed.tensors(case, specs)
     if not _is_cached(specs):
         return whole
@@ -134,8 +139,8 @@ def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
         cache[:] = np.resize(tokens, cache.shape)
     elif where.unused == "zeros":
         cache[:] = 0
-    elif case.dtype == "bfloat16":
-        cache[:] = _BITS_OF_BFLOAT16[where.unused]
+    elif tokens.dtype.kind in "iu":
+        cache[:] = _BITS[tokens.dtype.itemsize][where.unused]
     else:
         cache[:] = np.finfo(tokens.dtype).max if where.unused == "largest number" else np.nan
     cache[np.concatenate(where.slots)] = tokens

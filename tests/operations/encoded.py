@@ -7,6 +7,7 @@ what a wrong kernel takes for the tensors that it got.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -209,6 +210,44 @@ MISTAKES: dict[str, dict[str, Wrong]] = {
 """By the word of an encoding."""
 
 
+IN_BATCHES: dict[str, dict[str, Wrong]] = {
+    "int8:head": {
+        "scale of the next sequence": both("_scale", lambda s: np.roll(s, 1, 0)),
+        "scale of the first sequence": both("_scale", lambda s: np.broadcast_to(s[:1], s.shape)),
+        "scale of the next head": next_one(1),
+        "scales of k and v exchanged": exchanged("_scale"),
+        "v read as k": lambda t: t | {"v": t["k"], "v_scale": t["k_scale"]},
+    },
+    "int8:token": {
+        # Packed (S, Hkv), or paged (pages, page, Hkv).
+        "scale of the next token": both("_scale", lambda s: np.roll(s, 1, -2)),
+        "scale of the next head": next_one(-1),
+        "scale of the next page": both("_scale", lambda s: np.roll(s, 1, 0) if s.ndim > 2 else s * 0 + 1),
+        "scales of k and v exchanged": exchanged("_scale"),
+    },
+}
+"""Of sequences in a batch."""
+
+
+def in_batch(setup: Any, wrong: Wrong) -> Any:
+    """Give the built-in kernel what a wrong one takes for the tensors that it got."""
+    import torch
+
+    from attnbench.backends.dequantise_sdpa import OneByOne
+
+    right = OneByOne(setup)
+
+    class Wrongly:
+        renew = staticmethod(right.renew)
+
+        def __call__(self, q: Tensor, *others: Tensor) -> Tensor:
+            names = ("k", "v", "k_scale", "v_scale")
+            got = wrong({name: x.numpy() for name, x in zip(names, others, strict=False)})
+            return right(q, *(torch.from_numpy(np.ascontiguousarray(got[x])) for x in names), *others[4:])
+
+    return Wrongly()
+
+
 def attend(setup: Any, word: str, wrong: Wrong, *, remembers: bool = False) -> Any:
     import torch
 
@@ -246,6 +285,13 @@ def backend(word: str, name: str, wrong: Wrong, **how: Any) -> Backend:
 
 @hookimpl
 def attnbench_backends() -> Iterator[Backend]:
+    for word, mistakes in IN_BATCHES.items():
+        for name, wrong in mistakes.items():
+            yield replace(
+                backend(word, f"{name} in a batch", wrong),
+                prepare=lambda setup, wrong=wrong: in_batch(setup, wrong),
+                storages=("packed", "paged"),
+            )
     for word, mistakes in MISTAKES.items():
         yield backend(word, "right", lambda t: t)
         yield backend(word, "scales of the first call", lambda t: t, remembers=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from attnbench.verifier.case import passing_trivial_answer
 
 PLUGIN = str(Path(__file__).with_name("encoded.py"))
 CASE = "attention/scaled_dot/B2-H4-Hkv2-Lq3-Lk40-D64/none/{}/kv={}"
+BATCHED = "attention/scaled_dot/q5s40_q1s33_q3s3_q2s0_q0s7-H4-Hkv2-D32/causal:lower_right/{}/{}/kv={}"
 BUILT_IN = ("dequantise_sdpa", "dequantise_blocks")
 WORDS = tuple(encoded.MISTAKES)
 PLANTED = [(word, name) for word, mistakes in encoded.MISTAKES.items() for name in mistakes]
@@ -34,6 +36,12 @@ def registry() -> Registry:
 def judges(registry: Registry) -> Callable[[str, str], Judge]:
     """Open each case once."""
     return cache(lambda dtype, word: Judge(registry, CASE.format(dtype, word)))
+
+
+@pytest.fixture(scope="module")
+def batches(registry: Registry) -> Callable[[str, str], Judge]:
+    """Open each case once."""
+    return cache(lambda storage, word: Judge(registry, BATCHED.format("bfloat16", storage, word)))
 
 
 @pytest.mark.parametrize("word", encoding_words(name for name in known_encodings() if name != "dtype"))
@@ -63,6 +71,42 @@ def test_the_built_in_backends_pass_with_rules_and_masks(
     judge = Judge(registry, case)
     for name in BUILT_IN if not returns else BUILT_IN[:1]:
         assert judge.problem(name) == ""
+
+
+@pytest.mark.parametrize("storage", ["packed", "paged:16"])
+@pytest.mark.parametrize(
+    ("dtype", "word"),
+    [
+        ("bfloat16", "int8:head"),
+        ("float32", "int4:token"),
+        ("float16", "uint8:channel"),
+        ("bfloat16", "fp8_e4m3:block32"),
+        ("float32", "q8_0"),
+        ("bfloat16", "q4_0"),
+    ],
+)
+def test_encoded_batches_are_judged_too(registry: Registry, storage: str, dtype: str, word: str) -> None:
+    batch = BATCHED.format(dtype, storage, word)
+    judge = Judge(registry, batch)
+    assert judge.problem("dequantise_sdpa") == ""
+    assert judge.opened.passing_trivial_answer() == ""
+    assert {"normal", "deep_change", "one_key"} <= set(judge.opened.families)
+
+
+@pytest.mark.parametrize("storage", ["packed", "paged:16"])
+@pytest.mark.parametrize(
+    ("word", "mistake"), [(w, m) for w, wrong in encoded.IN_BATCHES.items() for m in wrong]
+)
+def test_planted_mistakes_in_batches_are_refused(
+    batches: Callable[[str, str], Judge], storage: str, word: str, mistake: str
+) -> None:
+    problem = batches(storage, word).problem(encoded.backend_name(word, f"{mistake} in a batch"))
+    assert re.match("(on inputs of the family .*: )?sequence [0-9]: ", problem)
+
+
+def test_a_scale_of_the_whole_tensor_needs_equal_sequences() -> None:
+    with pytest.raises(BadCase, match="have a scale each: take the grain head"):
+        parse_case(BATCHED.format("float32", "packed", "int8:tensor"))
 
 
 @pytest.mark.parametrize("word", WORDS)
