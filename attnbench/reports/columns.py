@@ -146,6 +146,11 @@ def _extra(judged: JudgedRecord) -> str | None:
     return f"<{human_bytes(COUNTED_BYTES)}" if count < COUNTED_BYTES else human_bytes(count)
 
 
+def _of_encoding(judged: JudgedRecord) -> str | None:
+    value = judged.record.encoding_error
+    return None if value is None else f"{100 * value:.2g}%"
+
+
 def _once(name: str) -> Cell:
     """A time that was measured once."""
 
@@ -234,6 +239,9 @@ COLUMNS: tuple[Column, ...] = (
                head="GB/s", cell=_rate("gbps", _three_digits), dropped=5),
     _of_record("limit_share", "float64", "Share of the best speed possible here."),
     _of_record("batch_invariant", "str", "Whether a sequence has the same bits alone as in its batch."),
+    _of_record("encoding_error", "float64", "What encoding keys and values changes in the exact output, RMS "
+               "over RMS; no backend can be blamed for it.",
+               head="kv error", cell=_of_encoding, dropped=4),
     _of_record("copy_share", "float64", "`gbps` over that of a copy of the inputs; of interest in decode."),
     _of_record("peak_extra_bytes", "Int64", "Memory that a call takes at its peak, output included.",
                head="extra", cell=_extra, dropped=8),

@@ -314,6 +314,7 @@ def _check_rest(
         arithmetic=inexact.arithmetic,
         inexact=inexact.problem,
         batch_invariant=invariant,
+        encoding_error=context.opened.encoding_error,
         code={module: digest for module, digest in code.items() if module.partition(".")[0] != "attnbench"},
     )
     return found, peak_bytes

@@ -22,7 +22,7 @@ from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.masks import kept_pairs
 from attnbench.plugins.code import FirstStamps, attnbench_code
 from attnbench.plugins.load import load
-from attnbench.types.encoding import Encoding, make_encodings_known
+from attnbench.types.encoding import Encoding, is_encoded, make_encodings_known
 from attnbench.types.extensions import Source
 from attnbench.types.operation import Operation, make_known
 from attnbench.types.problem import problems_of
@@ -124,6 +124,8 @@ def _opened(
         attnbench=attnbench_code(),
         modules=code.of(sources),
         calls=opened.calls if isinstance(opened, DropoutVerifier) else 0,
+        # A variant case has no timed draws.
+        encoding_error=opened.encoding_error() if request.timed_draws and is_encoded(case) else None,
     )
     return reply, (fd,)
 

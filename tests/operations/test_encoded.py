@@ -11,6 +11,7 @@ import encoded
 import pytest
 from batch_judge import Judge
 
+import attnbench
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.work import bytes_of_problems
 from attnbench.plugins.registry import Registry, load_wanted
@@ -102,6 +103,25 @@ def test_planted_mistakes_in_batches_are_refused(
 ) -> None:
     problem = batches(storage, word).problem(encoded.backend_name(word, f"{mistake} in a batch"))
     assert re.match("(on inputs of the family .*: )?sequence [0-9]: ", problem)
+
+
+def test_the_error_of_the_encoding_grows_with_fewer_bits_and_coarser_grains(
+    judges: Callable[[str, str], Judge],
+) -> None:
+    error = {word: judges("float32", word).opened.encoding_error() for word in ("int8:token", "int8:head")}
+    error |= {word: judges("float32", word).opened.encoding_error() for word in ("int4:token", "q8_0")}
+    assert 0 < error["int8:token"] < error["int8:head"] < error["int4:token"] < 1
+    assert 0 < error["q8_0"] < error["int8:head"]
+
+
+def test_records_have_the_error_of_the_encoding(tmp_path: Path) -> None:
+    case = "attention/scaled_dot/H2-Lq2-Lk40-D32"
+    run = attnbench.run(case, "dequantise_sdpa", kv=("int8:head", "q4_0"), out=tmp_path, timed=False)
+    coarse, fine = sorted(run.records, key=lambda record: record.case)[::-1]
+    assert [coarse.status, fine.status] == ["ok", "ok"]
+    assert 0 < fine.encoding_error < coarse.encoding_error
+    plain = attnbench.run(case, "eager", out=tmp_path, timed=False).records[0]
+    assert plain.encoding_error is None
 
 
 def test_a_scale_of_the_whole_tensor_needs_equal_sequences() -> None:
