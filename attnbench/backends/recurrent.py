@@ -100,6 +100,7 @@ RECURRENT_CHUNKED = Backend(
     summary="64 steps at once by matrix products in torch, the state handed on in float32",
     prepare=prepare_chunked,
     operations=("recurrent",),
+    rules=("linear", "gated", "delta", "gated_delta", "gated_delta_channels"),
     storages=STORAGES,
     quadratic_copies=0,
 )

@@ -56,8 +56,11 @@ def prepare(setup: Setup) -> Callable[..., Any]:
         kept = given["decay"].exp() if "decay" in given else None
         read = []
         for i in range(case.Lq):
+            found = given["a"][:, :, i, None] @ state if "a" in given else None
             if kept is not None:
                 state = kept[:, :, i, :, None] * state
+            if found is not None:
+                state = state + given["b"][:, :, i, :, None] * found
             value = v[:, :, i]
             if "beta" in given:
                 value = given["beta"][:, :, i] * (value - (k[:, :, i, None] @ state)[:, :, 0])

@@ -172,6 +172,10 @@ def describe(config: object) -> Model:
     if dtype not in DTYPES:
         said = f"no case can have the dtype {clean(repr(dtype))}" if dtype else "the config names no dtype"
         notes.append(f"{said}: the cases have float32")
+    if any(kind.update == "rwkv7" for kind in layers):
+        notes.append(
+            "rwkv7: its heads are read from num_heads, head_dim and hidden_size, which is not verified"
+        )
     known_words = {*RECURRENT, *UNSAID}
     return Model(
         type=type_ or "unknown",

@@ -16,7 +16,6 @@ from attnbench.models.layers import LayerKind
 
 UNSAID = {
     "Mamba-1 scan": "its decay differs by feature of the state and of the value, which no rule has",
-    "RWKV-7 update": "its state is corrected by two vectors of their own, which no rule has",
     "RG-LRU": "its state is a vector, not a matrix",
     "conv": "a short convolution has no state of its steps",
 }
@@ -35,7 +34,9 @@ def recurrence(word: str, fields: Fields) -> LayerKind | str:
     if word in ("recurrent", "rglru"):
         return "RG-LRU"
     if word == "rwkv7":
-        return "RWKV-7 update"
+        D = needed(fields, "head_dim")
+        heads = first_of(fields, "num_heads") or needed(fields, "hidden_size") // D
+        return _kind("RWKV-7", "rwkv7", heads, heads, D, D)
     if word not in _STATES:
         return word
     # The rank of what projects to dt. The type mamba2 has it too, as a field that nothing reads.
@@ -51,8 +52,8 @@ def recurrence(word: str, fields: Fields) -> LayerKind | str:
         H = needed(fields, "num_attention_heads")
         D = first_of(fields, "head_dim") or needed(fields, "hidden_size") // H
         return _kind("lightning attention", "gated", H, H, D, D)
-    heads = (*_MAMBA_2, *(("num_heads",) if fields.get("state_size") else ()))
-    if H := first_of(fields, *heads):
+    names = (*_MAMBA_2, *(("num_heads",) if fields.get("state_size") else ()))
+    if H := first_of(fields, *names):
         return _mamba_2(fields, H)
     return word
 

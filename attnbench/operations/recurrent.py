@@ -45,7 +45,7 @@ def _wide(case: Case) -> Kind:
 
 
 def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
-    """Return q, k, v, then the decay and beta where the rule has them, and the state before the first step.
+    """Return q, k, v, what the rule has of decay, beta, a and b, and the state before the first step.
 
     H counts heads of v and of the state, Hkv those of q and k: one of q and k serves H / Hkv next to each
     other.
@@ -62,6 +62,8 @@ def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
         specs.append(TensorSpec("decay", (*steps, case.D), _wide(case), axes="bhid"))
     if update.corrects:
         specs.append(TensorSpec("beta", steps, axes="bhi"))
+    if update.removes:
+        specs += [TensorSpec(name, (*steps, case.D), axes="bhid") for name in "ab"]
     return (*specs, _state(case))
 
 
@@ -84,6 +86,10 @@ def _draw(case: Case, rule: Rule, stream: Stream) -> dict[str, Any]:
         drawn["decay"] = -typical * np.exp(drawn["decay"] / 2)
     if "beta" in drawn:
         drawn["beta"] = 1 / (1 + np.exp(-drawn["beta"]))
+    if "a" in drawn:
+        # What is found along a is taken away along it, by features more or less.
+        drawn["a"] /= np.linalg.norm(drawn["a"], axis=-1, keepdims=True)
+        drawn["b"] = -drawn["a"] / (1 + np.exp(-drawn["b"]))
     return _stored(case, drawn)
 
 
@@ -103,6 +109,8 @@ def _stress(case: Case, rule: Rule) -> dict[str, Callable[[Case, Rule, Stream], 
         kinds |= {"no_decay": _no_decay, "forgets": _forgets}
     if update.corrects:
         kinds["beta_ends"] = _beta_ends
+    if update.removes:
+        kinds["b_ends"] = _b_ends
     return {name: partial(_draw_changed, change=change) for name, change in kinds.items()}
 
 
@@ -133,6 +141,11 @@ def _forgets(drawn: dict[str, Any], rng: np.random.Generator) -> None:
 
 def _beta_ends(drawn: dict[str, Any], rng: np.random.Generator) -> None:
     drawn["beta"][:] = rng.integers(0, 2, drawn["beta"].shape)
+
+
+def _b_ends(drawn: dict[str, Any], rng: np.random.Generator) -> None:
+    """Let each feature of b be 0 or that of -a."""
+    drawn["b"][:] = -drawn["a"] * rng.integers(0, 2, drawn["b"].shape)
 
 
 def _read_scale(case: Case) -> float:
@@ -169,7 +182,10 @@ def _solve(problem: Problem) -> dict[str, Array]:
     state = given["state"]
     out = np.zeros((case.B, case.H, case.Lq, case.Dv), state.dtype)
     for i, (q, k, v, kept) in enumerate(_steps(case, given)):
-        state = kept * state
+        before, state = state, kept * state
+        if update.removes:
+            found = np.einsum("bhd,bhde->bhe", given["a"][:, :, i], before)
+            state = state + given["b"][:, :, i, :, None] * found[..., None, :]
         if update.corrects:
             v = given["beta"][:, :, i, None] * (v - np.einsum("bhd,bhde->bhe", k, state))
         state = state + k[..., None] * v[..., None, :]
@@ -242,7 +258,7 @@ def _growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
 def _flops(case: Case, rule: Rule, pairs: int) -> float:
     """Count the operations of the steps: a decay, what the state has for the key, its sum, its reading."""
     update = _update(rule)
-    each = 4 + (1 if update.decays else 0) + (2 if update.corrects else 0)
+    each = 4 + (1 if update.decays else 0) + (2 if update.corrects else 0) + (4 if update.removes else 0)
     return float(case.B * case.H * case.Lq * each * case.D * case.Dv)
 
 

@@ -112,11 +112,13 @@ class Update:
     the state has for the key, else k vᵀ.
 
     decays: with ``head`` there is one g for each head and step, with ``channel`` one for each feature of the
-    key too; "" for none.
+    key too; "" for none. removes: whether b (Sᵀa)ᵀ is added too, of the state before it decays, with vectors
+    a and b of each step.
     """
 
     decays: Literal["", "head", "channel"] = ""
     corrects: bool = False
+    removes: bool = False
 
 
 def _no_scores(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:

@@ -39,6 +39,9 @@ MISTAKES = {
     "heads_tiled": "linear",
     "tail_of_the_last_chunk_dropped": "linear",
     "outputs_kept_by_address": "linear",
+    "a_and_b_exchanged": "rwkv7",
+    "removed_after_the_decay": "rwkv7",
+    "nothing_removed": "rwkv7",
     "keys_of_length_one_in_each_chunk": "gated_delta",
 }
 """By name, the rule of a case that shows it."""
@@ -103,6 +106,12 @@ def prepare(setup, mistake=""):
             lost = mistake == "decays_lost_between_chunks" and i and i % CHUNK == 0
             if decay is not None and mistake != "decay_after_the_update" and not lost:
                 state = kept[:, :, i, :, None] * state
+            if "a" in given and mistake != "nothing_removed":
+                a, b = (given[name][:, :, i, :, None] for name in "ab")
+                if mistake == "a_and_b_exchanged":
+                    a, b = b, a
+                asked = state if mistake == "removed_after_the_decay" else fresh
+                state = state + b * (a.mT @ asked)
             if beta is not None:
                 known = fresh if mistake == "decay_in_the_correction_forgotten" else state
                 known = key.mT @ known
@@ -184,7 +193,7 @@ def right_by_heads(setup):
         *_, state = inputs
         flipped = [x.flip(-1) if n < 2 else x for n, x in enumerate(inputs[:-1])]
         if setup.rule.update.decays == "channel":
-            flipped[3] = flipped[3].flip(-1)
+            flipped[3:] = [x.flip(-1) if x.ndim == 4 else x for x in flipped[3:]]
         out, after = steps(*flipped, state.flip(-2))
         return out, after.flip(-2)
 

@@ -75,7 +75,7 @@ def prepare_linear(setup: Setup) -> Callable[..., Any]:
 
 
 def prepare_wkv7(setup: Setup) -> Callable[..., Any]:
-    """Return ggml_rwkv_wkv7 as a function of q, k, v, decay, beta and the state.
+    """Return ggml_rwkv_wkv7 as a function of q, k, v, what else the rule has, and the state.
 
     Its update is S ← diag(w) S + b (Sᵀa)ᵀ + k vᵀ. The gated delta rule is that with w = e^g, a = -w k, and
     with beta k for both b and k; without a correction a = 0. It has no scale, which q brings.
@@ -88,11 +88,13 @@ def prepare_wkv7(setup: Setup) -> Callable[..., Any]:
     def laid(*inputs: Tensor) -> tuple[Tensor, ...]:
         q, k, v, *more, state = inputs
         q, k = case.D**-0.5 * _repeated(q, case), _repeated(k, case)
-        written = more.pop()[..., None] * k if update.corrects else k
+        beta = more.pop()[..., None] if update.corrects else None
+        a, b = (more.pop(-2), more.pop()) if update.removes else (torch.zeros_like(k), k)
         kept = more[0].exp() if more else torch.ones(())
         kept = (kept[..., None] if kept.ndim == 3 else kept).expand_as(k)
-        asked = -kept * k if update.corrects else torch.zeros_like(k)
-        steps = (_steps_first(x, case) for x in (q, kept, written, v, asked, written))
+        if beta is not None:
+            a, b, k = -kept * k, beta * k, beta * k
+        steps = (_steps_first(x, case) for x in (q, kept, k, v, a, b))
         return (*steps, state.mT.reshape(case.B, -1))
 
     graph = _graph(setup, "ggml_rwkv_wkv7", laid, [])
@@ -186,6 +188,6 @@ GGML_RWKV_WKV7 = _backend(
     "ggml_rwkv_wkv7",
     "ggml's update of RWKV-7, of which the other rules are special cases",
     prepare_wkv7,
-    ("linear", "gated", "delta", "gated_delta", "gated_delta_channels"),
+    ("linear", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7"),
     _whole_steps,
 )

@@ -19,6 +19,7 @@ RIGHT = {
     "recurrent/delta/B2-H4-Hkv2-Lq37-Lk37-D32/none/float32/cpu/forward": (DELTA, WKV7),
     "recurrent/gated_delta/B2-H6-Hkv2-Lq65-Lk65-D13/none/float32/cpu/forward": (DELTA,),
     "recurrent/gated_delta/B2-H6-Hkv2-Lq65-Lk65-D64/none/float32/cpu/forward/threads2": (DELTA, WKV7),
+    "recurrent/rwkv7/B2-H4-Hkv2-Lq37-Lk37-D32/none/float32/cpu/forward": (WKV7,),
     "recurrent/gated_delta_channels/B2-H4-Hkv2-Lq37-Lk37-D32/none/float32/cpu/forward": (DELTA, WKV7),
 }
 """Each update; one step; fewer heads of q and k than of v; odd sizes; two threads."""

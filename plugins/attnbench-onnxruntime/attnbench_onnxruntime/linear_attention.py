@@ -69,6 +69,7 @@ ONNXRUNTIME_LINEAR = Backend(
     summary="ONNX Runtime's LinearAttention on its CPU provider",
     prepare=prepare,
     operations=("recurrent",),
+    rules=("linear", "gated", "delta", "gated_delta", "gated_delta_channels"),
     dtypes=("float32",),
     devices=("cpu",),
     requires=("onnxruntime", "onnx"),
