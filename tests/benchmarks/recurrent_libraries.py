@@ -1,0 +1,136 @@
+"""What other libraries' recurrences compute: by backend and rule, whether all cases are right.
+
+    python tests/benchmarks/recurrent_libraries.py [BACKEND ...] [--write]
+
+Each case is checked as ``attnbench check`` does, smallest first: one step, a step behind a chunk, features of
+v unlike those of k, heads that share q and k, half precision. ggml's update of RWKV-7 is also asked for heads
+that its backend declines. Packages that are not installed have no row. --write puts the table into
+docs/recurrent.md.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import attnbench
+from attnbench import Backend, hookimpl
+
+RULES = ("linear", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7")
+SIZES = (
+    "H2-L1-D16", "H2-L17-D13", "B2-H4-Hkv2-L17-D16", "H2-L17-D48", "H2-L17-D16-Dv8", "B2-H4-Hkv2-L65-D64",
+    "B2-H4-Hkv2-L65-D64/bfloat16",
+)  # fmt: skip
+
+LIBRARIES = {
+    "libggml-python": ("libggml", ("ggml_gated_delta_net", "ggml_gated_linear_attn", "ggml_rwkv_wkv7")),
+    "onnxruntime": ("onnxruntime", ("onnxruntime_linear",)),
+    "transformers": (
+        "transformers",
+        (
+            "transformers_gdn_steps", "transformers_gdn_chunks", "transformers_kda_steps",
+            "transformers_kda_chunks",
+        ),
+    ),
+}  # fmt: skip
+"""By the name of a distribution: a module of it, and the backends that call it."""
+
+ANY_SIZE = "ggml_rwkv_wkv7_any_size"
+
+NOT_ASKABLE = {
+    "`ggml_ssm_scan`, `mamba2_chunk_scan` of transformers": (
+        "they multiply A and x by one dt, so that a decay of 0 leaves no value: not askable for `gated`"
+    )
+}
+"""What could be asked by no case of these rules, and why."""
+
+DOCS = Path(__file__).parents[2] / "docs" / "recurrent.md"
+BEGIN = "<!-- libraries: written by python tests/benchmarks/recurrent_libraries.py --write -->\n"
+END = "<!-- end of libraries -->\n"
+
+
+@hookimpl
+def attnbench_backends() -> Iterable[Backend]:
+    """Bring ggml's update of RWKV-7 without what its backend declines."""
+    if find_spec("attnbench_ggml") is not None:
+        from attnbench_ggml.recurrences import GGML_RWKV_WKV7
+
+        yield replace(
+            GGML_RWKV_WKV7,
+            name=ANY_SIZE,
+            supports=lambda case, rule: None if case.Dv == case.D else "v has as many features as k",
+        )
+
+
+def here() -> dict[str, str]:
+    """Return the backends that can be asked, each with its library and the version."""
+    found = {
+        name: f"{distribution} {version(distribution)}"
+        for distribution, (module, names) in LIBRARIES.items()
+        if find_spec(module) is not None
+        for name in names
+    }
+    if "ggml_rwkv_wkv7" in found:
+        found[ANY_SIZE] = found["ggml_rwkv_wkv7"]
+    return found
+
+
+def cell(records: Sequence[Any]) -> str:
+    """Return what is known of a backend under a rule; records: of the cases in their order."""
+    asked = [record for record in records if record.status != "unsupported"]
+    right = sum(record.status == "ok" for record in asked)
+    if not asked:
+        return "·"
+    wrong = [record for record in asked if record.status != "ok"]
+    if not wrong:
+        return f"right in {right}"
+    first = wrong[0]
+    operation_and_rule = "/".join(first.case.split("/")[:2]) + "/"
+    short = first.case.removeprefix(operation_and_rule).split("/cpu/")[0].replace("/none/", " ")
+    return f"**{first.status}** in {len(wrong)} of {len(asked)}, first {short}"
+
+
+def table(names: Mapping[str, str], records: Sequence[Any]) -> str:
+    """Return all findings as Markdown."""
+    lines = [
+        f"| backend | library | {' | '.join(f'`{rule}`' for rule in RULES)} |",
+        f"|---|---|{'---|' * len(RULES)}",
+    ]
+    for name, library in names.items():
+        cells = []
+        for rule in RULES:
+            prefix = f"recurrent/{rule}/"
+            own = [one for one in records if one.backend == name and one.case.startswith(prefix)]
+            cells.append(cell(own))
+        lines.append(f"| `{name}` | {library} | {' | '.join(cells)} |")
+    lines += ["", *(f"{what}: {why}." for what, why in NOT_ASKABLE.items())]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Ask all, print the table, and write it where that is wanted."""
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("backends", nargs="*", metavar="BACKEND")
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    names = {name: library for name, library in here().items() if name in (given.backends or here())}
+    cases = [f"recurrent/{rule}/{sizes}" for rule in RULES for sizes in SIZES]
+    with tempfile.TemporaryDirectory() as folder:
+        run = attnbench.run(
+            cases, [*names], plugins=[str(Path(__file__).resolve())], timed=False, out=Path(folder)
+        )
+    found = table(names, run.records)
+    print(found)
+    if given.write:
+        before, rest = DOCS.read_text().split(BEGIN)
+        DOCS.write_text(before + BEGIN + "\n" + found + "\n" + END + rest.split(END)[1])
+
+
+if __name__ == "__main__":
+    main()
