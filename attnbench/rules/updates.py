@@ -34,16 +34,16 @@ GATED_DELTA = Rule(
     update=Update(decays="head", corrects=True),
 )
 
-RWKV7 = Rule(
-    name="rwkv7",
-    formula="S ← diag(e^g) S + b (Sᵀa)ᵀ + k vᵀ",
-    source="Peng et al. 2025, RWKV-7 Goose, arXiv 2503.14456; a is -κ̂ there, and b is κ̂ ⊙ a",
-    update=Update(decays="channel", removes=True),
-)
-
 GATED_DELTA_CHANNELS = Rule(
     name="gated_delta_channels",
     formula="S ← diag(e^g) S; S ← S + beta k (v - Sᵀk)ᵀ",
     source=f"Kimi Team 2025, Kimi Linear (KDA); {_ONNX}, with a decay for each feature of the key",
     update=Update(decays="channel", corrects=True),
+)
+
+RWKV7 = Rule(
+    name="rwkv7",
+    formula="S ← diag(e^g) S + b (Sᵀa)ᵀ + k vᵀ",
+    source="Peng et al. 2025, RWKV-7 Goose, arXiv 2503.14456; a is -κ̂ there, and b is κ̂ ⊙ a",
+    update=Update(decays="channel", removes=True),
 )
