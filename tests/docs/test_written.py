@@ -44,6 +44,7 @@ def test_the_page_of_commands() -> None:
         ("reports.md", "summary", "| `next_ratio` |"),
         ("concepts.md", "statuses", "| `mismatch` |"),
         ("files.md", "checks", "| `values` |"),
+        ("serving.md", "contracts", "| part of the contract |"),
         ("index.md", "exit_status", "| 3 | a backend crashed"),
         ("plugins.md", "hooks", "| `attnbench_backends"),
     ],

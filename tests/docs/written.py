@@ -40,6 +40,7 @@ from attnbench.types.status import CHECKS, MEANING
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURE = DOCS / "pictures" / "weights.svg"
 SCORE = DOCS / "measured" / "judge-score.json"
+CONTRACTS = DOCS / "measured" / "serving-contracts.json"
 VERSIONS = DOCS / "measured" / "versions.json"
 PICTURED = "scaled_dot on the example five-tokens"
 PART = "<!-- {0}: written by python tests/docs/written.py -->\n", "<!-- end of {0} -->\n"
@@ -47,6 +48,7 @@ OUTPUT = re.compile(
     r"^(<!-- output (on an arranged machine )?of: ([^\n]+) -->\n```text\n)(.*?)(^```\n)", re.M | re.S
 )
 PAGES_WITH_OUTPUT = ("learning.md", "doctor.md")
+LONGEST_NOTE = 170
 WIDTH = 80
 """As many as a terminal has at first, and as the site shows without scrolling."""
 ARRANGED = Readings(
@@ -217,6 +219,34 @@ def score() -> str:
     )
 
 
+def contracts() -> str:
+    """A row for each part of the contract that tests/benchmarks/serving_contracts.py asked of libraries."""
+    if not CONTRACTS.exists():
+        return "No outcome is stored yet.\n"
+    found = json.loads(CONTRACTS.read_text())
+    versions: dict[str, str] = found["facts"]["versions"]
+    cells = {(cell["library"], cell["contract"]): cell for cell in found["cells"]}
+    parts = dict.fromkeys(cell["contract"] for cell in found["cells"])
+    notes = [cell for cell in found["cells"] if cell["found"] in ("wrong", "refused")]
+
+    def shown(cell: dict[str, str]) -> str:
+        number = f" ({notes.index(cell) + 1})" if cell in notes else ""
+        return "–" if cell["found"] == "not askable" else cell["found"] + number
+
+    table = _table(
+        ("part of the contract", *(f"{words}, {versions[words]}" for words in versions)),
+        [(part, *(shown(cells[words, part]) for words in versions)) for part in parts],
+    )
+    lines = [f"{at}. `{one['case']}`: {_in_one_line(one['words'])}\n" for at, one in enumerate(notes, 1)]
+    return f"Asked on {found['facts']['date']}.\n\n{table}\n{''.join(lines)}"
+
+
+def _in_one_line(words: str) -> str:
+    """Return the words of an outcome without the case of the check, whose seed is another each time."""
+    plain = re.sub(r"on the variant case \S+: |\[F[^]]*\] ", "", words)
+    return plain if len(plain) < LONGEST_NOTE else f"{plain[:LONGEST_NOTE].rpartition(' ')[0]} …"
+
+
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [heads, tuple("---" for _ in heads), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -276,6 +306,7 @@ def documents() -> dict[Path, str]:
         DOCS / "files.md": with_part("files.md", "checks", checks()),
         DOCS / "index.md": with_part("index.md", "exit_status", exit_status()),
         DOCS / "judge.md": with_part("judge.md", "score", score()),
+        DOCS / "serving.md": with_part("serving.md", "contracts", contracts()),
         DOCS / "plugins.md": with_part("plugins.md", "hooks", hooks()),
         DOCS / "versions.md": with_part("versions.md", "versions", versions()),
     }

@@ -28,7 +28,7 @@ class Attention:
         self.operators, self.case, self.dtype = operators(), case, case_dtype(case)
         self.form = instructions(case)
         self.causal, self.window = case.mask.causal is not None, case.mask.window or -1
-        self.scale = dot.scale
+        self.scale, self.cap = dot.scale, dot.cap or 0.0
         # The kernel takes sinks in float32 or bfloat16.
         self.sink = None if sink is None else sink.detach().float()
 
@@ -40,13 +40,19 @@ class Attention:
         """
         import torch
 
-        k, v = (x.nan_to_num(0.0, torch.inf, -torch.inf).flatten(0, 1) for x in (cache["k"], cache["v"]))
+        k, v = (self.cleared(cache[name]).flatten(0, 1) for name in ("k", "v"))
         pages, page, heads, features = cache["k"].shape
         keys = k.new_empty(pages, heads, page, features)
         values = torch.empty_like(keys)
         slots = torch.arange(pages * page)
         self.operators.cpu_attn_reshape_and_cache(k, v, keys, values, slots, self.form)
         return {"k": keys, "v": values}
+
+    def cleared(self, x: Tensor) -> Tensor:
+        """Return a cache with 0 in the place of NaN."""
+        import torch
+
+        return x.nan_to_num(0.0, torch.inf, -torch.inf)
 
     def renew(self, ahead: Mapping[str, Any]) -> None:
         """Let the library plan its work from the lengths: it divides keys among threads."""
@@ -70,7 +76,7 @@ class Attention:
         out = q.new_empty(q.shape) if out is None else out
         self.operators.cpu_attention_with_kv_cache(
             q, k, v, out, cu_seqlens_q, seqused_k, self.scale, self.causal, None, self.window, block_table,
-            0.0, self.plan, self.sink, None,
+            self.cap, self.plan, self.sink, None,
         )  # fmt: skip
         return out
 
