@@ -53,7 +53,11 @@ def encoded(case: Case, rule: Rule, inputs: Mapping[str, Stored]) -> dict[str, S
     coded = iter(encoding_of(case).encode(case, specs, numbers))
     made: dict[str, Stored] = {}
     for spec in stored_inputs(case, rule):
-        array = inputs[spec.name] if spec.name in inputs and spec.name not in names else next(coded)
+        if spec.name in inputs and spec.name not in names:
+            array = inputs[spec.name]
+        else:
+            array = next(coded)
+            array = store(array, case.dtype) if spec.kind == "float" else array
         if array.shape != spec.shape:
             raise ValueError(
                 f"the encoding {case.kv} makes {spec.name} of shape {array.shape}, not {spec.shape}"
@@ -77,6 +81,9 @@ def read_back(case: Case, rule: Rule, stored: Mapping[str, Stored]) -> dict[str,
     """Return what stored keys and values mean, by name."""
     specs = encoded_specs(case, rule)
     encoding = encoding_of(case)
-    own = [stored[spec.name] for spec in encoding.tensors(case, specs)]
+    own = [
+        widen(stored[spec.name], case.dtype) if spec.kind == "float" else stored[spec.name]
+        for spec in encoding.tensors(case, specs)
+    ]
     numbers = encoding.decode(case, specs, own)
     return dict(zip((spec.name for spec in specs), numbers, strict=True))

@@ -30,6 +30,8 @@ def dequantiser(case: Case) -> Read:
     dtype = case_dtype(case)
     wide = softmax_dtype(dtype)
     name, grain = encoding_name(case), grain_of(case)
+    if name == "latent":
+        return lambda kv: (kv, kv[..., : case.Dv])
     read = _CODES[name]
 
     def dequantise(k: Tensor, v: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,5 +128,5 @@ _CODES: dict[str, Callable[[Tensor], Tensor]] = {
     "q8_0": _q8_0,
     "q4_0": _q4_0,
 }
-ENCODINGS = tuple(_CODES)
+ENCODINGS = (*_CODES, "latent")
 """The built-in encodings that :func:`dequantiser` reads."""

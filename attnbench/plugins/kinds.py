@@ -108,7 +108,7 @@ _FUNCTIONS = (
 _FLAGS = (
     "check_only", "compiles", "concatenates", "concurrent", "dropout", "forkable", "has_dot_form",
     "ignores_dropped", "masks_by_head", "mirrors", "needs_contiguous", "needs_dot_form", "pairs_keys",
-    "writes_out",
+    "shared", "writes_out",
 )  # fmt: skip
 
 _TESTS: dict[str, Test] = {

@@ -40,7 +40,8 @@ class Encoding:
     """``tensors(case, specs)`` returns the stored tensors. Their letters of axes are those of the operation
     where they have them, so that a storage finds tokens (j) and batch elements (b)."""
     encode: Callable[[Case, Specs, Sequence[Any]], Sequence[Any]]
-    """``encode(case, specs, numbers)`` returns the arrays of these tensors, from float64 arrays.
+    """``encode(case, specs, numbers)`` returns the arrays of these tensors, from float64 arrays. Those of the
+    kind ``float`` are in float64 too, and hold numbers of the dtype of the case; ``decode`` gets them so.
 
     Changes that hold for the numbers must hold for what is read back, without new rounding: another order of
     batch elements, heads and tokens, all numbers of a tensor times a power of two, and, where ``mirrors``
@@ -52,6 +53,8 @@ class Encoding:
     """What shares a scale, as ``head`` in ``int8:head``; the first is the default. Empty: one way only."""
     mirrors: bool = True
     """Whether the codes of -x mean minus what those of x mean, for each number by itself."""
+    shared: bool = False
+    """Whether the values are the first features of the keys, so that both change together."""
     keeps: tuple[str, ...] = KEPT
     """The kinds of stress inputs that still mean the same. Others are left out."""
     refuses: Callable[[Case], str | None] = lambda case: None

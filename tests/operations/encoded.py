@@ -210,6 +210,44 @@ MISTAKES: dict[str, dict[str, Wrong]] = {
 """By the word of an encoding."""
 
 
+LATENT: dict[str, dict[str, Any]] = {
+    "latent right": {},
+    "latent with the scale of all features": {"scale": lambda case: case.D**-0.5},
+    "latent with the scale squared": {"scale": lambda case: dict(case.constants)["scale"] ** 2},
+    "latent without the rotated part": {"scored": lambda kv, case: kv[..., : case.Dv]},
+    "latent without the compressed part": {"scored": lambda kv, case: kv[..., case.Dv :]},
+    "latent with the rotated part in front": {"scored": lambda kv, case: np.roll(kv, case.D - case.Dv, -1)},
+    "latent with the last features as values": {"valued": lambda kv, case: kv[..., -case.Dv :]},
+    "latent with every second feature as a value": {
+        "valued": lambda kv, case: np.resize(kv[..., ::2], (*kv.shape[:-1], case.Dv))
+    },
+    "latent of the next batch element": {"scored": lambda kv, case: np.roll(kv, 1, 0)},
+    "latent without the last token": {"valued": lambda kv, case: np.where(np.arange(kv.shape[2])[:, None]
+        == kv.shape[2] - 1, 0, kv)[..., : case.Dv]},
+}  # fmt: skip
+"""What a kernel takes for the scale, the keys and the values, where it is not the right one."""
+
+
+def attend_latent(setup: Any, how: Mapping[str, Any]) -> Any:
+    import torch
+
+    case = setup.case
+    scale = how["scale"](case) if "scale" in how else dict(case.constants)["scale"]
+
+    def call(q: Tensor, kv: Tensor) -> Tensor:
+        queries, latent = q.double().numpy(), kv.double().numpy()
+        keys = how["scored"](latent, case) if "scored" in how else latent
+        if keys.shape[-1] < case.D:
+            first = keys.shape[-1] == case.Dv
+            queries = queries[..., : case.Dv] if first else queries[..., case.Dv :]
+        values = how["valued"](latent, case) if "valued" in how else latent[..., : case.Dv]
+        scores = queries @ keys.swapaxes(-1, -2) * scale
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        return torch.from_numpy(powers / powers.sum(-1, keepdims=True) @ values).to(q.dtype)
+
+    return call
+
+
 IN_BATCHES: dict[str, dict[str, Wrong]] = {
     "int8:head": {
         "scale of the next sequence": both("_scale", lambda s: np.roll(s, 1, 0)),
@@ -285,6 +323,12 @@ def backend(word: str, name: str, wrong: Wrong, **how: Any) -> Backend:
 
 @hookimpl
 def attnbench_backends() -> Iterator[Backend]:
+    for name, how in LATENT.items():
+        yield replace(
+            backend("latent", "", lambda t: t),
+            name=backend_name(name, "").rstrip("_"),
+            prepare=lambda setup, how=how: attend_latent(setup, how),
+        )
     for word, mistakes in IN_BATCHES.items():
         for name, wrong in mistakes.items():
             yield replace(

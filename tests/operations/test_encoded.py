@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,14 +15,16 @@ from batch_judge import Judge
 import attnbench
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.work import bytes_of_problems
+from attnbench.ipc.verifier_messages import OpenCase
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.runner.case import refusal
-from attnbench.types.encoding import encoding_words, known_encodings
+from attnbench.types.encoding import encoding_named, encoding_words, known_encodings, make_encodings_known
 from attnbench.types.errors import BadCase
-from attnbench.verifier.case import passing_trivial_answer
+from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
 
 PLUGIN = str(Path(__file__).with_name("encoded.py"))
 CASE = "attention/scaled_dot/B2-H4-Hkv2-Lq3-Lk40-D64/none/{}/kv={}"
+SCALED_OR_BLOCKS = [name for name in known_encodings() if name not in ("dtype", "latent")]
 BATCHED = "attention/scaled_dot/q5s40_q1s33_q3s3_q2s0_q0s7-H4-Hkv2-D32/causal:lower_right/{}/{}/kv={}"
 BUILT_IN = ("dequantise_sdpa", "dequantise_blocks")
 WORDS = tuple(encoded.MISTAKES)
@@ -45,7 +48,52 @@ def batches(registry: Registry) -> Callable[[str, str], Judge]:
     return cache(lambda storage, word: Judge(registry, BATCHED.format("bfloat16", storage, word)))
 
 
-@pytest.mark.parametrize("word", encoding_words(name for name in known_encodings() if name != "dtype"))
+MLA = "attention/scaled_dot@scale=0.11/B3-H4-Hkv1-Lq2-Lk30-D72-Dv64/none/{}/kv=latent"
+
+
+@pytest.fixture(scope="module")
+def latent(registry: Registry) -> Judge:
+    return Judge(registry, MLA.format("bfloat16"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_right_kernels_pass_with_one_latent_tensor(registry: Registry, dtype: str) -> None:
+    judge = Judge(registry, MLA.format(dtype))
+    for name in (*BUILT_IN, "latent_right"):
+        assert judge.problem(name) == ""
+    assert passing_trivial_answer(judge.opened) == ""
+    assert list(judge.opened.arrays(0, 0)) == ["q", "kv"]
+    paged = MLA.format(dtype).replace("B3", "3q1s40_q2s21").replace("-Lq2-Lk30", "") + "/paged:16"
+    batch = Judge(registry, paged.replace("/none/", "/causal:lower_right/"))
+    assert batch.problem("dequantise_sdpa") == ""
+    assert {"q", "kv", "block_table"} <= set(batch.opened.arrays(0, 0))
+
+
+@pytest.mark.parametrize("name", [name for name in encoded.LATENT if name != "latent right"])
+def test_planted_mistakes_of_latent_heads_are_refused(latent: Judge, name: str) -> None:
+    assert latent.problem(encoded.backend_name(name, "").rstrip("_")) != ""
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("Hkv1", "Hkv2"), "there is one latent head"),
+        (("D72-Dv64", "D64-Dv72"), "the values are the first"),
+        (("@scale=0.11", ""), "give it, as scaled_dot@scale="),
+    ],
+)
+def test_what_a_latent_head_cannot_be_is_refused(change: tuple[str, str], words: str) -> None:
+    with pytest.raises(BadCase, match=words):
+        parse_case(MLA.format("float32").replace(*change))
+
+
+def test_a_latent_tensor_is_read_once(registry: Registry) -> None:
+    case = parse_case(MLA.format("bfloat16"))
+    queries, outputs, latents = 3 * 4 * 2 * 72, 3 * 4 * 2 * 64, 3 * 30 * 72
+    assert bytes_of_problems(case, registry.rule("scaled_dot")) == 2 * (queries + outputs + latents)
+
+
+@pytest.mark.parametrize("word", encoding_words(name for name in SCALED_OR_BLOCKS))
 def test_the_built_in_backends_pass_in_every_encoding(registry: Registry, word: str) -> None:
     judge = Judge(registry, CASE.format("bfloat16", word).replace("D64", "D64-Dv32"))
     for name in BUILT_IN:
@@ -112,6 +160,16 @@ def test_the_error_of_the_encoding_grows_with_fewer_bits_and_coarser_grains(
     error |= {word: judges("float32", word).opened.encoding_error() for word in ("int4:token", "q8_0")}
     assert 0 < error["int8:token"] < error["int8:head"] < error["int4:token"] < 1
     assert 0 < error["q8_0"] < error["int8:head"]
+
+
+def test_an_encoding_that_says_more_than_it_keeps_is_found(registry: Registry) -> None:
+    # Codes with zero points don't mean the same after a change of sign.
+    make_encodings_known([replace(encoding_named("uint8"), name="claims_to_mirror", mirrors=True)])
+    rule = registry.rules["scaled_dot"]
+    opening = OpenCase(CASE.format("float32", "claims_to_mirror:token"), rule.source, 5, 1, 1e9)
+    opened = CaseVerifier(opening, rule.record)
+    with pytest.raises(ValueError, match="claims_to_mirror:token does not keep a change of"):
+        opened.arrays(0, 3)
 
 
 def test_records_have_the_error_of_the_encoding(tmp_path: Path) -> None:
