@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnbench.backends.sdpa import refuse_cap
 from attnbench.kit.scores import form_of
@@ -30,13 +30,14 @@ class Varlen:
         before = -1 if case.mask.window is None else case.mask.window - 1
         self.window = (before, 0) if case.mask.causal else (-1, -1)
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, *keys: Tensor) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *plan: Tensor) -> Any:
         """Attend, (T, H, D); with the log-sum-exp (T, H) where the case asks for it.
 
-        keys: where keys begin if they are packed; else their numbers and the table.
+        plan: where queries begin, and where keys begin if they are packed; else their numbers and the table.
         """
         from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
+        starts, *keys = plan
         paged = len(keys) > 1
         found = varlen_attn(
             q,
