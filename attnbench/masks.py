@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.types.case import Case
+from attnbench.types.mask_base import within
 from attnbench.types.mask_words import KEPT_SHARE as KEPT_SHARE
 from attnbench.types.mask_words import REACH as REACH
-from attnbench.types.mask_words import within
 
 Rows = NDArray[np.intp]
 Keep = NDArray[np.bool_]

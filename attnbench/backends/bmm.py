@@ -92,6 +92,7 @@ BMM = Backend(
     concurrent=True,
     needs_dot_form=True,
     quadratic_copies=1,
+    masks=("any",),
     masks_by_head=True,
     dropout=True,
 )

@@ -122,5 +122,6 @@ CHUNKED = Backend(
     prepare=prepare,
     operations=("attention", "multihead"),
     quadratic_copies=0,
+    masks=("any",),
     masks_by_head=True,
 )

@@ -120,6 +120,7 @@ COMPILED = Backend(
     operations=("attention", "multihead"),
     passes=PASSES,
     compiles=True,
+    masks=("any",),
     masks_by_head=True,
     dropout=True,
 )

@@ -26,6 +26,7 @@ EAGER = Backend(
     passes=PASSES,
     autocast=AUTOCAST,
     concurrent=True,
+    masks=("any",),
     masks_by_head=True,
     dropout=True,
     weights=weights,

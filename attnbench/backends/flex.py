@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
 
 from attnbench.backends.compiled import compile_now, configure, no_compiler
 from attnbench.kit.attention import with_sink_column, with_zero_row
@@ -11,10 +13,10 @@ from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import for_operation
 from attnbench.kit.masks import additive_mask, keep_mask, plus_bias
 from attnbench.kit.scores import map_keys, map_queries
-from attnbench.masks import key_lengths
 from attnbench.types.backend import Backend, Setup
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -59,7 +61,7 @@ def block_mask(setup: Setup) -> BlockMask | None:
     case, has_sink = setup.case, setup.scoring.sink is not None
     if case.mask.is_none:
         return None
-    keep = _keep_by_table(case) if case.mask.needs_table else _keep_by_position(case)
+    keep = _keep_by_position(case) or _keep_by_table(case)
     last = case.Lk
     return create_block_mask(
         (lambda b, h, i, j: (j == last) | keep(b, h, i, j)) if has_sink else keep,
@@ -86,21 +88,25 @@ def _added_table(setup: Setup) -> Tensor | None:
     return added.expand(case.B, case.H, *added.shape[2:])
 
 
-def _keep_by_position(case: Case) -> MaskMod:
-    """The band around a query's position and the lengths of batch elements, computed."""
+def _keep_by_position(case: Case) -> MaskMod | None:
+    """The formulas of all words of the mask; None where one has none, as numbers that are drawn."""
     import torch
 
-    band, offset = case.mask.band, case.query_offset
-    drawn = key_lengths(case)
-    lengths = None if drawn is None else torch.tensor(drawn, device=case.device)
+    def array_of(array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(case.device)
+
+    groups = []
+    for group in case.mask.groups:
+        formulas = [formula for word in group if (formula := word.formula(case, array_of)) is not None]
+        if len(formulas) < len(group):
+            return None
+        groups.append(formulas)
 
     def keep(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         kept = j >= 0
-        if band.after is not None:
-            kept = kept & (j <= i + offset + band.after)
-        if band.before is not None:
-            kept = kept & (j >= i + offset - band.before)
-        return kept if lengths is None else kept & (j < lengths[b])
+        for formulas in groups:
+            kept = kept & reduce(or_, (formula(b, h, i, j) for formula in formulas))
+        return kept
 
     return keep
 
@@ -180,5 +186,6 @@ FLEX = Backend(
     dtypes=("float32", "bfloat16", "float16"),
     compiles=True,
     quadratic_copies=0,
+    masks=("any",),
     masks_by_head=True,
 )

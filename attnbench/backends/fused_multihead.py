@@ -48,6 +48,7 @@ FUSED_MULTIHEAD = Backend(
     prepare=prepare,
     operations=("multihead",),
     passes=PASSES,
+    masks=("any",),
     masks_by_head=True,
     dropout=True,
 )

@@ -44,5 +44,6 @@ GATHER = Backend(
     storages=("paged",),
     returns=("lse",),
     needs_dot_form=True,
+    masks=("any",),
     masks_by_head=True,
 )

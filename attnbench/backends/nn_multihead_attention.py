@@ -120,6 +120,7 @@ NN_MULTIHEAD_ATTENTION = Backend(
     operations=("multihead",),
     passes=PASSES,
     rules=("scaled_dot",),
+    masks=("any",),
     masks_by_head=True,
     dropout=True,
 )

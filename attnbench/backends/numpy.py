@@ -163,6 +163,7 @@ NUMPY = Backend(
     dtypes=("float64", "float32"),
     devices=("cpu",),
     quadratic_copies=0,
+    masks=("any",),
     masks_by_head=True,
     dropout=True,
 )

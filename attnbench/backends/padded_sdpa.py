@@ -107,5 +107,6 @@ PADDED_SDPA = Backend(
     storages=("packed",),
     returns=("lse",),
     needs_dot_form=True,
+    masks=("any",),
     masks_by_head=True,
 )

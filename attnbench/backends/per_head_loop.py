@@ -119,6 +119,7 @@ PER_HEAD_LOOP = Backend(
     operations=("attention", "multihead"),
     passes=PASSES,
     quadratic_copies=1,
+    masks=("any",),
     masks_by_head=True,
     dropout=True,
 )

@@ -88,5 +88,6 @@ PER_SEQUENCE = Backend(
     storages=("packed",),
     returns=("lse",),
     needs_dot_form=True,
+    masks=("any",),
     masks_by_head=True,
 )

@@ -254,6 +254,7 @@ def _pinned(kernel: Kernel, words: str, **declared: Any) -> Backend:
         operations=("attention", "multihead"),
         passes=PASSES,
         needs_dot_form=True,
+        masks=("any",),
         masks_by_head=True,
         dropout=True,
         **declared,

@@ -69,6 +69,7 @@ WEIGHTED_SUM = Backend(
     supports=supports,
     operations=("attention", "multihead"),
     passes=PASSES,
+    masks=("any",),
     masks_by_head=True,
     dropout=True,
     weights=weights,

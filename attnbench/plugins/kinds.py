@@ -15,6 +15,8 @@ from attnbench.types.device import DEVICES
 from attnbench.types.encoding import Encoding
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
 from attnbench.types.fleet import Executor
+from attnbench.types.mask import ANY_MASK
+from attnbench.types.mask_words import WORDS
 from attnbench.types.operation import Operation
 from attnbench.types.rule import Constant, Law, Rule
 from attnbench.types.storage import Size, Storage
@@ -136,6 +138,7 @@ _TESTS: dict[str, Test] = {
     "laws": partial(_some_of, get_args(Law)),
     "dtypes": partial(_some_of, DTYPES),
     "autocast": partial(_some_of, AUTOCAST),
+    "masks": partial(_some_of, (ANY_MASK, *WORDS)),
     "devices": partial(_some_of, tuple(DEVICES)),
     "passes": partial(_some_of, PASSES),
     "layout": partial(_word, get_args(Layout)),

@@ -103,6 +103,8 @@ def refusal(
         return "unsupported", f"in a batch no gradients of parameters are checked, and {case.rule} has some"
     if case.pass_ != "forward" and (reason := rule.no_gradients(case)) is not None:
         return "unsupported", reason
+    if missing := backend.lacks_masks(case.mask):
+        return "unsupported", f"takes no mask with {_all_of(missing)}"
     if not case.mask.ignores("h") and not backend.masks_by_head:
         return "unsupported", f"takes one mask for all heads; the case has {mask_text(case.mask)}"
     if case.dropout and not backend.dropout:

@@ -40,6 +40,7 @@ from attnbench.types.device import DEVICES
 from attnbench.types.encoding import DTYPE, KEPT, encoding_words
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, mask_of
+from attnbench.types.mask_base import MaskWord
 from attnbench.types.mask_words import WORDS
 from attnbench.types.problem import problems_of
 from attnbench.types.rule import Rule
@@ -314,7 +315,7 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
         "at_once": ("", "two_threads") if backend.concurrent else ("",),
     }  # fmt: skip
     chosen = {
-        **(dict.fromkeys((word.part for word in WORDS.values()), ("",)) if options.masks else {}),
+        **(dict.fromkeys(map(_family, WORDS.values()), ("",)) if options.masks else {}),
         **({"threads": ("",)} if options.threads else {}),
         **({"layout": ("",)} if options.layout else {}),
     }
@@ -418,19 +419,26 @@ def _mask(row: Row, B: int, Lk: int, random: Random) -> Mask:
     """Draw the words of a mask of the sorts that a row names."""
     words = []
     for word in WORDS.values():
-        sort = row[word.part]
+        sort = row[_family(word)]
         if sort in word.sorts:
             words.append(word.of_sort(sort, B, Lk, random))
     return mask_of(words)
 
 
+def _family(word: type[MaskWord]) -> str:
+    """Return the property of a search that has the sorts of a word."""
+    return word.family or word.part
+
+
 def _sorts_of_masks(backend: Backend) -> dict[str, tuple[str, ...]]:
-    """Return the sorts of words by their part; "" for no such word."""
+    """Return the sorts of the words that a backend takes, by family; "" for no such word."""
     found: dict[str, tuple[str, ...]] = {}
     for word in WORDS.values():
-        by_head = ("h" in word.of_sort(sort, 1, 1, Random(0)).axes for sort in word.sorts)
-        sorts = [
-            sort for sort, own in zip(word.sorts, by_head, strict=True) if backend.masks_by_head or not own
-        ]
-        found[word.part] = (*found.get(word.part, ("",)), *sorts)
+        sorts = found.get(_family(word), ("",))
+        for sort in word.sorts:
+            drawn = word.of_sort(sort, 1, 1, Random(0))
+            by_head = "h" in drawn.axes and not backend.masks_by_head
+            if not by_head and not backend.lacks_masks(mask_of([drawn])):
+                sorts = (*sorts, sort)
+        found[_family(word)] = sorts
     return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from attnbench.types.arithmetic import Arithmetic
 from attnbench.types.case import DTYPES, Case, Dtype, Pass
+from attnbench.types.mask import ANY_MASK, PLAIN_MASKS, Mask
 from attnbench.types.rule import Rule, Scoring, constants_of
 
 if TYPE_CHECKING:
@@ -99,15 +100,17 @@ class Backend:
     records (without ``aten::``). Another backend whose call runs one of them is labelled as running this
     kernel.
 
-    masks_by_head: whether it takes explicit masks that differ by head (:attr:`Mask.per_head`), as a (B, H,
-    Lq, Lk) tensor. dropout: whether it can drop weights (:attr:`Case.dropout`), with new random numbers in
-    every call. Forked workers seed torch, NumPy and Python anew; the backend must seed generators of its own
-    in forks (``os.register_at_fork``). needs_contiguous: whether its inputs must be contiguous. Otherwise the
-    check also passes views: heads and positions exchanged in memory, rows of a layer's sources apart.
-    (Compiling backends get no views, because they would compile again.) ignores_dropped: whether it promises
-    that a key and a value which the mask drops for every query never reach the output, even if they hold NaN
-    or infinity. Memory that nobody cleared behind padding does. A float mask with -inf alone does not keep
-    this promise: NaN - inf is NaN, and 0 · inf too. Only a backend that declares it is asked.
+    masks: the words of masks that it takes; ``any`` stands for all that there are, which suits a backend that
+    gets its mask from :mod:`attnbench.kit.masks`. masks_by_head: whether it takes explicit masks that differ
+    by head (:attr:`Mask.per_head`), as a (B, H, Lq, Lk) tensor. dropout: whether it can drop weights
+    (:attr:`Case.dropout`), with new random numbers in every call. Forked workers seed torch, NumPy and Python
+    anew; the backend must seed generators of its own in forks (``os.register_at_fork``). needs_contiguous:
+    whether its inputs must be contiguous. Otherwise the check also passes views: heads and positions
+    exchanged in memory, rows of a layer's sources apart. (Compiling backends get no views, because they would
+    compile again.) ignores_dropped: whether it promises that a key and a value which the mask drops for every
+    query never reach the output, even if they hold NaN or infinity. Memory that nobody cleared behind padding
+    does. A float mask with -inf alone does not keep this promise: NaN - inf is NaN, and 0 · inf too. Only a
+    backend that declares it is asked.
 
     autocast: the dtypes of ``torch.autocast`` in which it may be called, with float32 inputs. What it gives
     may then have this dtype, and is held to its limits. concurrent: whether two threads may call the prepared
@@ -146,6 +149,7 @@ class Backend:
     compiles: bool = False
     quadratic_copies: int = 2
     marks: tuple[str, ...] = ()
+    masks: tuple[str, ...] = PLAIN_MASKS
     masks_by_head: bool = False
     dropout: bool = False
     needs_contiguous: bool = False
@@ -154,3 +158,9 @@ class Backend:
     autocast: tuple[Dtype, ...] = ()
     concurrent: bool = False
     weights: Callable[[Setup], Weigh] | None = None
+
+    def lacks_masks(self, mask: Mask) -> tuple[str, ...]:
+        """Return the words of a mask that it does not take."""
+        if ANY_MASK in self.masks:
+            return ()
+        return tuple(word.word for word in mask.words if word.word not in self.masks)

@@ -11,7 +11,7 @@ from attnbench.types.device import CPU, DEVICES
 from attnbench.types.encoding import encoding_of, is_encoded, parse_encoding
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import EVERYTHING, Mask
-from attnbench.types.mask_words import check_choice, check_whole
+from attnbench.types.mask_base import check_choice, check_whole
 from attnbench.types.operation import Shape, operation_of
 from attnbench.types.rule import Rule
 from attnbench.types.storage import storage_named, wrong_size

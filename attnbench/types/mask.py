@@ -7,18 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnbench.types.errors import BadCase
-from attnbench.types.mask_words import (
-    EXPLICITS,
-    WORDS,
-    Align,
-    Band,
-    Causal,
-    Lengths,
-    MaskWord,
-    Padding,
-    Window,
-    check_choice,
-)
+from attnbench.types.mask_base import Band, MaskWord, check_choice
+from attnbench.types.mask_words import EXPLICITS, PLAIN, WORDS, Align, Causal, Lengths, Padding, Window
 from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:
@@ -197,6 +187,10 @@ class Mask:
         """Return the mask with what it lists for single batch elements drawn instead."""
         return mask_of(word.unlisted() for word in self.words)
 
+
+PLAIN_MASKS = tuple(word.word for word in PLAIN)
+"""The words that a backend takes unless it says otherwise."""
+ANY_MASK = "any"
 
 EVERYTHING = Mask()
 """Every pair is kept and nothing is added."""

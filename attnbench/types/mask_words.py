@@ -1,33 +1,29 @@
-"""The words of masks: which (query, key) pairs each keeps, what it adds to scores, and how ids write it.
+"""The words of masks that kernels know, as causal and a window, and masks that are drawn.
 
-A new word is a class here and its place in :data:`WORDS`. How words combine stands in
-:mod:`attnbench.types.mask`. A word imports numpy only when it makes arrays.
+Words for a structure that a model or an engine gives its pairs stand in
+:mod:`attnbench.types.mask_structures`. How words combine stands in :mod:`attnbench.types.mask`. A word
+imports numpy only when it makes arrays.
 """
 
 from __future__ import annotations
 
-import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from attnbench.types.errors import BadCase
+from attnbench.types.mask_base import Band, MaskWord, check_choice, check_whole, whole_number_of
+from attnbench.types.mask_structures import STRUCTURES
 from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:
     from random import Random
 
     import numpy as np
-    from numpy.typing import NDArray
 
     from attnbench.types.case import Case
+    from attnbench.types.mask_base import Added, Formula, Keep, Rows
 
-    Rows = NDArray[np.intp]
-    Keep = NDArray[np.bool_]
-    Added = NDArray[np.float64]
-
-Form = Literal["band", "lengths", "range", "table"]
 Align = Literal["upper_left", "lower_right"]
 Lengths = Literal["seeded"] | tuple[int, ...]
 
@@ -42,159 +38,6 @@ REACH = 4.0
 
 _LENGTHS, _BOOL, _FLOAT, _EMPTY = 1, 2, 3, 4
 """The streams of random numbers."""
-
-
-def check_choice(what: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Raise :class:`BadCase` unless the value is one of the allowed words."""
-    if value not in allowed:
-        # With two allowed words the similar one may be the wrong guess: gpu does not mean cpu.
-        two = f"no {what} {value!r}; there are {', '.join(allowed)}"
-        raise BadCase(two if len(allowed) == 2 else unknown_name(what, str(value), allowed))
-
-
-def check_whole(name: str, value: object) -> None:
-    """Raise :class:`BadCase` unless the value is a whole number."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadCase(f"{name} = {value!r}: give a whole number")
-
-
-@dataclass(frozen=True)
-class Band:
-    """How many keys before and after its own position a query sees; None for all of them."""
-
-    before: int | None = None
-    after: int | None = None
-
-
-class MaskWord(ABC):
-    """A word of a mask, as a frozen value.
-
-    A word restricts: pairs that it drops are dropped. A word that lifts others restricts nothing: pairs that
-    it keeps are kept though the others drop them, as those of a prefix are though a causal mask drops them.
-    """
-
-    word: ClassVar[str]
-    """Its name in ids, before a colon."""
-    part: ClassVar[str]
-    """Its part of a mask, which has at most one word of each."""
-    noun: ClassVar[str]
-    """In messages."""
-    form: ClassVar[Form]
-    """How a kernel can be told what the word keeps: by the ``band`` around a query's position; by ``lengths``
-    of which each batch element sees the first keys; by a ``range`` of keys for each query; by a ``table`` of
-    all pairs."""
-    lifts: ClassVar[tuple[str, ...]] = ()
-    """The parts that do not restrict the pairs that this word keeps."""
-    adds: ClassVar[bool] = False
-    """True if it adds numbers to the scores."""
-
-    @property
-    @abstractmethod
-    def axes(self) -> str:
-        """The axes it differs along, by letter: b batch elements, h query heads, i queries, j keys."""
-
-    sorts: ClassVar[tuple[str, ...]] = ()
-    """What differs between such words for a kernel, in words; :meth:`of_sort` makes one of each. A search
-    draws no word without them."""
-
-    @property
-    def is_drawn(self) -> bool:
-        """True if its numbers are drawn from the seed of the case."""
-        return False
-
-    @classmethod
-    def of_sort(cls, sort: str, B: int, Lk: int, random: Random) -> Self:
-        """Draw a word of one of the :attr:`sorts` for so many batch elements and keys."""
-        raise NotImplementedError
-
-    @property
-    def traits(self) -> tuple[str, ...]:
-        """Name the properties that may be at fault, for a sentence."""
-        return (f"a {self.noun}",)
-
-    def plainer(self) -> Iterator[MaskWord]:
-        """Yield words of the same kind that ask less."""
-        return iter(())
-
-    def fitted(self, B: int, Lk: int) -> MaskWord:
-        """Return the word for at most as many batch elements and keys, with as much of it as fits."""
-        return self
-
-    @property
-    def hint(self) -> str:
-        """A word that lists what this one draws, and what that keeps, for learners; "" without one."""
-        return ""
-
-    @abstractmethod
-    def text(self) -> str:
-        """Return the word as ids have it."""
-
-    @classmethod
-    @abstractmethod
-    def parse(cls, value: str | None, text: str) -> Self:
-        """Make the word from what follows its colon, None without a colon; text: the mask, for messages.
-
-        Raises:
-            BadCase: the value is impossible.
-        """
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of :class:`Mask` that say the same; {} where it has none."""
-        return {}
-
-    def refuses(self, case: Case) -> str | None:
-        """Return the reason why a case of such sizes can't have the word, or None."""
-        return None
-
-    def smaller(self, B: int, Lq: int, Lk: int, rng: np.random.Generator) -> MaskWord:
-        """Return a word of the same kind for a case of smaller sizes, in which the word still matters."""
-        return self
-
-    def unlisted(self) -> MaskWord:
-        """Return the word with what it lists for single batch elements drawn instead."""
-        return self
-
-    def as_in(self, dtype: str) -> MaskWord:
-        """Return the word with the numbers that it has in a case of this dtype, whatever that of its own
-        case."""
-        return self
-
-    def band(self) -> Band:
-        """Return the keys that a query sees around its position, where that says all."""
-        return Band()
-
-    def lengths(self, case: Case) -> tuple[int, ...] | None:
-        """Return how many of the first keys each batch element keeps, where that says all."""
-        return None
-
-    def bounds(self, case: Case, rows: Rows) -> tuple[Rows, Rows]:
-        """Return a half-open range of keys for these query rows, each (B or 1, R or 1); it drops all others.
-
-        It keeps all keys in the range, unless its form is ``table``.
-        """
-        import numpy as np
-
-        band, position = self.band(), rows[None] + case.query_offset
-        low = np.zeros((1, 1), np.intp) if band.before is None else position - band.before
-        high = np.full((1, 1), case.Lk) if band.after is None else position + band.after + 1
-        return low, high
-
-    def keeps(self, case: Case, rows: Rows) -> Keep:
-        """Return which pairs these query rows keep, (B or 1, 1 or H, R or 1, Lk)."""
-        import numpy as np
-
-        low, high = self.bounds(case, rows)
-        return within(np.arange(case.Lk), low, high)
-
-    def numbers(self, case: Case, rows: Rows) -> Added:
-        """Return what is added to the scores of these rows, (B or 1, 1 or H, R, Lk); for words that add."""
-        raise NotImplementedError
-
-
-def within(keys: Rows, low: Rows, high: Rows) -> Keep:
-    """Return which keys lie in half-open ranges (B or 1, R or 1), as (B or 1, 1, R or 1, Lk)."""
-    keep: Keep = ((keys >= low[..., None]) & (keys < high[..., None]))[:, None]
-    return keep
 
 
 @dataclass(frozen=True)
@@ -293,7 +136,7 @@ class Window(MaskWord):
     @classmethod
     def parse(cls, value: str | None, text: str) -> Self:
         """Read a width."""
-        return cls(_number(value or "", "window:256", text))
+        return cls(whole_number_of(value or "", "window:256", text))
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of ``Mask``."""
@@ -386,7 +229,7 @@ class Padding(MaskWord):
         """Read lengths."""
         if value is None:
             return cls()
-        return cls(tuple(_number(length, "padding:37,64", text) for length in value.split(",")))
+        return cls(tuple(whole_number_of(length, "padding:37,64", text) for length in value.split(",")))
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of ``Mask``."""
@@ -433,6 +276,13 @@ class Padding(MaskWord):
         import numpy as np
 
         return np.zeros((1, 1), np.intp), np.array(self.lengths(case), np.intp)[:, None]
+
+    def formula(self, case: Case, as_array: Callable[[Any], Any]) -> Formula:
+        """Compare the key with the length of the batch element."""
+        import numpy as np
+
+        lengths = as_array(np.array(self.lengths(case)))
+        return lambda b, h, i, j: j < lengths[b]
 
 
 @dataclass(frozen=True)
@@ -550,19 +400,12 @@ class ExplicitFloat(Explicit):
         return self if self.rounded_to else replace(self, rounded_to=dtype)
 
 
-WORDS: dict[str, type[MaskWord]] = {
-    word.word: word for word in (Causal, Window, Padding, ExplicitBool, ExplicitFloat)
-}
+PLAIN: tuple[type[MaskWord], ...] = (Causal, Window, Padding, ExplicitBool, ExplicitFloat)
+WORDS: dict[str, type[MaskWord]] = {word.word: word for word in (*PLAIN, *STRUCTURES)}
 """By their names, in the order in which ids write them."""
 
 EXPLICITS: dict[str, type[Explicit]] = {"bool": ExplicitBool, "float": ExplicitFloat}
 """The words of the part ``explicit``."""
-
-
-def _number(value: str, example: str, text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", value):
-        raise BadCase(f"mask {text!r}: {value!r} is not a whole number; write it as in {example!r}")
-    return int(value)
 
 
 def _empty_rows(case: Case, b: int, h: int) -> Rows:

@@ -21,7 +21,8 @@ from attnbench.trial.shrink import needed, steps
 from attnbench.types.case import DTYPES, Case
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, parse_mask
-from attnbench.types.mask_words import WORDS, MaskWord
+from attnbench.types.mask_base import MaskWord
+from attnbench.types.mask_words import WORDS
 
 MASK = "causal:lower_right+window:3+padding:9,6+prefix:4"
 CASE = f"attention/scaled_dot/B2-H4-Hkv2-Lq7-Lk9-D8/{MASK}/float64"
