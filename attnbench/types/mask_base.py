@@ -173,8 +173,8 @@ class MaskWord(ABC):
         if formula is None:
             return within(np.arange(case.Lk), *self.bounds(case, rows))
         elements = np.arange(case.B if "b" in self.axes else 1)
-        kept: Keep = formula(elements[:, None, None, None], 0, rows[None, None, :, None], np.arange(case.Lk))
-        return kept
+        kept = formula(elements[:, None, None, None], 0, rows[None, None, :, None], np.arange(case.Lk))
+        return np.broadcast_to(kept, (len(elements), 1, len(rows), case.Lk))
 
     def formula(self, case: Case, as_array: Callable[[Any], Any]) -> Formula | None:
         """Return the function of b, h, i and j that tells whether a pair is kept; None where it has none.

@@ -486,7 +486,7 @@ class Reach(MaskWord):
 
 @dataclass(frozen=True)
 class Blocks(MaskWord):
-    """Square blocks of pairs, drawn from the seed of the case; each row of blocks keeps one at least.
+    """Square blocks of pairs, drawn from the seed of the case; each row of blocks keeps one and drops one.
 
     size: queries and keys of a block. percent: about so many of the blocks are kept.
     """
@@ -537,8 +537,9 @@ class Blocks(MaskWord):
         shape = -(-case.Lq // self.size) or 1, -(-(case.Lk + 1) // self.size)
         rng = np.random.default_rng((_BLOCKS, case.seed, *shape))
         kept = rng.random(shape) * 100 < self.percent
-        whole = max(1, -(-case.Lk // self.size))
-        kept[np.arange(shape[0]), rng.integers(whole, size=shape[0])] = True
+        for row in kept:
+            some = rng.permutation(max(1, -(-case.Lk // self.size)))[:2]
+            row[some] = (True, False)[: len(some)]
         table, size = as_array(kept), self.size
         return lambda b, h, i, j: table[i // size, j // size]
 

@@ -1,4 +1,4 @@
-"""A word of masks that attnbench does not have comes in as one class: here a prefix, which adds pairs."""
+"""A word of masks that attnbench does not have comes in as one class: here an opening, which adds pairs."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ from attnbench.types.mask import Mask, parse_mask
 from attnbench.types.mask_base import MaskWord
 from attnbench.types.mask_words import WORDS
 
-MASK = "causal:lower_right+window:3+padding:9,6+prefix:4"
+MASK = "causal:lower_right+window:3+padding:9,6+opening:4"
 CASE = f"attention/scaled_dot/B2-H4-Hkv2-Lq7-Lk9-D8/{MASK}/float64"
 
 
 @dataclass(frozen=True)
-class Prefix(MaskWord):
+class Opening(MaskWord):
     """Every query sees the first keys, whatever causal and window say."""
 
     keys: int
 
-    word = "prefix"
-    part = "prefix"
-    noun = "prefix"
+    word = "opening"
+    part = "opening"
+    noun = "opening"
     form = "range"
     lifts = ("causal", "window")
     axes = "ij"
-    sorts = ("a short prefix", "a prefix of all keys")
+    sorts = ("a short opening", "an opening of all keys")
 
     @classmethod
     def of_sort(cls, sort: str, B: int, Lk: int, random: Random) -> Self:
         return cls(Lk if sort == cls.sorts[1] else random.randint(1, min(4, Lk)))
 
     def text(self) -> str:
-        return f"prefix:{self.keys}"
+        return f"opening:{self.keys}"
 
     @classmethod
     def parse(cls, value: str | None, text: str) -> Self:
         return cls(int(value or 0))
 
     def refuses(self, case: Case) -> str | None:
-        return f"a prefix of {self.keys} keys is more than Lk = {case.Lk}" if self.keys > case.Lk else None
+        return f"an opening of {self.keys} keys is more than Lk = {case.Lk}" if self.keys > case.Lk else None
 
-    def smaller(self, B: int, Lq: int, Lk: int, rng: np.random.Generator) -> Prefix:
-        return Prefix(min(self.keys, Lk))
+    def smaller(self, B: int, Lq: int, Lk: int, rng: np.random.Generator) -> Opening:
+        return Opening(min(self.keys, Lk))
 
     def bounds(self, case: Case, rows: Rows) -> tuple[Rows, Rows]:
         return np.zeros((1, 1), np.intp), np.full((1, 1), self.keys)
@@ -65,7 +65,7 @@ class Prefix(MaskWord):
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(WORDS, Prefix.word, Prefix)
+    monkeypatch.setitem(WORDS, Opening.word, Opening)
     yield
     # Ids with the word parse in this test alone.
     parse_case.cache_clear()
@@ -79,14 +79,14 @@ def by_hand(batch: int) -> np.ndarray:
 
 def test_ids_and_messages_know_it() -> None:
     case = parse_case(CASE)
-    assert case.mask == Mask("lower_right", 3, (9, 6), more=(Prefix(4),))
+    assert case.mask == Mask("lower_right", 3, (9, 6), more=(Opening(4),))
     assert parse_case(case_id(case)) == case
     assert f"/{MASK}/" in case_id(case)
-    with pytest.raises(BadCase, match="a prefix of 10 keys is more than Lk = 9"):
-        replace(case, mask=parse_mask("prefix:10"))
-    with pytest.raises(BadCase, match="has two parts for prefix"):
-        parse_mask("prefix:3+prefix:4")
-    with pytest.raises(BadCase, match=r"there are none, .*, prefix\."):
+    with pytest.raises(BadCase, match="an opening of 10 keys is more than Lk = 9"):
+        replace(case, mask=parse_mask("opening:10"))
+    with pytest.raises(BadCase, match="has two parts for opening"):
+        parse_mask("opening:3+opening:4")
+    with pytest.raises(BadCase, match=r"there are none, .*, opening\."):
         parse_mask("xyzzy")
 
 
@@ -100,7 +100,7 @@ def test_it_adds_pairs_to_the_parts_that_it_lifts_alone() -> None:
     outside = (np.arange(9) < low[..., None]) | (np.arange(9) >= high[..., None])
     assert outside.any()
     assert not (outside & kept).any()
-    alone = replace(case, mask=parse_mask("prefix:4"))
+    alone = replace(case, mask=parse_mask("opening:4"))
     assert keep_rows(alone, rows) is None, "it restricts nothing"
 
 
@@ -128,20 +128,20 @@ def test_the_judge_and_the_sizes_of_a_case_ask_it() -> None:
 
 def test_a_search_draws_it_and_makes_it_plainer() -> None:
     space = space_of(BACKENDS["eager"], {"scaled_dot": RULES["scaled_dot"]})
-    assert space.properties["prefix"] == ("", *Prefix.sorts)
+    assert space.properties["opening"] == ("", *Opening.sorts)
     random = Random(0)
-    rows = [space.row(random, {"prefix": "a short prefix", "causal": "causal"}) for _ in range(20)]
+    rows = [space.row(random, {"opening": "a short opening", "causal": "causal"}) for _ in range(20)]
     point = next(filter(None, (space.point(row, random) for row in rows if row is not None)))
-    assert any(isinstance(word, Prefix) for word in point.case.mask.words)
-    without = [step for step in steps(point) if not any(isinstance(w, Prefix) for w in step.case.mask.words)]
+    assert any(isinstance(word, Opening) for word in point.case.mask.words)
+    without = [step for step in steps(point) if not any(isinstance(w, Opening) for w in step.case.mask.words)]
     assert without
-    assert "a prefix" in needed(point)
+    assert "a opening" in needed(point)
 
 
 def test_a_mask_can_be_taken_apart() -> None:
     mask = parse_mask(f"{MASK}+float:per_head")
     assert [part.words[0].text() for part in mask.parts()] == [
-        "causal:lower_right", "window:3", "padding:9,6", "float:per_head", "prefix:4",
+        "causal:lower_right", "window:3", "padding:9,6", "float:per_head", "opening:4",
     ]  # fmt: skip
     for part in mask.parts():
         rest = mask.without(part)

@@ -10,6 +10,7 @@ from judged import Judge
 from attnbench.cases.ids import parse_case
 from attnbench.testing.mistakes import VALUES
 from attnbench.testing.mistakes.parts import RIGHT, Mistake, built
+from attnbench.testing.mistakes.structures import STRUCTURES
 
 CASES = (
     "attention/scaled_dot/B2-H4-Hkv2-Lq19-Lk37-D13-Dv11/causal:lower_right+window:9/float32",
@@ -33,6 +34,16 @@ CASES = (
     "multihead/softcap/B2-H2-L17-D8-E16-noout/none/bfloat16",
     "attention/scaled_dot/B1-H2-Lq4-Lk600-D16/none/bfloat16",
     "attention/scaled_dot/B2-H4-Hkv2-Lq16-Lk20-D8/bool:per_head/float32",
+    "attention/scaled_dot/B2-H2-L24-D8/document/float32",
+    "attention/scaled_dot/B1-H2-Lq20-Lk24-D8/causal:lower_right+chunked:5/float32",
+    "attention/scaled_dot/B1-H2-Lq20-Lk24-D8/reach:5,2/float32",
+    "attention/scaled_dot/B1-H2-Lq20-Lk23-D8/causal+dilated:3/float32",
+    "attention/scaled_dot/B1-H2-L24-D8/blocks:4/float32",
+    "attention/scaled_dot/B1-H2-Lq6-Lk24-D8/causal:lower_right+tree:0,0,1,1,3,2/float32",
+    "attention/scaled_dot/B1-H2-L24-D8/causal+prefix:7/float32",
+    "attention/scaled_dot/B1-H2-L24-D8/causal+window:3+first:4/bfloat16",
+    "attention/scaled_dot/B1-H2-L24-D8/window:3+global:2/float32",
+    "attention/scaled_dot/B1-H2-L24-D8/causal+image:3,6,12,5/float32",
 )
 
 
@@ -54,7 +65,7 @@ def refused(mistake: Mistake, text: str) -> bool:
     return bool(asked.verdict(outputs)[1])
 
 
-@pytest.mark.parametrize("mistake", VALUES, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize("mistake", [*VALUES, *STRUCTURES], ids=lambda mistake: mistake.name)
 def test_a_mistake_is_refused_on_some_case(mistake: Mistake) -> None:
     assert any(refused(mistake, text) for text in CASES)
 

@@ -11,6 +11,7 @@ from attnbench.testing.mistakes.gradients import GRADIENTS
 from attnbench.testing.mistakes.inputs import ENDS, FIRST_TRIES, HEADS, LAYER, MASKS, WEIGHS
 from attnbench.testing.mistakes.parts import Mistake
 from attnbench.testing.mistakes.scores import BLOCKS, PRECISION, RULES, SCORES
+from attnbench.testing.mistakes.structures import STRUCTURES
 from attnbench.types.case import Case
 
 VALUES: tuple[Mistake, ...] = (
@@ -21,6 +22,7 @@ VALUES: tuple[Mistake, ...] = (
 
 def mistakes_for(case: Case) -> Iterator[Mistake]:
     """Yield the mistakes to compare an answer on a case with. Some can't be made in it, and then raise."""
-    for mistake in VALUES if case.pass_ == "forward" else (*GRADIENTS, *VALUES):
+    structures = STRUCTURES if case.mask.more else ()
+    for mistake in (*([] if case.pass_ == "forward" else GRADIENTS), *structures, *VALUES):
         if not mistake.rules or case.rule in mistake.rules:
             yield mistake

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +12,13 @@ from numpy.typing import NDArray
 from attnbench.masks import added_rows, keep_rows, key_lengths
 from attnbench.types.case import Case
 from attnbench.types.mask import mask_of
+from attnbench.types.mask_base import MaskWord
 
 Added = NDArray[np.float64]
 """The numbers that a mask adds to the scores, (B, 1 or H, Lq, Lk), -inf where a pair is dropped."""
 Make = Callable[[Case], Added]
+Keeps = Callable[[MaskWord, Case], NDArray[np.bool_]]
+"""Gives the pairs that a word keeps, (B or 1, Lq, Lk) or (Lq, Lk)."""
 
 
 def positions(case: Case, other_corner: bool = False) -> NDArray[np.intp]:
@@ -42,28 +46,38 @@ def explicit_mask(case: Case) -> Added:
 def added_mask(
     case: Case, *, other_corner: bool = False, ahead: int = 0, wider: int = 0, past_only: bool = False,
     longer: int = 0, one_for_all: bool = False, first_head: bool = False, left_out: Sequence[str] = (),
+    structure: Keeps | None = None,
 ) -> Added:  # fmt: skip
     """The numbers that the mask adds; right unless an argument says how it is wrong.
 
     other_corner: causal from the other corner. ahead: the number of keys that causal shows too many. wider:
     by how much the window is too wide. past_only: a window without its later half. longer: by how much the
     lengths of padding are too large. one_for_all: padding and explicit mask of the first batch element serve
-    all. first_head: the explicit mask of the first head serves all. left_out: parts that are ignored:
-    causal, window, padding, explicit.
+    all. first_head: the explicit mask of the first head serves all. left_out: parts that are ignored.
+    structure: keeps the pairs of words for a structure, each word's own otherwise.
     """
-    mask, keys, at = case.mask, np.arange(case.Lk), positions(case, other_corner)
+    keys, at = np.arange(case.Lk), positions(case, other_corner)
+
+    def keeps(word: MaskWord) -> NDArray[np.bool_]:
+        """The pairs that one word keeps, (B or 1, Lq or 1, Lk)."""
+        if word.part == "causal":
+            return (keys <= at + ahead)[None]
+        if word.part == "window":
+            width = (case.mask.window or 0) + wider
+            after = (keys <= at) if past_only else (keys - at < width)
+            return (after & (at - keys < width))[None]
+        if word.part == "padding":
+            lengths = np.array(key_lengths(case))[:, None, None]
+            return np.asarray(keys < lengths + longer)
+        kept = (structure or right_pairs)(word, case)
+        return kept if kept.ndim == 3 else kept[None]
+
     kept = np.ones((case.B, case.Lq, case.Lk), bool)
-    if mask.causal is not None and "causal" not in left_out:
-        kept &= keys <= at + ahead
-    if mask.window is not None and "window" not in left_out:
-        window = mask.window + wider
-        kept &= (keys <= at) if past_only else (keys - at < window)
-        kept &= at - keys < window
-    lengths = key_lengths(case)
-    if lengths is not None and "padding" not in left_out:
-        if one_for_all:
-            lengths = lengths[:1] * case.B
-        kept &= keys < (np.array(lengths) + longer)[:, None, None]
+    for group in case.mask.groups:
+        words = [word for word in group if word.part not in (*left_out, "explicit")]
+        if group[0] in words:
+            own = reduce(np.logical_or, map(keeps, words))
+            kept = kept & (own[:1] if one_for_all else own)
     total = explicit_mask(case)
     if "explicit" in left_out:
         total = np.zeros((case.B, 1, case.Lq, case.Lk))
@@ -72,6 +86,11 @@ def added_mask(
     if one_for_all:
         total = np.repeat(total[:1], case.B, axis=0)
     return np.where(kept[:, None], total, -np.inf)
+
+
+def right_pairs(word: MaskWord, case: Case) -> NDArray[np.bool_]:
+    """The pairs that a word keeps, (B or 1, Lq, Lk)."""
+    return word.keeps(case, np.arange(case.Lq))[:, 0]
 
 
 def without_keys(dropped: Callable[[Case], NDArray[np.bool_]]) -> Make:
