@@ -75,6 +75,7 @@ def _of_backend(backend: Backend) -> dict[str, Any]:
         "converts": list(backend.converts),
         "requires": list(backend.requires),
         "compiles": backend.compiles,
+        "masks": list(backend.masks),
         "masks_by_head": backend.masks_by_head,
     }
 

@@ -22,6 +22,9 @@ from attnbench.types.mask import mask_text, parse_mask
 _MASKS = (
     ("causal", 4, 4), ("causal", 2, 5), ("causal:lower_right", 2, 5), ("causal", 5, 2),
     ("causal:lower_right", 5, 2), ("padding:3", 4, 5), ("window:2", 5, 5), ("causal+window:2", 5, 5),
+    ("causal+document:2,4", 6, 6), ("causal+chunked:3", 6, 6), ("causal+prefix:3", 6, 6),
+    ("causal+window:2+first:1", 6, 6), ("window:2+global:1", 6, 6), ("reach:2,1", 6, 6), ("dilated:2", 6, 6),
+    ("causal+image:1,3", 6, 6), ("tree:0,0,1,1", 4, 6),
 )  # fmt: skip
 
 

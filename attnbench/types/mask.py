@@ -54,7 +54,7 @@ class Mask:
     words: Group = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        more = tuple(sorted(self.more, key=MaskWord.text))
+        more = tuple(sorted(self.more, key=lambda word: word.text()))
         object.__setattr__(self, "more", more)
         object.__setattr__(self, "words", (*self._words_of_fields(), *more))
 

@@ -28,7 +28,7 @@ Array = NDArray[Any]
 BACKENDS = {
     backend.name: backend
     for backend in attnbench_backends()
-    if "dense" in backend.storages and backend.operations != ("recurrent",)
+    if "dense" in backend.storages and "dtype" in backend.encodings and backend.operations != ("recurrent",)
 }
 RULES = {rule.name: rule for rule in attnbench_rules() if rule.update is None}
 QUICK = [name for name, backend in BACKENDS.items() if "cpu" in backend.devices and not backend.compiles]

@@ -1,4 +1,4 @@
-"""A word of masks that attnbench does not have comes in as one class: here an opening, which adds pairs."""
+"""A word of masks that attnbench does not have comes in as one class: here a lead, which adds pairs."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ from attnbench.types.mask import Mask, parse_mask
 from attnbench.types.mask_base import MaskWord
 from attnbench.types.mask_words import WORDS
 
-MASK = "causal:lower_right+window:3+padding:9,6+opening:4"
+MASK = "causal:lower_right+window:3+padding:9,6+lead:4"
 CASE = f"attention/scaled_dot/B2-H4-Hkv2-Lq7-Lk9-D8/{MASK}/float64"
 
 
 @dataclass(frozen=True)
-class Opening(MaskWord):
+class Lead(MaskWord):
     """Every query sees the first keys, whatever causal and window say."""
 
     keys: int
 
-    word = "opening"
-    part = "opening"
-    noun = "opening"
+    word = "lead"
+    part = "lead"
+    noun = "lead"
     form = "range"
     lifts = ("causal", "window")
     axes = "ij"
-    sorts = ("a short opening", "an opening of all keys")
+    sorts = ("a short lead", "a lead of all keys")
 
     @classmethod
     def of_sort(cls, sort: str, B: int, Lk: int, random: Random) -> Self:
         return cls(Lk if sort == cls.sorts[1] else random.randint(1, min(4, Lk)))
 
     def text(self) -> str:
-        return f"opening:{self.keys}"
+        return f"lead:{self.keys}"
 
     @classmethod
     def parse(cls, value: str | None, text: str) -> Self:
         return cls(int(value or 0))
 
     def refuses(self, case: Case) -> str | None:
-        return f"an opening of {self.keys} keys is more than Lk = {case.Lk}" if self.keys > case.Lk else None
+        return f"a lead of {self.keys} keys is more than Lk = {case.Lk}" if self.keys > case.Lk else None
 
-    def smaller(self, B: int, Lq: int, Lk: int, rng: np.random.Generator) -> Opening:
-        return Opening(min(self.keys, Lk))
+    def smaller(self, B: int, Lq: int, Lk: int, rng: np.random.Generator) -> Lead:
+        return Lead(min(self.keys, Lk))
 
     def bounds(self, case: Case, rows: Rows) -> tuple[Rows, Rows]:
         return np.zeros((1, 1), np.intp), np.full((1, 1), self.keys)
@@ -65,7 +65,7 @@ class Opening(MaskWord):
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(WORDS, Opening.word, Opening)
+    monkeypatch.setitem(WORDS, Lead.word, Lead)
     yield
     # Ids with the word parse in this test alone.
     parse_case.cache_clear()
@@ -79,14 +79,14 @@ def by_hand(batch: int) -> np.ndarray:
 
 def test_ids_and_messages_know_it() -> None:
     case = parse_case(CASE)
-    assert case.mask == Mask("lower_right", 3, (9, 6), more=(Opening(4),))
+    assert case.mask == Mask("lower_right", 3, (9, 6), more=(Lead(4),))
     assert parse_case(case_id(case)) == case
     assert f"/{MASK}/" in case_id(case)
-    with pytest.raises(BadCase, match="an opening of 10 keys is more than Lk = 9"):
-        replace(case, mask=parse_mask("opening:10"))
-    with pytest.raises(BadCase, match="has two parts for opening"):
-        parse_mask("opening:3+opening:4")
-    with pytest.raises(BadCase, match=r"there are none, .*, opening\."):
+    with pytest.raises(BadCase, match="a lead of 10 keys is more than Lk = 9"):
+        replace(case, mask=parse_mask("lead:10"))
+    with pytest.raises(BadCase, match="has two parts for lead"):
+        parse_mask("lead:3+lead:4")
+    with pytest.raises(BadCase, match=r"there are none, .*, lead\."):
         parse_mask("xyzzy")
 
 
@@ -100,7 +100,7 @@ def test_it_adds_pairs_to_the_parts_that_it_lifts_alone() -> None:
     outside = (np.arange(9) < low[..., None]) | (np.arange(9) >= high[..., None])
     assert outside.any()
     assert not (outside & kept).any()
-    alone = replace(case, mask=parse_mask("opening:4"))
+    alone = replace(case, mask=parse_mask("lead:4"))
     assert keep_rows(alone, rows) is None, "it restricts nothing"
 
 
@@ -128,20 +128,20 @@ def test_the_judge_and_the_sizes_of_a_case_ask_it() -> None:
 
 def test_a_search_draws_it_and_makes_it_plainer() -> None:
     space = space_of(BACKENDS["eager"], {"scaled_dot": RULES["scaled_dot"]})
-    assert space.properties["opening"] == ("", *Opening.sorts)
+    assert space.properties["lead"] == ("", *Lead.sorts)
     random = Random(0)
-    rows = [space.row(random, {"opening": "a short opening", "causal": "causal"}) for _ in range(20)]
+    rows = [space.row(random, {"lead": "a short lead", "causal": "causal"}) for _ in range(20)]
     point = next(filter(None, (space.point(row, random) for row in rows if row is not None)))
-    assert any(isinstance(word, Opening) for word in point.case.mask.words)
-    without = [step for step in steps(point) if not any(isinstance(w, Opening) for w in step.case.mask.words)]
+    assert any(isinstance(word, Lead) for word in point.case.mask.words)
+    without = [step for step in steps(point) if not any(isinstance(w, Lead) for w in step.case.mask.words)]
     assert without
-    assert "a opening" in needed(point)
+    assert "a lead" in needed(point)
 
 
 def test_a_mask_can_be_taken_apart() -> None:
     mask = parse_mask(f"{MASK}+float:per_head")
     assert [part.words[0].text() for part in mask.parts()] == [
-        "causal:lower_right", "window:3", "padding:9,6", "float:per_head", "opening:4",
+        "causal:lower_right", "window:3", "padding:9,6", "float:per_head", "lead:4",
     ]  # fmt: skip
     for part in mask.parts():
         rest = mask.without(part)

@@ -170,6 +170,14 @@ def test_impossible_words_have_a_sentence(text: str, said: str) -> None:
         case_with(text, 8, 8)
 
 
+def test_words_combine_and_ids_write_them_in_one_order() -> None:
+    one = case_with("chunked:4+causal+first:1+document:3,5", 8, 8)
+    assert one == case_with("first:1+document:3,5+causal+chunked:4", 8, 8)
+    kept = keep_rows(one, np.arange(8))
+    assert kept is not None
+    assert kept[0, 0].sum(1).tolist() == [1, 2, 3, 1, 1, 2, 3, 4], "document 2 begins within chunk 1"
+
+
 def test_first_keys_are_those_of_a_prefix_that_stays_causal() -> None:
     case = case_with("causal+window:2+first:2", 6, 6)
     kept = keep_rows(case, np.arange(6))
