@@ -17,6 +17,7 @@ import msgspec
 
 from attnbench.results.digest import next_digest, with_digest
 from attnbench.results.disk import force_to_disk, lock
+from attnbench.results.format1 import in_format_2
 from attnbench.results.targets import check_writable
 from attnbench.types.compared import FAR_COPY
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed, go_on_words
@@ -217,7 +218,7 @@ class _Lines:
 
 
 def _is_sound(block: Block) -> bool:
-    columns = (block.turns, block.cpu_ns, block.switches, block.faults)
+    columns = (block.slots, block.cpu_ns, block.switches, block.faults)
     even = all(len(column) == len(block.wall_ns) for column in columns)
     return even and block.calls > 0 and bool(block.wall_ns) and min(block.wall_ns) > 0
 
@@ -292,7 +293,10 @@ def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
                 if torn:
                     break
                 where = f"{str(path)!r}, line {number}"
-                line = _decoded(decode, path, data, where) if runs else _manifest_of(path, data)
+                if runs:
+                    line = _decoded(decode, path, data, where, runs[-1].manifest.format)
+                else:
+                    line = _manifest_of(path, data)
                 if isinstance(line, Manifest):
                     if any(line.run_id == run.manifest.run_id for run in runs):
                         twice = f"the run {line.run_id!r} a second time: leave one copy only"
@@ -384,6 +388,8 @@ def _manifest_of(path: Path, line: bytes) -> Manifest:
     if version > FORMAT_VERSION:
         reads = f"this attnbench reads up to {FORMAT_VERSION}: install a newer attnbench"
         raise BadFile(f"{str(path)!r} has format {version}; {reads}")
+    if version == 1:
+        head = in_format_2(head)
     try:
         manifest = msgspec.convert(head, Manifest)
         msgspec.convert(manifest.environment.get("plugin_facts", {}), dict[str, dict[str, Any]])
@@ -396,13 +402,18 @@ class _Kind(msgspec.Struct):
     kind: str = ""
 
 
-def _decoded(decode: Callable[[bytes], _AnyLine], path: Path, data: bytes, where: str) -> _AnyLine:
+def _decoded(
+    decode: Callable[[bytes], _AnyLine], path: Path, data: bytes, where: str, format: int
+) -> _AnyLine:
     """Decode a line that is not the first; a manifest of another format has a sentence of its own.
 
     A file may come from a stranger, so its texts are made printable here, once for all commands.
     """
     try:
-        line = decode(data if _is_plain(data) else _ENCODE(printable_json(msgspec.json.decode(data))))
+        if format == 1:
+            line = decode(_ENCODE(in_format_2(printable_json(msgspec.json.decode(data)))))
+        else:
+            line = decode(data if _is_plain(data) else _ENCODE(printable_json(msgspec.json.decode(data))))
     except _NOT_DECODED as failure:
         with contextlib.suppress(*_NOT_DECODED):
             if msgspec.json.decode(data, type=_Kind).kind == "manifest":
@@ -459,9 +470,15 @@ class RunWriter:
         """Open a file to go on with its last run, and cut off an incomplete last line; return its runs too.
 
         Raises:
-            BadFile: as :func:`read_run`. BadInput: it cannot be written, or another run is writing it.
+            BadFile: as :func:`read_run`, or it has an older format. BadInput: it cannot be written, or
+                another run is writing it.
         """
         manifest = read_run(path).manifest
+        if manifest.format != FORMAT_VERSION:
+            raise BadFile(
+                f"{str(path)!r} has format {manifest.format}, and this attnbench goes on in format "
+                f"{FORMAT_VERSION} only: begin anew; report, compare and history still read the file"
+            )
         writer = cls(path, _open(path, os.O_RDWR), manifest)
         try:
             writer._lock()

@@ -16,7 +16,7 @@ from attnbench.stats.protocol import kept_over
 from attnbench.types.compared import VARIABLE, Cell, Measured
 from attnbench.types.errors import BadCase, BadFile, go_on_words
 from attnbench.types.gc_paused import gc_paused
-from attnbench.types.record import CandidatePlan, CaseLine, Manifest, Record
+from attnbench.types.record import FORMAT_VERSION, CandidatePlan, CaseLine, Manifest, Record
 
 
 def read_side(paths: Sequence[Path]) -> list[Measured]:
@@ -195,7 +195,7 @@ def _measured(run: StoredRun, *, alone: bool) -> Measured:
     return Measured(
         path=run.path,
         origin="attnbench",
-        version=str(manifest.format),
+        version=str(FORMAT_VERSION),  # an older one is read in the words of this one
         started=manifest.started,
         commit=str(manifest.environment.get("git_commit") or ""),
         environment=facts_of(manifest),

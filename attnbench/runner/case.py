@@ -33,7 +33,7 @@ from attnbench.runner.plan import plan_candidates
 from attnbench.runner.pool import ScaleMeter, WorkerPool
 from attnbench.runner.processes import HelperLost, VerifierFailed, VerifierLink, WorkerFailed
 from attnbench.runner.progress import Clock
-from attnbench.stats.protocol import ORACLE_FLOPS, STRETCHES, TIMED_DRAWS
+from attnbench.stats.protocol import ORACLE_FLOPS, SEGMENTS, TIMED_DRAWS
 from attnbench.stats.records import checked_record
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
@@ -358,7 +358,7 @@ def _planned(
         options = run.pool.options
         run.planned = CaseLine(
             case=run.id,
-            stretches=STRETCHES,
+            segments=SEGMENTS,
             draw_entropy=context.opening.timed_entropy,
             pairs=context.opened.pairs,
             flops=context.opened.flops,

@@ -338,11 +338,11 @@ def _case_forecast(
     if not options.timed:
         return CaseForecast(name, cells, checking_s=checking_s, compiling_s=compiling_s)
     plan = plan_calls(each_s * 1e9, options)
-    slots = plan.sets * plan.stretches * plan.samples
+    slots = plan.sets * plan.segments * plan.samples
     timing_s = cells * slots * ((plan.calls + plan.warm_calls) * each_s + SLOT_S)
     processes_s = plan.sets * (SCALE_S + cells * (WORKER_S + given_s + each_s))
     for backend in backends:
         if not can_be_forked(backend, case):
             processes_s += LONG_WORKERS * (PREPARE_S + (COMPILE_S if backend.compiles else 0))
-    over = plan.sets * plan.stretches * each_s > 2 * options.budget_s
+    over = plan.sets * plan.segments * each_s > 2 * options.budget_s
     return CaseForecast(name, cells, timing_s, processes_s, checking_s, compiling_s, over)

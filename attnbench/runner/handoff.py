@@ -73,7 +73,7 @@ def take_segment(
             os.eventfd_write(handoffs[order[0]], 1)
         taken, in_time = _hear_all({name: links[name] for name in asked}, patience_s, handoffs, failed)
         ended_ns = time.perf_counter_ns()
-    done = sum(len(slots.block.turns) for slots in taken.values())
+    done = sum(len(slots.block.slots) for slots in taken.values())
     if not failed and not in_time and done < len(order):
         # All answered, so the backend that was in its slot when the time was over took too long.
         slow = f"the segment took longer than {patience_s:g} s, and was then in a slot of this backend"

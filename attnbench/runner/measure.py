@@ -120,7 +120,7 @@ def _repetition(
 
     def begun() -> RepetitionUnderWay:
         rng = Random(f"{planned.draw_entropy} {index}")
-        return RepetitionUnderWay(run.pool, context, workers, index, planned.stretches, rng)
+        return RepetitionUnderWay(run.pool, context, workers, index, planned.segments, rng)
 
     try:
         under_way = begun()

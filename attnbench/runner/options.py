@@ -13,7 +13,7 @@ from attnbench.types.words import unknown_name
 LEAST_MEMORY_BYTES = 64 * 1024 * 1024
 CHECK_PARTS = (
     "near", "guards", "canaries", "weights", "deep_change", "one_key", "loud", "quiet", "even", "strided",
-    "sliced", "transposed", "graded", "two_graphs", "dropped", "renewal",
+    "sliced", "transposed", "graded", "two_graphs", "dropped", "refreshed",
 )  # fmt: skip
 """Parts of a check that the self-test leaves out: the variant case, bands of NaN, trivial answers, weights,
 families of inputs, and inputs that are refreshed while calls are timed."""
@@ -136,7 +136,7 @@ class Options:
     @property
     def refreshing(self) -> bool:
         """True if inputs are refreshed while calls are timed."""
-        return "renewal" not in self.without
+        return "refreshed" not in self.without
 
     def protocol(self) -> dict[str, Any]:
         """Return the options and the constants of the protocol, for the manifest."""

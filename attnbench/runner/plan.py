@@ -11,7 +11,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from attnbench.runner.options import Options
-from attnbench.stats.protocol import STRETCHES, TURN_S, WARM_S
+from attnbench.stats.protocol import SAMPLE_S, SEGMENTS, WARM_S
 from attnbench.types.compared import baseline_of, parts_of
 from attnbench.types.record import CandidatePlan
 
@@ -41,7 +41,7 @@ class CallCounts:
     samples: int
     warm_calls: int
     sets: int
-    stretches: int
+    segments: int
 
 
 def plan_candidates(
@@ -88,12 +88,12 @@ def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[s
 def plan_calls(call_ns: float, options: Options) -> CallCounts:
     """Plan the calls of a candidate whose call takes so many nanoseconds.
 
-    A sample lasts about ``TURN_S`` or one call. Samples fill the budget. A call that takes longer than the
+    A sample lasts about ``SAMPLE_S`` or one call. Samples fill the budget. A call that takes longer than the
     budget is timed once a repetition, after one to warm up; one that takes very long, in fewer repetitions.
     """
     call_s = call_ns / 1e9
-    calls = min(max(1, round(TURN_S / call_s)), LONGEST_SAMPLE_CALLS)
-    segment_s = options.budget_s / (options.sets * STRETCHES)
+    calls = min(max(1, round(SAMPLE_S / call_s)), LONGEST_SAMPLE_CALLS)
+    segment_s = options.budget_s / (options.sets * SEGMENTS)
     samples = max(1, int(segment_s / (calls * call_s)))
     if samples > MOST_SAMPLES:
         # A large budget gives longer samples, not more, and as many of them as it has room for.
@@ -103,7 +103,7 @@ def plan_calls(call_ns: float, options: Options) -> CallCounts:
     few = slow and 2 * options.sets * call_s > _OVERRUN * options.budget_s
     warm = ceil(WARM_S / call_s) if call_s < WARM_CALL_BELOW_S else 0
     sets = min(options.sets, FEWEST_SETS) if few else options.sets
-    return CallCounts(calls, samples, warm, sets, 1 if slow else STRETCHES)
+    return CallCounts(calls, samples, warm, sets, 1 if slow else SEGMENTS)
 
 
 def order_of_slots(samples: Mapping[str, int], rng: Random) -> list[str]:

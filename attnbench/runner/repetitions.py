@@ -199,7 +199,7 @@ class RepetitionUnderWay:
             case=self._context.case,
             index=self._index,
             draws=[place.draw for place in self._places],
-            changes=[place.change for place in self._places],
+            transforms=[place.change for place in self._places],
             order=list(self._candidates),
             warmup_ns=self._warmup_ns,
             blocks={name: taken for name, taken in self._blocks.items() if name not in self._failed},
@@ -282,7 +282,7 @@ class RepetitionUnderWay:
         return {
             name: link
             for name, link in self._links.items()
-            if name not in self._failed and segment < self._candidates[name].plan.stretches
+            if name not in self._failed and segment < self._candidates[name].plan.segments
         }
 
     def _finish(self) -> None:
@@ -314,7 +314,7 @@ class RepetitionUnderWay:
         if fd < 0:
             raise WorkerFailed("crashed", "answered without outputs")
         try:
-            segments = self._candidates[name].plan.stretches
+            segments = self._candidates[name].plan.segments
             if problem := _missing(kept, segments, refreshing=self._pool.options.refreshing):
                 raise WorkerFailed("crashed", problem)
             outputs = tuple(self._as_timed(output) for output in kept.outputs)

@@ -199,20 +199,20 @@ def _blocks(sets: Iterable[SetLine], backend: str) -> list[Block]:
     return [block for line in sets for block in line.blocks.get(backend, [])]
 
 
-MOST_SHARE, MOST_NS_A_STRETCH = 0.2, 2_000_000
-"""CPU time that other threads may take: a fifth of that of the samples, and 2 ms a stretch for libraries."""
+MOST_SHARE, MOST_NS_A_SEGMENT = 0.2, 2_000_000
+"""CPU time that other threads may take: a fifth of that of the samples, and 2 ms a segment for libraries."""
 
 
 def hidden_work(sets: Iterable[SetLine], backend: str, threads: int) -> str:
     """Say that other threads worked while a backend was timed on one thread.
 
-    They may work for a call that returns before they end, or between its turns. On a device, and where a case
+    They may work for a call that returns before they end, or between its slots. On a device, and where a case
     has more threads, other threads are expected.
     """
     blocks = [block for block in _blocks(sets, backend) if not block.mode]
     own = sum(sum(block.cpu_ns) for block in blocks)
     others = sum(block.others_cpu_ns for block in blocks)
-    if threads != 1 or others <= MOST_SHARE * own + MOST_NS_A_STRETCH * len(blocks):
+    if threads != 1 or others <= MOST_SHARE * own + MOST_NS_A_SEGMENT * len(blocks):
         return ""
     return (
         f"other threads of its process had {others / 1e6:.0f} ms of CPU time while its samples, "
@@ -265,8 +265,8 @@ def kept_answers(sets: Iterable[SetLine], backend: str, threads: int, read_ns: f
 def _refreshed_and_others(blocks: Iterable[Block]) -> Iterator[tuple[float, float]]:
     """Yield the times (ns) of a call on refreshed inputs, and of another call of the same segment."""
     for block in blocks:
-        if block.renewed_ns > 0 and block.calls * len(block.wall_ns) > 1:
-            yield block.renewed_ns, median_low([wall / block.calls for wall in block.wall_ns])
+        if block.refreshed_ns > 0 and block.calls * len(block.wall_ns) > 1:
+            yield block.refreshed_ns, median_low([wall / block.calls for wall in block.wall_ns])
 
 
 _CLOCK_FACTOR, _READING_NS = 2, 20_000

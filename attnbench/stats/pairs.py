@@ -24,7 +24,7 @@ _LAUNCH_GRAIN_NS = 2_000
 
 
 class Samples(NamedTuple):
-    """The samples of a stretch in the order of turns: ns, the time per call; whether each was disturbed."""
+    """The samples of a segment in the order of slots: ns, the time per call; whether each was disturbed."""
 
     ns: list[float]
     disturbed: list[bool]
@@ -53,17 +53,17 @@ def disturbed(block: Block) -> list[bool]:
 
 
 def samples_of(blocks: Iterable[Block]) -> dict[int, Samples]:
-    """Return the samples of one backend in one set, by stretch."""
+    """Return the samples of one backend in one set, by segment."""
     rows: dict[int, list[tuple[int, float, bool]]] = {}
     for block in blocks:
-        rows.setdefault(block.stretch, []).extend(
-            (turn, wall / block.calls, lost)
-            for turn, wall, lost in zip(block.turns, block.wall_ns, disturbed(block), strict=False)
+        rows.setdefault(block.segment, []).extend(
+            (slot, wall / block.calls, lost)
+            for slot, wall, lost in zip(block.slots, block.wall_ns, disturbed(block), strict=False)
         )
     found = {}
-    for stretch, taken in rows.items():
+    for segment, taken in rows.items():
         taken.sort(key=itemgetter(0))
-        found[stretch] = Samples([ns for _, ns, _ in taken], [lost for _, _, lost in taken])
+        found[segment] = Samples([ns for _, ns, _ in taken], [lost for _, _, lost in taken])
     return found
 
 
@@ -82,7 +82,7 @@ class SetPairs:
 def set_log_ratios(
     contender: Sequence[Block], baseline: Sequence[Block], *, leave_out: bool = True
 ) -> SetPairs:
-    """Pair the samples of two candidates in one set by turn, within each stretch that has both.
+    """Pair the samples of two candidates in one set by slot, within each segment that has both.
 
     Of m and n samples k = max(m, n) pairs are made: the j-th joins sample j m // k of the contender with
     sample j n // k of the baseline, so the candidate with fewer samples lends each of them to several
@@ -92,8 +92,8 @@ def set_log_ratios(
     ours, theirs = samples_of(contender), samples_of(baseline)
     found: list[float] = []
     left_out = 0
-    for stretch in sorted(ours.keys() & theirs.keys()):
-        mine, base = ours[stretch], theirs[stretch]
+    for segment in sorted(ours.keys() & theirs.keys()):
+        mine, base = ours[segment], theirs[segment]
         # Exchanging the sides negates a difference of logarithms exactly, but not the log of a quotient.
         mine_logs, base_logs = list(map(log, mine.ns)), list(map(log, base.ns))
         for i, j in _places(len(mine.ns), len(base.ns)):
@@ -137,7 +137,7 @@ def compare(sets: Iterable[SetLine], contender: str, baseline: str) -> Compariso
 
     The unit is the set, because each has fresh processes. Its log ratio is the median over its pairs, which
     never count as independent. The p-value rests on one fact: two identical candidates with the same number
-    of turns, started and called in random order, give log ratios of either sign with equal chances, whatever
+    of slots, started and called in random order, give log ratios of either sign with equal chances, whatever
     the noise. (Unequal numbers of samples, which only unequal speeds have, may favour one of them a little
     where noise is skewed.)
 

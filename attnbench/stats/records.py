@@ -316,11 +316,11 @@ def summarise(sets: Iterable[SetLine], backend: str) -> Timing | None:
     """Return the timing of a backend over all sets that have samples of it; None where none has."""
     lines = [line for line in sets if line.blocks.get(backend)]
     by_set = [samples_of(line.blocks[backend]).values() for line in lines]
-    times = [ns for stretches in by_set if (ns := [t for samples in stretches for t in samples.ns])]
+    times = [ns for segments in by_set if (ns := [t for samples in segments for t in samples.ns])]
     if not times:
         return None
     medians = [median(ns) / 1e6 for ns in times]
-    lost = [lost for stretches in by_set for samples in stretches for lost in samples.disturbed]
+    lost = [lost for segments in by_set for samples in segments for lost in samples.disturbed]
     blocks = [block for line in lines for block in line.blocks[backend]]
     calls = sum(block.calls * len(block.wall_ns) for block in blocks)
     return Timing(

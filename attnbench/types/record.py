@@ -65,7 +65,7 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole
 
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 # Decoding checks these limits, so a damaged line is refused when it is read.
 Positive = Annotated[float, Meta(gt=0)]
@@ -81,14 +81,14 @@ BatchInvariant = Literal["", "yes", "no"]
 
 
 class Block(Struct, frozen=True, omit_defaults=True):
-    """The samples of one backend in one segment of a repetition, one for each of its turns.
+    """The samples of one backend in one segment of a repetition, one for each of its slots.
 
-    stretch: the number of the segment; inputs are refreshed between two. turns: the places of its samples in
-    the segment's order of turns, ascending. calls: back-to-back calls in each sample; wall_ns[i] / calls is
+    segment: the number of the segment; inputs are refreshed between two. slots: the places of its samples in
+    the segment's order of slots, ascending. calls: back-to-back calls in each sample; wall_ns[i] / calls is
     the time per call of sample i. wall_ns, cpu_ns (of the thread), switches (involuntary), faults (minor):
     one number for each sample, read outside the timed window.
     others_cpu_ns: CPU time of the process's other threads, from before its first turn until after its last.
-    renewed_ns: the time of the one call that was the first on inputs refreshed within the segment, 0 where
+    refreshed_ns: the time of the one call that was the first on inputs refreshed within the segment, 0 where
     unknown.
 
     For a device: mode; host_ns, the time that the thread took to launch, of which it had a core for cpu_ns;
@@ -96,15 +96,15 @@ class Block(Struct, frozen=True, omit_defaults=True):
     device down.
     """
 
-    stretch: int
-    turns: list[int]
+    segment: int
+    slots: list[int]
     calls: int
     wall_ns: list[int]
     cpu_ns: list[int]
     switches: list[int]
     faults: list[int]
     others_cpu_ns: int = 0
-    renewed_ns: int = 0
+    refreshed_ns: int = 0
     mode: DeviceMode = ""
     host_ns: list[int] = field(default_factory=list)
     clock_mhz: list[int] = field(default_factory=list)
@@ -114,8 +114,8 @@ class Block(Struct, frozen=True, omit_defaults=True):
 class CandidatePlan(Struct, frozen=True):
     """The result of a candidate's check, and the plan for measuring it.
 
-    calls in each sample, samples (turns) in each block, warm_calls before each sample, sets (the repetitions
-    that it takes part in, from the first on), stretches (likewise the segments of a repetition): fixed
+    calls in each sample, samples (slots) in each block, warm_calls before each sample, sets (the repetitions
+    that it takes part in, from the first on), segments (likewise the segments of a repetition): fixed
     before measuring, from the budget. prepare_ms: loading
     and preparation. first_call_ms: the first call with compilation and allocation. warmup_ms: the trace of
     the warm-up, per call. fresh: whether each repetition gets a fresh process; otherwise the process is
@@ -141,7 +141,7 @@ class CandidatePlan(Struct, frozen=True):
     kernel_of: str = ""
     parts: dict[str, Accuracy] = field(default_factory=dict)
     dropout: DropoutNumbers | None = None
-    stretches: int = 2
+    segments: int = 2
     arithmetic: str = ""
     inexact: str = ""
     batch_invariant: BatchInvariant = ""
@@ -155,7 +155,7 @@ class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
     """
 
     case: str
-    stretches: int
+    segments: int
     draw_entropy: int
     pairs: int
     flops: float
@@ -196,7 +196,7 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     """One repetition: a fresh process for each candidate, and all that was measured with them.
 
     order: candidates in the order in which they were started. draws: the secret inputs of the case, in order:
-    two in each segment where inputs are refreshed within it, else one. changes: for each, the seed of the
+    two in each segment where inputs are refreshed within it, else one. transforms: for each, the seed of the
     transform that it follows. scale: the machine's, None where it was not measured. warmup_ns: by backend,
     the trace of its warm-up per call. blocks: by backend, in the order measured. verified: backends whose
     timed outputs were compared with the oracle and are right; verified_calls: the number of outputs of each.
@@ -212,7 +212,7 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     verified: list[str]
     failed: dict[str, Failure]
     scale: MachineScale | None = None
-    changes: list[int] = field(default_factory=list)
+    transforms: list[int] = field(default_factory=list)
     verified_calls: dict[str, int] = field(default_factory=dict)
 
 

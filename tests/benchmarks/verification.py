@@ -47,7 +47,7 @@ def main() -> None:
     longer = []
     for number in range(chosen.rounds):
         one = measured(options)
-        other = measured(replace(options, without=(*options.without, "renewal")))
+        other = measured(replace(options, without=(*options.without, "refreshed")))
         longer.append(sets_s(one) / sets_s(other) - 1)
         calls = sum(record.verified_calls for record in one.records)
         print(

@@ -16,7 +16,7 @@ def block(
 ) -> Block:
     """A block whose samples had the core all the time, unless ``cpu_ns`` says otherwise."""
     n = len(wall_ns)
-    said = {"stretch": 0, "turns": list(range(n)), "calls": 1, "switches": [0] * n}
+    said = {"segment": 0, "slots": list(range(n)), "calls": 1, "switches": [0] * n}
     cpu = list(wall_ns if cpu_ns is None else cpu_ns)
     return Block(wall_ns=list(wall_ns), cpu_ns=cpu, faults=[faults] * n, **(said | more))
 
@@ -35,28 +35,28 @@ TIMES = st.integers(1_000, 10**9)
 
 
 @st.composite
-def blocks(draw: st.DrawFn, stretch: int) -> Block:
+def blocks(draw: st.DrawFn, segment: int) -> Block:
     """One to six samples, of which any may have lost a tenth of their time."""
     walls = draw(st.lists(TIMES, min_size=1, max_size=6))
     lost = draw(st.lists(st.booleans(), min_size=len(walls), max_size=len(walls)))
     cpu = [wall * 9 // 10 if gone else wall for wall, gone in zip(walls, lost, strict=True)]
-    return block(walls, stretch=stretch, calls=draw(st.integers(1, 3)), cpu_ns=cpu)
+    return block(walls, segment=segment, calls=draw(st.integers(1, 3)), cpu_ns=cpu)
 
 
 def random_sets(seed: int, count: int) -> list[SetLine]:
-    """Sets of up to two stretches of ``mine`` and ``base``, of which either may be missing anywhere.
+    """Sets of up to two segments of ``mine`` and ``base``, of which either may be missing anywhere.
 
     Counts are unequal, a tenth of the samples is preempted, and times tie now and then.
     """
     rng = Random(seed)
 
-    def random_block(stretch: int) -> Block:
+    def random_block(segment: int) -> Block:
         walls = [rng.choice((1000, rng.randrange(1_000, 10**9))) for _ in range(rng.randint(1, 6))]
         cpu = [wall * 9 // 10 if rng.random() < 0.1 else wall for wall in walls]
-        return block(walls, stretch=stretch, calls=rng.randint(1, 3), cpu_ns=cpu)
+        return block(walls, segment=segment, calls=rng.randint(1, 3), cpu_ns=cpu)
 
     def random_blocks() -> list[Block]:
-        return [random_block(stretch) for stretch in rng.choice([(0, 1), (0, 1), (0, 1), (0,), (1,), ()])]
+        return [random_block(segment) for segment in rng.choice([(0, 1), (0, 1), (0, 1), (0,), (1,), ()])]
 
     return [
         set_line(i, **{name: random_blocks() for name in ("mine", "base") if rng.random() < 0.9})

@@ -27,12 +27,12 @@ def compared(sets: list[SetLine], contender: str = "mine", baseline: str = "base
 
 
 def test_a_worked_example() -> None:
-    """Two sets of two stretches, by hand."""
+    """Two sets of two segments, by hand."""
     sets = [
         set_line(
             0,
-            mine=[block([600, 640, 900], calls=2), block([1000], calls=2, stretch=1)],
-            base=[block([100, 100, 450]), block([250], stretch=1)],
+            mine=[block([600, 640, 900], calls=2), block([1000], calls=2, segment=1)],
+            base=[block([100, 100, 450]), block([250], segment=1)],
         ),
         set_line(1, mine=[block([200, 800], calls=2)], base=[block([100, 100])]),
     ]
@@ -61,7 +61,7 @@ def test_sets_without_either_do_not_count() -> None:
         set_line(3),
         set_line(4, mine=[]),
     ]
-    apart = set_line(5, mine=[block([9], stretch=0)], base=[block([1], stretch=1)])
+    apart = set_line(5, mine=[block([9], segment=0)], base=[block([1], segment=1)])
     assert compared([*both, *alone, apart]) == compared(both)
     assert compare([*alone, apart], "mine", "base") is None
     assert compare([], "mine", "base") is None

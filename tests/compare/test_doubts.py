@@ -64,17 +64,17 @@ def test_every_kind_of_sample_has_a_note_that_names_it() -> None:
     assert mode_notes([device_line("batch")], "other") == []
 
 
-def sets(own_ms: float, others_ms: float, mode: DeviceMode = "", stretches: int = 1) -> list[SetLine]:
+def sets(own_ms: float, others_ms: float, mode: DeviceMode = "", segments: int = 1) -> list[SetLine]:
     own, others = round(own_ms * 1e6), round(others_ms * 1e6)
     blocks = [
-        block([1_000_000], stretch=number, cpu_ns=[own], others_cpu_ns=others, mode=mode)
-        for number in range(stretches)
+        block([1_000_000], segment=number, cpu_ns=[own], others_cpu_ns=others, mode=mode)
+        for number in range(segments)
     ]
     return [set_line(mine=blocks)]
 
 
 def test_a_thread_that_does_half_of_the_work_is_found_in_a_case_of_one_thread() -> None:
-    found = sets(30, 30, stretches=2)
+    found = sets(30, 30, segments=2)
     assert hidden_work(found, "mine", 1) == (
         "other threads of its process had 60 ms of CPU time while its samples, "
         "in a case of one thread, had 60 ms"

@@ -12,10 +12,10 @@ from made_sets import block, blocks
 from attnbench.stats.pairs import samples_of, set_log_ratios
 from attnbench.types.record import Block
 
-STRETCHES = st.tuples(blocks(0), blocks(1)).map(list)
+SEGMENTS = st.tuples(blocks(0), blocks(1)).map(list)
 
 
-OTHER = block([1000], stretch=1)
+OTHER = block([1000], segment=1)
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,10 @@ OTHER = block([1000], stretch=1)
         # The one with fewer samples lends each to several: of two, each to the three at its place.
         ([block([20, 20, 20, 90, 90, 90])], [block([10, 30])], [2, 2, 2, 3, 3, 3]),
         ([block([10, 30])], [block([20, 20, 20, 90, 90, 90])], [1 / 2, 1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3]),
-        # Pairs are within a stretch, in the order of its turns.
+        # Pairs are within a segment, in the order of its slots.
         (
-            [block([30], turns=[9]), OTHER, block([20], turns=[2])],
-            [block([10, 10], turns=[1, 8])],
+            [block([30], slots=[9]), OTHER, block([20], slots=[2])],
+            [block([10, 10], slots=[1, 8])],
             [2, 3],
         ),
         ([OTHER], [block([10])], []),
@@ -87,7 +87,7 @@ def test_on_a_device_it_is_launching_that_may_not_be_preempted() -> None:
     assert samples_of([found])[0].disturbed == [False, True, False]
 
 
-@given(STRETCHES, STRETCHES, st.lists(st.integers(1, 1000), min_size=12, max_size=12))
+@given(SEGMENTS, SEGMENTS, st.lists(st.integers(1, 1000), min_size=12, max_size=12))
 def test_leaving_out_is_blind_to_times(mine: list[Block], base: list[Block], factors: list[int]) -> None:
     """Whatever each sample of the contender takes, the same pairs stand."""
     changed = []
@@ -95,10 +95,10 @@ def test_leaving_out_is_blind_to_times(mine: list[Block], base: list[Block], fac
         by = factors[6 * number : 6 * number + len(old.wall_ns)]
         walls = [wall * f for wall, f in zip(old.wall_ns, by, strict=True)]
         cpus = [cpu * f for cpu, f in zip(old.cpu_ns, by, strict=True)]
-        changed.append(block(walls, stretch=old.stretch, calls=old.calls, cpu_ns=cpus))
+        changed.append(block(walls, segment=old.segment, calls=old.calls, cpu_ns=cpus))
     assert set_log_ratios(changed, base).left_out == set_log_ratios(mine, base).left_out
 
 
-@given(STRETCHES)
+@given(SEGMENTS)
 def test_anything_is_one_to_itself(mine: list[Block]) -> None:
     assert set(set_log_ratios(mine, mine, leave_out=False).log_ratios) == {0.0}

@@ -17,13 +17,13 @@ def summed(sets: list[SetLine], backend: str = "mine") -> Timing:
 
 
 def test_a_worked_example() -> None:
-    """Two sets, of two stretches and of one, by hand."""
+    """Two sets, of two segments and of one, by hand."""
     sets = [
         set_line(
             0,
             mine=[
                 block([600_000, 640_000, 620_000], calls=2, faults=4),
-                block([1_000_000, 1_400_000], stretch=1),
+                block([1_000_000, 1_400_000], segment=1),
             ],
         ),
         set_line(1, mine=[block([400_000, 500_000])], base=[block([9])]),

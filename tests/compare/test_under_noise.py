@@ -143,7 +143,7 @@ def test_identical_contenders_are_proved_the_same_under_mild_noise() -> None:
     [
         Plan({"mine": 15, "base": 4}),
         Plan({"mine": 1, "base": 6}),
-        Plan({"mine": 1, "base": 1}, stretches=1),
+        Plan({"mine": 1, "base": 1}, segments=1),
         Plan({"mine": 3, "base": 3}, missing={"mine": frozenset({0, 4}), "base": frozenset({4, 8})}, sets=12),
     ],
     ids=["unequal counts", "one against many", "one sample", "missing sets"],
@@ -157,7 +157,7 @@ def test_odd_counts_neither_crash_nor_cry_wolf(name: str, plan: Plan) -> None:
 
 def slow_calls(sets: int) -> Plan:
     """Six backends, each of which is called once in a set."""
-    return Plan(dict.fromkeys(("mine", "base", "a", "b", "c", "d"), 1), stretches=1, sets=sets)
+    return Plan(dict.fromkeys(("mine", "base", "a", "b", "c", "d"), 1), segments=1, sets=sets)
 
 
 @pytest.mark.parametrize("name", NOISES)

@@ -141,7 +141,7 @@ def test_a_damaged_unit_is_measured_again(out: Path) -> None:
     """It was damaged on its way, or lies damaged in the folder of an earlier call."""
     units = out.with_suffix(".units")
     units.mkdir()
-    (units / "0001.jsonl").write_text('{"kind":"manifest","format":1}\n')
+    (units / "0001.jsonl").write_text('{"kind":"manifest","format":2}\n')
     status, _, stderr = ended(on("pretended:damages", *WHOLE, out=out, loud="--quiet", cases=1))
     assert status == 0, stderr
     before, during = stderr.splitlines()

@@ -100,7 +100,7 @@ def broken(
     before = workers()
     stored = run_of(
         tmp_path_factory.mktemp("broken"), asked, named=("fused_multihead",), budget_s=0.02, sets=3,
-        launches=2, turn_s=1e-9, warm_s=0, memory_limit_bytes=512 * MIB, baseline="only_when_timed",
+        launches=2, sample_s=1e-9, warm_s=0, memory_limit_bytes=512 * MIB, baseline="only_when_timed",
     )  # fmt: skip
     left += workers() - before
     return stored
@@ -168,13 +168,13 @@ def test_a_failure_in_a_slot_drops_one_backend_and_the_segment_is_taken_again(br
     for line in (first, *others):
         for name in UNHARMED:
             samples = planned.contenders[name].samples
-            assert [(block.stretch, len(block.turns)) for block in line.blocks[name]] == [
+            assert [(block.segment, len(block.slots)) for block in line.blocks[name]] == [
                 (0, samples), (1, samples),
             ]  # fmt: skip
     for line in others:
         for number in range(2):
-            blocks = [block for both in line.blocks.values() for block in both if block.stretch == number]
-            slots = sorted(slot for block in blocks for slot in block.turns)
+            blocks = [block for both in line.blocks.values() for block in both if block.segment == number]
+            slots = sorted(slot for block in blocks for slot in block.slots)
             assert len(set(slots)) == len(slots)
             # Those of a backend whose outputs were wrong are not kept.
             assert line.failed or slots == [*range(len(slots))]

@@ -248,7 +248,7 @@ def test_checks_that_are_left_out_detect_nothing(less_checked: StoredRun) -> Non
 
 def test_every_family_but_ordinary_inputs_can_be_left_out() -> None:
     families = {family.name for family in FAMILIES} - {"normal"}
-    assert set(CHECK_PARTS) == families | {"near", "guards", "canaries", "weights", "renewal"}
+    assert set(CHECK_PARTS) == families | {"near", "guards", "canaries", "weights", "refreshed"}
     assert set(LESS_CHECKED) == families | {"near", "weights"}
     with pytest.raises(BadInput, match=r"^no check 'normal' to leave out; there are near, "):
         Options(without=("near", "normal"))

@@ -58,11 +58,11 @@ def test_what_the_manifest_states_gives_the_same_options_again(options: Options)
 
 
 def test_a_run_of_another_protocol_is_refused_by_a_sentence() -> None:
-    told = Options().protocol() | {"stretches": 3, "lockstep": False}
+    told = Options().protocol() | {"segments": 3, "lockstep": False}
     with pytest.raises(BadFile) as caught:
         options_of(told)
     assert str(caught.value) == (
-        "the run follows another protocol (stretches 3, lockstep False), so this attnbench cannot go on with "
+        "the run follows another protocol (segments 3, lockstep False), so this attnbench cannot go on with "
         "it: begin anew"
     )
 

@@ -21,7 +21,7 @@ from attnbench.runner.plan import (
     plan_calls,
     plan_candidates,
 )
-from attnbench.stats.protocol import STRETCHES, TURN_S
+from attnbench.stats.protocol import SAMPLE_S, SEGMENTS
 from attnbench.stats.tests import LEVEL, time_interval
 from attnbench.types.compared import BASE, HEAD, parts_of, sided
 from attnbench.types.record import CandidatePlan
@@ -59,20 +59,20 @@ def test_there_is_always_something_to_measure(trace: list[int], budget_s: float,
     assert 1 <= plan.samples <= MOST_SAMPLES
     assert plan.warm_calls >= 0
     assert min(sets, FEWEST_SETS) <= plan.sets <= sets
-    assert plan.stretches in (1, STRETCHES)
+    assert plan.segments in (1, SEGMENTS)
 
 
 @given(st.integers(1_000, 10**7), st.floats(0.05, 100))
 def test_the_budget_is_kept_and_used_where_calls_are_short_enough(call_ns: int, budget_s: float) -> None:
     plan = plan_calls(call_ns, Options(budget_s=budget_s))
-    assert plan.stretches == STRETCHES
-    spent_s = plan.calls * plan.samples * STRETCHES * plan.sets * call_ns / 1e9
-    least_s = STRETCHES * plan.sets * max(call_ns / 1e9, 1.5 * TURN_S)
+    assert plan.segments == SEGMENTS
+    spent_s = plan.calls * plan.samples * SEGMENTS * plan.sets * call_ns / 1e9
+    least_s = SEGMENTS * plan.sets * max(call_ns / 1e9, 1.5 * SAMPLE_S)
     assert 0.4 * budget_s <= spent_s <= 1.000001 * max(1.01 * budget_s, least_s)
     sample_s = plan.calls * call_ns / 1e9
-    assert plan.calls == 1 or sample_s >= TURN_S / 1.5
+    assert plan.calls == 1 or sample_s >= SAMPLE_S / 1.5
     if plan.samples < MOST_SAMPLES // 2:
-        assert plan.calls == 1 or sample_s <= 1.5 * TURN_S
+        assert plan.calls == 1 or sample_s <= 1.5 * SAMPLE_S
 
 
 @given(
@@ -115,7 +115,7 @@ def test_plans_say_how_a_candidate_is_started_and_why() -> None:
     plans = plan_candidates(checked, Options(), note="shared")
     assert plans["quick"].notes == ["shared", "found"]
     assert plans["kept"].notes[1].startswith("can't be forked once prepared")
-    assert (plans["slow"].sets, plans["slow"].stretches, plans["quick"].stretches) == (9, 1, STRETCHES)
+    assert (plans["slow"].sets, plans["slow"].segments, plans["quick"].segments) == (9, 1, SEGMENTS)
     words = f"slow: measured in {FEWEST_SETS} of 9 sets; a larger --budget allows all"
     assert plans["slower"].notes[1] == words
 

@@ -97,7 +97,7 @@ def test_a_right_backend_that_is_faster_than_the_machine_is_suspect(
     odd_plugins: None, tmp_path: Path
 ) -> None:
     """It answers from memory. Inputs stay as they are here, or the clocks of the others might tell first."""
-    without = (*LESS_CHECKED, "renewal")
+    without = (*LESS_CHECKED, "refreshed")
     stored = run_of(tmp_path, (LARGE,), ("eager", "remember_by_value"), without=without)
     records = by_backend(stored, LARGE)
     suspect = records["remember_by_value"]

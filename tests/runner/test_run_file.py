@@ -95,7 +95,7 @@ def test_cut_anywhere_after_the_manifest_the_complete_lines_are_read(
     ("line", "says"),
     [
         (b"\xff\xfe{", "is not a run of attnbench: its first line is not JSON"),
-        (b'{"kind":"manifest","format":1,"run_id":"\xff"}', "its first line is not JSON"),
+        (b'{"kind":"manifest","format":2,"run_id":"\xff"}', "its first line is not JSON"),
         (b"\xef\xbb\xbf{}", "its first line is not JSON"),
         (b"[" * 200_000, "its first line is not JSON"),
         (b'"manifest"', "its first line is not a manifest"),
@@ -103,7 +103,7 @@ def test_cut_anywhere_after_the_manifest_the_complete_lines_are_read(
         (b'{"kind":"manifest","format":true}', "its first line is not a manifest"),
         (b'{"kind":"manifest","format":1.0}', "its first line is not a manifest"),
         (b'{"kind":"manifest","format":0}', "is not a run of attnbench: there is no format 0"),
-        (b'{"kind":"manifest","format":1}', "its manifest is damaged (Object missing required field"),
+        (b'{"kind":"manifest","format":2}', "its manifest is damaged (Object missing required field"),
     ],
 )
 def test_what_is_no_manifest_is_refused(path: Path, line: bytes, says: str) -> None:
@@ -132,7 +132,7 @@ IMPOSSIBLE = (
     Block(1, [], 1, [], [], [], []),
     replace(WHOLE, wall_ns=[5, 0]),
     replace(WHOLE, calls=0),
-    replace(WHOLE, turns=[0]),
+    replace(WHOLE, slots=[0]),
     replace(WHOLE, cpu_ns=[4, 4, 4]),
     replace(WHOLE, faults=[]),
 )
@@ -186,7 +186,7 @@ def test_a_disk_without_room_for_the_first_line_blocks_nothing(path: Path, room:
     assert not path.exists()
 
 
-@pytest.mark.parametrize("left", [b"", b'{"ki', b'{"kind":"manifest","format":1,"run_id":"r'])
+@pytest.mark.parametrize("left", [b"", b'{"ki', b'{"kind":"manifest","format":2,"run_id":"r'])
 def test_a_new_run_replaces_what_one_that_was_killed_at_its_start_left(path: Path, left: bytes) -> None:
     """--resume can't go on with such a file."""
     path.write_bytes(left)

@@ -16,7 +16,7 @@ from attnbench.results.format import StoredRun
 from attnbench.runner.options import Options
 from attnbench.stats.doubts import FEWEST, clock_problem
 from attnbench.stats.pairs import compare
-from attnbench.stats.protocol import STRETCHES, TIMED_DRAWS
+from attnbench.stats.protocol import SEGMENTS, TIMED_DRAWS
 from attnbench.timing.warmup import BEFORE_SLOTS
 from attnbench.types.record import Block, SetLine
 
@@ -45,8 +45,8 @@ def steady(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> Store
         CAUSAL: NAMES,
     }
     assert SETS * 2 >= FEWEST
-    out, budget_s = tmp_path_factory.mktemp("steady"), 6.5 * 0.002 * SETS * STRETCHES
-    return run_of(out, asked, sets=SETS, launches=2, turn_s=0.002, budget_s=budget_s)
+    out, budget_s = tmp_path_factory.mktemp("steady"), 6.5 * 0.002 * SETS * SEGMENTS
+    return run_of(out, asked, sets=SETS, launches=2, sample_s=0.002, budget_s=budget_s)
 
 
 def doubted(stored: StoredRun, case: str) -> set[str]:
@@ -140,12 +140,12 @@ def sets_of(stored: StoredRun, case: str) -> list[SetLine]:
 
 
 def blocks_of(line: SetLine, segment: int) -> dict[str, Block]:
-    return {name: block for name, both in line.blocks.items() for block in both if block.stretch == segment}
+    return {name: block for name, both in line.blocks.items() for block in both if block.segment == segment}
 
 
 def order_of(line: SetLine, segment: int) -> list[str]:
     """The backend of each slot of a segment."""
-    taken = [(slot, name) for name, block in blocks_of(line, segment).items() for slot in block.turns]
+    taken = [(slot, name) for name, block in blocks_of(line, segment).items() for slot in block.slots]
     return [name for _, name in sorted(taken)]
 
 
@@ -153,18 +153,18 @@ def test_repetitions_are_numbered_and_every_planned_sample_is_taken(steady: Stor
     for planned in (line for line in steady.cases if line.case in (PLAIN, CAUSAL)):
         lines = sets_of(steady, planned.case)
         assert [line.index for line in lines] == [*range(SETS)]
-        assert planned.stretches == STRETCHES
+        assert planned.segments == SEGMENTS
         for line in lines:
             assert line.failed == {}
             assert sorted(line.order) == sorted(NAMES)
             assert line.scale.gemm_ns
             assert line.scale.copy_ns
             assert line.scale.empty_ns
-            for segment in range(STRETCHES):
+            for segment in range(SEGMENTS):
                 assert sorted(order_of(line, segment)) == sorted(NAMES * 6)
                 for name, block in blocks_of(line, segment).items():
                     plan = planned.contenders[name]
-                    assert (block.calls, len(block.turns)) == (plan.calls, plan.samples) == (plan.calls, 6)
+                    assert (block.calls, len(block.slots)) == (plan.calls, plan.samples) == (plan.calls, 6)
                     columns = (block.wall_ns, block.cpu_ns, block.switches, block.faults)
                     assert {len(column) for column in columns} == {6}
                     assert min(block.wall_ns) > 0
@@ -172,7 +172,7 @@ def test_repetitions_are_numbered_and_every_planned_sample_is_taken(steady: Stor
 
 def test_slots_are_balanced_and_starts_in_random_order(steady: StoredRun) -> None:
     lines = [*sets_of(steady, PLAIN), *sets_of(steady, CAUSAL)]
-    orders = [order_of(line, segment) for line in lines for segment in range(STRETCHES)]
+    orders = [order_of(line, segment) for line in lines for segment in range(SEGMENTS)]
     assert len(set(map(tuple, orders))) > SETS
     assert len({tuple(line.order) for line in lines}) > 1
     follows = Counter(pair for order in orders for pair in pairwise(order))
@@ -185,16 +185,16 @@ def test_slots_are_balanced_and_starts_in_random_order(steady: StoredRun) -> Non
 def test_inputs_change_from_segment_to_segment_and_are_verified(steady: StoredRun) -> None:
     lines = [*sets_of(steady, PLAIN), *sets_of(steady, CAUSAL)]
     assert len({draw for line in lines for draw in line.draws}) <= TIMED_DRAWS
-    changes = [change for line in lines for change in line.changes]
+    changes = [change for line in lines for change in line.transforms]
     assert len(set(changes)) == len(changes), "no inputs twice"
     assert len({planned.draw_entropy for planned in steady.cases}) == len(steady.cases)
     for line in lines:
-        assert len(line.draws) == len(line.changes) == 2 * STRETCHES
+        assert len(line.draws) == len(line.transforms) == 2 * SEGMENTS
         assert all(before != after for before, after in pairwise(line.draws))
         assert sorted(line.verified) == sorted(line.warmup_ns) == sorted(NAMES)
         # From each segment the last call, the first on refreshed inputs, mostly the one before it, and the
         # last of some samples.
-        assert all(STRETCHES <= calls <= 8 * STRETCHES for calls in line.verified_calls.values())
+        assert all(SEGMENTS <= calls <= 8 * SEGMENTS for calls in line.verified_calls.values())
         assert all(1 <= len(trace) <= BEFORE_SLOTS.most_calls + 1 for trace in line.warmup_ns.values())
 
 
@@ -227,7 +227,7 @@ def test_every_number_of_a_record_follows_from_the_stored_samples(steady: Stored
             assert (record.ratio_low, record.ratio_high) == (against.interval.low, against.interval.high)
             assert (record.pairs, record.pairs_left_out) == (against.pairs, against.left_out)
         assert (record.baseline, record.delta, record.sets) == ("eager", Options().delta, SETS)
-        assert record.timed_calls == contender.calls * contender.samples * STRETCHES * SETS
+        assert record.timed_calls == contender.calls * contender.samples * SEGMENTS * SETS
         assert record.verified_calls == sum(line.verified_calls[name] for line in lines) < record.timed_calls
         faults = sum(sum(block.faults) for line in lines for block in line.blocks[name])
         assert record.faults_per_call == pytest.approx(faults / record.timed_calls)

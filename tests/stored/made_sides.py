@@ -197,7 +197,7 @@ def measured(draw: st.DrawFn) -> Measured:
     return Measured(
         path=Path("run.jsonl"),
         origin="attnbench",
-        version="1",
+        version="2",
         started=f"2026-01-{draw(st.integers(1, 28)):02}T00:00:00+00:00",
         commit=draw(st.sampled_from(["", "abc123", "abc123-dirty"])),
         environment={"cpu": "Zen", "system": "Linux 6.1 x86_64", "python": "3.12.1", "cpus_allowed": [0, 1]},

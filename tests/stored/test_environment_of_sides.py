@@ -40,7 +40,7 @@ def run(**facts: Any) -> Measured:
         ("protocol allocator_pinned", True, False, True),
         ("protocol lockstep", True, False, True),
         ("protocol launches", 3, 1, True),
-        ("protocol turn_s", 0.0004, 0.001, True),
+        ("protocol sample_s", 0.0004, 0.001, True),
         ("protocol some new dial", 1, 2, True),
         ("protocol budget_s", 0.05, 1.0, False),
         ("protocol sets", 9, 22, False),

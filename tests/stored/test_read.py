@@ -33,7 +33,7 @@ def test_a_process_is_the_median_of_a_set(tmp_path: Path) -> None:
     assert mine.parents == (0, 1, 2) * 3
     assert mine.fingerprint == "256 pairs, 10000 operations, 10000 bytes"
     assert mine.reference_ns == {"gemm_256": (4e5,) * 9, "copy": (4e3,) * 9, "empty": (60.0,) * 9}
-    assert (run.origin, run.version, run.commit, run.problems) == ("attnbench", "1", "abc123", ())
+    assert (run.origin, run.version, run.commit, run.problems) == ("attnbench", "2", "abc123", ())
     assert cell_of(write_run(tmp_path / "b.jsonl", inputs=2)).fingerprint == mine.fingerprint
     for cell in run.cells:
         timing = summarise(read_run(path).sets, cell.backend)

@@ -161,7 +161,7 @@ class Session:
 def _probe_of(part: Part) -> Part:
     """The part that measures how far planted slowdowns must count on a length.
 
-    It is a run too: in a run's turns a call is colder than in a loop, whose 3 % came out as 4 %.
+    It is a run too: in a run's slots a call is colder than in a loop, whose 3 % came out as 4 %.
     """
     budget_s = PROBE_BUDGET_S[part.length]
     names = (*copies(1), PROBE)

@@ -15,20 +15,20 @@ FactorOf = Callable[[str, int], float]
 """``factor(contender, set)``: its time over 40 µs."""
 
 
-def block(wall_ns: Sequence[int], *, stretch: int = 0, calls: int = CALLS) -> Block:
+def block(wall_ns: Sequence[int], *, segment: int = 0, calls: int = CALLS) -> Block:
     """Undisturbed samples."""
     zeros = [0] * len(wall_ns)
-    return Block(stretch, list(range(len(wall_ns))), calls, list(wall_ns), list(wall_ns), zeros, zeros)
+    return Block(segment, list(range(len(wall_ns))), calls, list(wall_ns), list(wall_ns), zeros, zeros)
 
 
 def set_line(
     index: int, factor: FactorOf, contenders: Sequence[str], case: str = "case", samples: int = 4
 ) -> SetLine:
-    """One set; in each of two stretches every contender has the same number of equal samples."""
+    """One set; in each of two segments every contender has the same number of equal samples."""
     blocks = {}
     for name in contenders:
         wall_ns = [round(CALLS * 40_000 * factor(name, index))] * samples
-        blocks[name] = [block(wall_ns, stretch=stretch) for stretch in (0, 1)]
+        blocks[name] = [block(wall_ns, segment=segment) for segment in (0, 1)]
     return SetLine(case, index, [0, 1], list(contenders), {}, blocks, list(contenders), {})
 
 
