@@ -11,7 +11,7 @@ from typing import Any
 
 _KEYS: dict[str, dict[str, str]] = {
     "protocol": {"stretches": "segments", "turn_s": "sample_s"},
-    "case": {"stretches": "segments"},
+    "case": {"stretches": "segments", "contenders": "candidates"},
     "plan": {"stretches": "segments"},
     "set": {"changes": "transforms"},
     "samples": {"stretch": "segment", "turns": "slots", "renewed_ns": "refreshed_ns"},
@@ -31,7 +31,7 @@ def in_format_2(line: Any) -> Any:
     if kind == "manifest":
         _change(line, "protocol", protocol_in_format_2)
     elif kind == "case":
-        _change(line, "contenders", _each(lambda plan: _renamed(plan, _KEYS["plan"])))
+        _change(line, "candidates", _each(lambda plan: _renamed(plan, _KEYS["plan"])))
     elif kind == "set":
         _change(line, "blocks", _each(_each(lambda samples: _renamed(samples, _KEYS["samples"]))))
     return line

@@ -173,7 +173,7 @@ def _measured(run: StoredRun, *, alone: bool) -> Measured:
             if manifest.inputs > 1 and _has_drawn_mask(case):
                 meaning += f", masks of version {manifest.inputs}"
         for record in found:
-            plan = None if line is None else line.contenders.get(record.backend)
+            plan = None if line is None else line.candidates.get(record.backend)
             times, parents = _processes(record.backend, plan, sets[case], manifest.protocol)
             cells.append(
                 Cell(

@@ -363,14 +363,14 @@ def _planned(
             pairs=context.opened.pairs,
             flops=context.opened.flops,
             bytes_moved=context.opened.bytes_moved,
-            contenders=plan_candidates(
+            candidates=plan_candidates(
                 found,
                 dataclasses.replace(options, baseline=baseline_in(run.case, options.baseline)),
                 sharing_note(run.pool.all_cpus, context.threads),
             ),
         )
         run.write(run.planned)
-    plans = run.planned.contenders
+    plans = run.planned.candidates
     candidates = tuple(
         # How it is prepared is of this part of the run: it decides which process there is.
         dataclasses.replace(one, plan=replace(plans[one.name], anew=one.plan.anew))

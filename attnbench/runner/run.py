@@ -211,7 +211,7 @@ def resume_run(
         allow_descriptors()
         with closing(WorkerPool(plan.options)) as pool:
             for line in stored.cases:
-                for name, begun in line.contenders.items():
+                for name, begun in line.candidates.items():
                     pool.go_on_with(f" {registry.backends[name].source.module}", begun.code)
             here = stored_manifest(_manifest(plan, pool, {}))
             left = [case for case, backends in stored.recorded.items() if backends != set(manifest.backends)]

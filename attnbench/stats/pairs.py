@@ -80,16 +80,16 @@ class SetPairs:
 
 
 def set_log_ratios(
-    contender: Sequence[Block], baseline: Sequence[Block], *, leave_out: bool = True
+    candidate: Sequence[Block], baseline: Sequence[Block], *, leave_out: bool = True
 ) -> SetPairs:
     """Pair the samples of two candidates in one set by slot, within each segment that has both.
 
-    Of m and n samples k = max(m, n) pairs are made: the j-th joins sample j m // k of the contender with
+    Of m and n samples k = max(m, n) pairs are made: the j-th joins sample j m // k of the candidate with
     sample j n // k of the baseline, so the candidate with fewer samples lends each of them to several
     neighbours. A pair is left out if either side was disturbed, a rule that does not look at the ratio.
     ``leave_out=False`` keeps all pairs. Exchanging the two negates every log ratio exactly.
     """
-    ours, theirs = samples_of(contender), samples_of(baseline)
+    ours, theirs = samples_of(candidate), samples_of(baseline)
     found: list[float] = []
     left_out = 0
     for segment in sorted(ours.keys() & theirs.keys()):
@@ -132,7 +132,7 @@ class Comparison:
     set_log_ratios: tuple[float, ...]
 
 
-def compare(sets: Iterable[SetLine], contender: str, baseline: str) -> Comparison | None:
+def compare(sets: Iterable[SetLine], candidate: str, baseline: str) -> Comparison | None:
     """Compare two backends over the sets in which both have samples; None where there is no pair.
 
     The unit is the set, because each has fresh processes. Its log ratio is the median over its pairs, which
@@ -145,9 +145,9 @@ def compare(sets: Iterable[SetLine], contender: str, baseline: str) -> Compariso
     would lose all of its pairs keeps them; without it a run of nine sets would have no verdict.
     """
     both = [
-        (line.blocks[contender], line.blocks[baseline])
+        (line.blocks[candidate], line.blocks[baseline])
         for line in sets
-        if line.blocks.get(contender) and line.blocks.get(baseline)
+        if line.blocks.get(candidate) and line.blocks.get(baseline)
     ]
     found = [set_log_ratios(*blocks) for blocks in both]
     contended = sum(pairs.left_out for pairs in found) > sum(len(pairs.log_ratios) for pairs in found)

@@ -106,12 +106,12 @@ def timed_records(
         name: _Measured(
             timing, *_outcome(_inaccurate(plan, accuracy), _doubt(planned, case, name, sets, timing, limit))
         )
-        for name, plan in planned.contenders.items()
+        for name, plan in planned.candidates.items()
         if (timing := summarise(sets, name)) is not None
     }
     best = _fastest(measured, failed_candidates(sets))
     for name, peak in peaks.items():
-        plan = planned.contenders[name]
+        plan = planned.candidates[name]
         record = Record(
             planned.case, case.rule, name, "ok",
             ran=plan.ran, kernel_of=plan.kernel_of, arithmetic=plan.arithmetic,
@@ -195,7 +195,7 @@ def _with_times(
     baseline: str,
     measured_baseline: _Measured | None,
 ) -> Record:
-    name, timing, plan = record.backend, measured.timing, planned.contenders[record.backend]
+    name, timing, plan = record.backend, measured.timing, planned.candidates[record.backend]
     against = None if name == baseline else compare(sets, name, baseline)
     to_best = None if record.best is None else compare(sets, name, record.best)
     low_ms, high_ms, confidence = ends(timing)
@@ -236,7 +236,7 @@ def _with_times(
     if against is None:
         return record
     if measured_baseline is not None and measured_baseline.status == "inaccurate":
-        note = f"its baseline {baseline} is inaccurate: {planned.contenders[baseline].arithmetic} arithmetic"
+        note = f"its baseline {baseline} is inaccurate: {planned.candidates[baseline].arithmetic} arithmetic"
         record = replace(record, notes=[*record.notes, note])
     return replace(with_ratio(record, against), pairs=against.pairs, pairs_left_out=against.left_out)
 

@@ -19,15 +19,15 @@ def sided(backend: str, side: str) -> str:
     return f"{backend}@{side}" if side else backend
 
 
-def parts_of(contender: str) -> tuple[str, str]:
+def parts_of(candidate: str) -> tuple[str, str]:
     """Split a name into backend and side; the side is "" in runs without sides."""
-    backend, _, side = contender.partition("@")
+    backend, _, side = candidate.partition("@")
     return backend, side
 
 
-def baseline_of(contender: str, baseline: str) -> str:
+def baseline_of(candidate: str, baseline: str) -> str:
     """Return the baseline of a name: on a side, the same backend on the base side."""
-    backend, side = parts_of(contender)
+    backend, side = parts_of(candidate)
     return sided(backend, BASE) if side else baseline
 
 

@@ -160,7 +160,7 @@ class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
     pairs: int
     flops: float
     bytes_moved: float
-    contenders: dict[str, CandidatePlan]
+    candidates: dict[str, CandidatePlan]
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):

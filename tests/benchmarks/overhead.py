@@ -92,7 +92,7 @@ def productive_share(stored: StoredRun) -> tuple[float, float]:
     A slot is its sample and the calls before it.
     """
     assert stored.finished is not None
-    plans = {line.case: line.contenders for line in stored.cases}
+    plans = {line.case: line.candidates for line in stored.cases}
     slots_s = sum(
         sum(block.wall_ns) / 1e9 * (1 + plans[line.case][name].warm_calls / block.calls)
         for line in stored.sets

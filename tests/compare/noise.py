@@ -1,11 +1,11 @@
-"""Synthetic noise: sets of slots taken by contenders on a machine that behaves badly in one certain way.
+"""Synthetic noise: sets of slots taken by candidates on a machine that behaves badly in one certain way.
 
-What a sample of contender c in slot t of a segment takes is
+What a sample of candidate c in slot t of a segment takes is
 
     base · truth[c] · process[c, set] · machine[t] · own[c, t]
 
-where ``machine`` runs on through the slots of all contenders, whose order is drawn anew for each round of
-slots, and ``process`` is drawn anew for each fresh process. Contenders of the same truth and the same number
+where ``machine`` runs on through the slots of all candidates, whose order is drawn anew for each round of
+slots, and ``process`` is drawn anew for each fresh process. Candidates of the same truth and the same number
 of samples are therefore exchangeable, as identical code is by the protocol.
 """
 
@@ -87,7 +87,7 @@ ONE_PERCENT, HALF_PERCENT = normal(0.01), normal(0.005)
 class Noise:
     """How a machine behaves.
 
-    machine: what all contenders see, slot by slot. own: of each sample; process: of each fresh process.
+    machine: what all candidates see, slot by slot. own: of each sample; process: of each fresh process.
     preempted: the share of samples that lose 5 to 25 % of their wall time. grain_ns: of the clock.
     """
 
@@ -100,7 +100,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Plan:
-    """sets, segments of each, samples in a segment by contender; missing: sets a contender is not in."""
+    """sets, segments of each, samples in a segment by candidate; missing: sets a candidate is not in."""
 
     samples: Mapping[str, int]
     sets: int = 9
@@ -160,7 +160,7 @@ def draw_trials(
 def _draw_segments(
     rng: Generator, rows: int, noise: Noise, plan: Plan
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By contender its slots and the logarithms of what they see there, both [rows, samples]."""
+    """By candidate its slots and the logarithms of what they see there, both [rows, samples]."""
     rounds = max(plan.samples.values())
     # Who has fewer samples takes part in some rounds alone, in the middle of those that are its; within a
     # round the order is random.

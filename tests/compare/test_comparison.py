@@ -1,4 +1,4 @@
-"""One contender against another over sets: a worked example, and what may not change a number."""
+"""One candidate against another over sets: a worked example, and what may not change a number."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from attnbench.types.record import Block, SetLine
 COMPARABLE = many_sets().filter(lambda sets: compare(sets, "mine", "base") is not None)
 
 
-def compared(sets: list[SetLine], contender: str = "mine", baseline: str = "base") -> Comparison:
-    found = compare(sets, contender, baseline)
+def compared(sets: list[SetLine], candidate: str = "mine", baseline: str = "base") -> Comparison:
+    found = compare(sets, candidate, baseline)
     assert found is not None
     return found
 

@@ -19,7 +19,7 @@ OTHER = block([1000], segment=1)
 
 
 @pytest.mark.parametrize(
-    ("contender", "baseline", "ratios"),
+    ("candidate", "baseline", "ratios"),
     [
         # Samples are joined by their place, and times are per call.
         ([block([30, 80, 50])], [block([10, 20, 50])], [3, 4, 1]),
@@ -38,8 +38,8 @@ OTHER = block([1000], segment=1)
         ([], [block([100])], []),
     ],
 )
-def test_who_is_joined_with_whom(contender: list[Block], baseline: list[Block], ratios: list[float]) -> None:
-    found = set_log_ratios(contender, baseline).log_ratios
+def test_who_is_joined_with_whom(candidate: list[Block], baseline: list[Block], ratios: list[float]) -> None:
+    found = set_log_ratios(candidate, baseline).log_ratios
     assert [exp(x) for x in found] == pytest.approx(ratios)
 
 
@@ -89,7 +89,7 @@ def test_on_a_device_it_is_launching_that_may_not_be_preempted() -> None:
 
 @given(SEGMENTS, SEGMENTS, st.lists(st.integers(1, 1000), min_size=12, max_size=12))
 def test_leaving_out_is_blind_to_times(mine: list[Block], base: list[Block], factors: list[int]) -> None:
-    """Whatever each sample of the contender takes, the same pairs stand."""
+    """Whatever each sample of the candidate takes, the same pairs stand."""
     changed = []
     for number, old in enumerate(mine):
         by = factors[6 * number : 6 * number + len(old.wall_ns)]

@@ -65,7 +65,7 @@ def trials_of(name: str, plan: Plan = EVEN, trials: int = TRIALS, **truth: float
 
 @cache
 def identical(name: str) -> tuple[Comparison, ...]:
-    """Identical contenders, many times."""
+    """Identical candidates, many times."""
     found = [compare(sets, "mine", "base") for sets in trials_of(name)]
     return tuple(comparison for comparison in found if comparison is not None)
 
@@ -82,7 +82,7 @@ def test_the_bounds_of_this_file() -> None:
 
 
 @pytest.mark.parametrize("name", NOISES)
-def test_identical_contenders_are_hardly_ever_told_apart(name: str) -> None:
+def test_identical_candidates_are_hardly_ever_told_apart(name: str) -> None:
     assert len(identical(name)) == TRIALS
     for word in ("slower", "faster"):
         told = count(identical(name), lambda c, word=word: word_of(c) == word)
@@ -129,7 +129,7 @@ def test_a_planted_difference_of_5_percent_is_found(truth: float, word: str) -> 
     assert set(found) <= {word, "unclear"}
 
 
-def test_identical_contenders_are_proved_the_same_under_mild_noise() -> None:
+def test_identical_candidates_are_proved_the_same_under_mild_noise() -> None:
     rng = np.random.default_rng(2)
     trials = draw_trials(rng, 200, MILD, Plan({"mine": 10, "base": 10}, sets=sets_for(0.25)))
     words = [word_of(compare(sets, "mine", "base"), delta=0.02) for sets in trials]

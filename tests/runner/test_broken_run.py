@@ -151,7 +151,7 @@ def test_records_are_written_as_soon_as_they_are_known(broken: StoredRun) -> Non
     names = [record.backend for record in broken.records if record.case == CASE]
     asked = [*BROKEN, "third_close_everything", *UNHARMED, "fused_multihead"]
     (planned,) = (line for line in broken.cases if line.case == CASE)
-    timed = [name for name in asked if name in planned.contenders]
+    timed = [name for name in asked if name in planned.candidates]
     assert names[0] == "fused_multihead"
     assert names[-len(timed) :] == timed
     assert sorted(names) == sorted(asked)
@@ -167,7 +167,7 @@ def test_a_failure_in_a_slot_drops_one_backend_and_the_segment_is_taken_again(br
     (planned,) = (line for line in broken.cases if line.case == CASE)
     for line in (first, *others):
         for name in UNHARMED:
-            samples = planned.contenders[name].samples
+            samples = planned.candidates[name].samples
             assert [(block.segment, len(block.slots)) for block in line.blocks[name]] == [
                 (0, samples), (1, samples),
             ]  # fmt: skip
@@ -192,7 +192,7 @@ def test_a_case_without_a_right_backend_ends(broken: StoredRun) -> None:
 
 def test_with_several_threads_nothing_is_forked_once_prepared(broken: StoredRun) -> None:
     for planned in (line for line in broken.cases if line.case == THREADS):
-        assert not planned.contenders["bmm"].fresh
+        assert not planned.candidates["bmm"].fresh
         # On busy cores two threads wait for each other, and the record may be suspect.
         assert by_backend(broken, THREADS)["bmm"].median_ms is not None
 

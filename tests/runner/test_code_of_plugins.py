@@ -153,7 +153,7 @@ def test_a_run_file_has_digests_of_the_code_and_a_run_does_not_go_on_with_other_
     for name in ("in_use.late", "beside_it", "in_calls"):
         files[name].write_text("NUMBER = 1\n")
     run = run_with("in_use", backends=("mine",), out=tmp_path / "run.jsonl")
-    assert run.cases[0].contenders["mine"].code == {name: digest(file) for name, file in files.items()}
+    assert run.cases[0].candidates["mine"].code == {name: digest(file) for name, file in files.items()}
     codes = {plugin.name: plugin.code for plugin in run.manifest.plugins}
     assert codes["in_use"] != codes["backends"] == codes["rules"] != ""
 

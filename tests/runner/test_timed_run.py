@@ -163,7 +163,7 @@ def test_repetitions_are_numbered_and_every_planned_sample_is_taken(steady: Stor
             for segment in range(SEGMENTS):
                 assert sorted(order_of(line, segment)) == sorted(NAMES * 6)
                 for name, block in blocks_of(line, segment).items():
-                    plan = planned.contenders[name]
+                    plan = planned.candidates[name]
                     assert (block.calls, len(block.slots)) == (plan.calls, plan.samples) == (plan.calls, 6)
                     columns = (block.wall_ns, block.cpu_ns, block.switches, block.faults)
                     assert {len(column) for column in columns} == {6}
@@ -206,7 +206,7 @@ def test_every_number_of_a_record_follows_from_the_stored_samples(steady: Stored
     assert planned.pairs == (2 * 256 if case == PLAIN else 2 * 136)
     assert planned.flops == 2 * planned.pairs * (8 + 8)
     for name, record in records.items():
-        contender = planned.contenders[name]
+        candidate = planned.candidates[name]
         assert record.status == "ok", record.reason
         medians = [
             median(wall / block.calls for block in line.blocks[name] for wall in block.wall_ns)
@@ -227,15 +227,15 @@ def test_every_number_of_a_record_follows_from_the_stored_samples(steady: Stored
             assert (record.ratio_low, record.ratio_high) == (against.interval.low, against.interval.high)
             assert (record.pairs, record.pairs_left_out) == (against.pairs, against.left_out)
         assert (record.baseline, record.delta, record.sets) == ("eager", Options().delta, SETS)
-        assert record.timed_calls == contender.calls * contender.samples * SEGMENTS * SETS
+        assert record.timed_calls == candidate.calls * candidate.samples * SEGMENTS * SETS
         assert record.verified_calls == sum(line.verified_calls[name] for line in lines) < record.timed_calls
         faults = sum(sum(block.faults) for line in lines for block in line.blocks[name])
         assert record.faults_per_call == pytest.approx(faults / record.timed_calls)
         assert record.tflops == pytest.approx(planned.flops / record.median_ms / 1e9)
         assert record.gbps == pytest.approx(planned.bytes_moved / record.median_ms / 1e6)
         for word in ("accuracy", "prepare_ms", "first_call_ms", "warmup_ms"):
-            assert getattr(record, word) == getattr(contender, word)
-        assert record.notes[: len(contender.notes)] == contender.notes
+            assert getattr(record, word) == getattr(candidate, word)
+        assert record.notes[: len(candidate.notes)] == candidate.notes
         assert 0 < record.copy_share <= record.limit_share < 1
         to_best = compare(lines, name, record.best)
         assert (record.ratio_to_best, record.ratio_to_best_p_value) == (to_best.ratio, to_best.p_value)

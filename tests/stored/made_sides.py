@@ -87,7 +87,7 @@ def run_lines(
     statuses: Mapping[tuple[str, str], Status] | None = None,
     environment: Mapping[str, Any] | None = None,
     protocol: Mapping[str, Any] | None = None,
-    contender: Mapping[str, Any] | None = None,
+    candidate: Mapping[str, Any] | None = None,
     ended: bool = True,
     inputs: int = 1,
     started: str = "2026-01-01T00:00:00+00:00",
@@ -102,7 +102,7 @@ def run_lines(
         "calls": 1, "samples": 1, "warm_calls": 0, "sets": 9, "accuracy": None, "prepare_ms": 1.0,
         "first_call_ms": 1.0, "warmup_ms": [0.1], "fresh": True, "anew": True,
     }  # fmt: skip
-    planned = CandidatePlan(**(plan | dict(contender or {})))
+    planned = CandidatePlan(**(plan | dict(candidate or {})))
     lines: list[Any] = [
         Manifest(
             FORMAT_VERSION, "run", started, "0.1.0", ["attnbench"], list(cells), backends, [], None,

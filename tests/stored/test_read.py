@@ -58,7 +58,7 @@ def test_a_drawn_mask_means_another_case_where_it_is_drawn_by_another_version(tm
 def test_processes_count_by_how_they_were_started(
     tmp_path: Path, plan: dict[str, Any], count: int, parents: tuple[int, ...]
 ) -> None:
-    mine = cell_of(write_run(tmp_path / "a.jsonl", contender=plan))
+    mine = cell_of(write_run(tmp_path / "a.jsonl", candidate=plan))
     taken, each = [round(ns) for ns in times(1e5)], 9 // count
     assert mine.processes_ns == tuple(median(taken[i : i + each]) for i in range(0, 9, each))
     assert mine.parents == parents

@@ -62,7 +62,7 @@ _OPTIONS = (
     ),
     click.option(
         "--budget", type=Positive("seconds"), metavar="SECONDS",
-        help="Measuring time of each contender in a trial, instead of the target's.",
+        help="Measuring time of each candidate in a trial, instead of the target's.",
     ),
     click.option(
         "--sets", type=Whole(1), metavar="N", help="Sets of a trial, instead of those for the budget."
@@ -86,7 +86,7 @@ def _rate_options(function: Callable[..., None]) -> Callable[..., None]:
 def command() -> None:
     """Measure how often attnbench's verdicts are right on this machine.
 
-    Contenders with known answers are measured like any run and scored. The rules of other tools are scored on
+    Candidates with known answers are measured like any run and scored. The rules of other tools are scored on
     the same samples (attnbench list verdicts). A target is refuted by data that a build which meets it
     almost never gives.
 
@@ -108,7 +108,7 @@ _LIVE = click.option(
 @_LIVE
 @click.pass_context
 def aa(ctx: click.Context, /, live: bool, **chosen: Any) -> None:
-    """Identical contenders are called slower in at most 0.2 % of cells and proved the same in 95 %.
+    """Identical candidates are called slower in at most 0.2 % of cells and proved the same in 95 %.
 
     Several copies of one kernel, each against the first: at L=16 within 0.5 s, at L=512 within 2 s. At L=2048
     the only target is not to be called slower, in the nine repetitions that a run has by default.
@@ -203,7 +203,7 @@ def _measure(ctx: click.Context, name: str, options: _Rates) -> NoReturn:
         more = {
             "interrupted": session.interrupted,
             **facts,
-            "contenders": list(session.failures()),
+            "candidates": list(session.failures()),
             "rules_left_out": peers.faults,
         }
         _write(ctx, options.json_file, name, scored, verdict, more)

@@ -24,10 +24,10 @@ from attnbench.types.errors import Interrupted, MeasuringFailed
 from attnbench.types.extensions import SampleSets, Source
 from attnbench.types.record import SetLine
 from attnbench.types.status import MEANING
-from attnbench_selftest.contenders import PROBE, PROBE_ITERATIONS, copies, telling
+from attnbench_selftest.candidates import PROBE, PROBE_ITERATIONS, copies, telling
 from attnbench_selftest.plan import Part
 
-CONTENDERS = Source("selftest", "attnbench_selftest.contenders", "attnbench-selftest", "0.1.0")
+CANDIDATES = Source("selftest", "attnbench_selftest.candidates", "attnbench-selftest", "0.1.0")
 """Loaded by the self-test alone, so that no list shows its backends."""
 
 PROBE_BUDGET_S = {16: 1.0, 512: 2.0, 2048: 2.0}
@@ -37,7 +37,7 @@ LEAST_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Trial:
-    """The sets of one measurement of some contenders, which stand for a run. cluster: the case.
+    """The sets of one measurement of some candidates, which stand for a run. cluster: the case.
 
     Trials of one case share its inputs; sets of several cases may come from the same processes.
     """
@@ -68,8 +68,8 @@ def samples(sets: Iterable[SetLine], backend: str) -> SampleSets:
 
 
 def registry() -> Registry:
-    """All that is installed, and the self-test's own contenders."""
-    return load_registry([*installed(), CONTENDERS])
+    """All that is installed, and the self-test's own candidates."""
+    return load_registry([*installed(), CANDIDATES])
 
 
 @dataclass
@@ -110,10 +110,10 @@ class Session:
         options = Options(
             budget_s=part.budget_s * part.together,
             sets=part.sets * part.together,
-            baseline=part.contenders[0],
+            baseline=part.candidates[0],
             without=("canaries",),
         )
-        plan = RunPlan(part.cases, part.contenders, self.registry, options, command=("attnbench", "selftest"))
+        plan = RunPlan(part.cases, part.candidates, self.registry, options, command=("attnbench", "selftest"))
         start = time.monotonic()
         try:
             stored = start_run(plan, self.folder, self.progress)
@@ -124,7 +124,7 @@ class Session:
         self.runs.append(stored)
         if not stored.sets and not self.interrupted:
             reasons = sorted({f"{record.status}: {record.reason}" for record in stored.records})
-            why = "; ".join(reasons) or "no contender took part in a set"
+            why = "; ".join(reasons) or "no candidate took part in a set"
             raise MeasuringFailed(f"nothing could be measured: {why}")
         trials = trials_of(stored.sets, part.sets)
         if not trials and not self.interrupted:
@@ -132,7 +132,7 @@ class Session:
         return trials
 
     def failures(self) -> tuple[str, ...]:
-        """Contenders that failed, with the reasons."""
+        """Candidates that failed, with the reasons."""
         failed = {
             f"{record.backend} on {record.case}: {record.status}: {record.reason}"
             for run in self.runs
@@ -166,7 +166,7 @@ def _probe_of(part: Part) -> Part:
     budget_s = PROBE_BUDGET_S[part.length]
     names = (*copies(1), PROBE)
     return replace(
-        part, contenders=names, budget_s=budget_s, sets=sets_for(budget_s), trials=1, together=1, percent=0
+        part, candidates=names, budget_s=budget_s, sets=sets_for(budget_s), trials=1, together=1, percent=0
     )
 
 

@@ -9,7 +9,7 @@ from math import ceil
 from attnbench.cases.ids import parse_case
 from attnbench.runner.options import sets_for
 from attnbench.types.case import Case
-from attnbench_selftest.contenders import copies, planted
+from attnbench_selftest.candidates import copies, planted
 
 SERVER_S = 4.0
 CASE_S = 1.0
@@ -40,7 +40,7 @@ SLOWER_AT_MOST = 0.002
 FAMILIES_AT_MOST = 0.01
 SAME_AT_LEAST = 0.95
 FOUND_AT_LEAST = {3: 0.95, 5: 0.99, 10: 0.95}
-"""The targets of identical contenders, and by planted slowdown in percent the share that must be found."""
+"""The targets of identical candidates, and by planted slowdown in percent the share that must be found."""
 
 TRIALS_TO_SHOW = {SLOWER_AT_MOST: 3146, SAME_AT_LEAST: 234, FOUND_AT_LEAST[5]: 773}
 """By target, the fewest trials that show it with a chance of 99 %, of a build whose rates are 0.01 % for
@@ -51,13 +51,13 @@ slower, 99 % for the same, and 99.9 % for found: binomial tails, one-sided at 95
 class Part:
     """One kind of trial, measured again and again.
 
-    contenders: the baseline first. budget_s: measuring time of each in one trial; sets: of one trial. trials:
+    candidates: the baseline first. budget_s: measuring time of each in one trial; sets: of one trial. trials:
     how many. together: how many of them share a case and its templates. percent: how much longer the
-    contenders other than the baseline take.
+    candidates other than the baseline take.
     """
 
     length: int
-    contenders: tuple[str, ...]
+    candidates: tuple[str, ...]
     budget_s: float
     sets: int
     trials: int
@@ -89,13 +89,13 @@ class Part:
     @property
     def seconds(self) -> float:
         """About how long it takes, in a run of its own."""
-        cases, contenders = len(self.cases), len(self.contenders)
+        cases, candidates = len(self.cases), len(self.candidates)
         trials = cases * self.together
         measuring_s = max(self.budget_s, 2 * self.sets * SLOW_CALL_S.get(self.length, 0))
         return (
             SERVER_S
-            + trials * contenders * (measuring_s + self.sets * CHILD_S)
-            + cases * (CASE_S + TEMPLATE_S * contenders)
+            + trials * candidates * (measuring_s + self.sets * CHILD_S)
+            + cases * (CASE_S + TEMPLATE_S * candidates)
         )
 
 
@@ -127,7 +127,7 @@ class Choices:
 
 
 def aa_parts(choices: Choices) -> tuple[Part, ...]:
-    """Identical contenders, at the budgets within which they must be proved the same."""
+    """Identical candidates, at the budgets within which they must be proved the same."""
     short, long, slow = (9, 4, 2), (5, 3, 1), (5, 2, 2)
     if choices.full:
         of_long = ceil(TRIALS_TO_SHOW[SAME_AT_LEAST] / 8)
@@ -147,7 +147,7 @@ def aa_parts(choices: Choices) -> tuple[Part, ...]:
 
 def power_parts(choices: Choices) -> tuple[Part, ...]:
     """Planted slowdowns, at the budgets within which they must be found."""
-    # length, percent, budget; of the quick form: contenders, trials.
+    # length, percent, budget; of the quick form: candidates, trials.
     quick = [(16, 5, 0.25, 8, 2), (16, 3, 1.0, 7, 1), (512, 5, 1.0, 5, 2), (512, 3, 4.0, 4, 1)]
     quick.append((2048, 10, SLOW_BUDGET_S, 5, 2))
     parts = []

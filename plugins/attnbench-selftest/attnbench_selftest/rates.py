@@ -103,9 +103,9 @@ def design_effect(clusters: Sequence[Count]) -> float:
 
 
 def shared_baseline_effect(cells: int, sets: int) -> float:
-    """The design effect of false alarms of ``cells`` identical contenders against one identical baseline.
+    """The design effect of false alarms of ``cells`` identical candidates against one identical baseline.
 
-    For events too rare to estimate it from. Of a baseline and two contenders, all alike, the baseline is the
+    For events too rare to estimate it from. Of a baseline and two candidates, all alike, the baseline is the
     fastest in a third of the sets and faster than one of them in half. So n sets all agree for one with
     chance 2^-n and for both with 3^-n; the correlation follows, whatever the noise.
     """

@@ -34,7 +34,7 @@ def pooled(sets: SampleSets) -> Samples:
 
 
 def _word(difference: float, counts: bool) -> Word:
-    """``slower`` or ``faster`` by the sign of contender minus baseline, where it counts; else ``unclear``."""
+    """``slower`` or ``faster`` by the sign of candidate minus baseline, where it counts; else ``unclear``."""
     if not counts or difference == 0:
         return "unclear"
     return "slower" if difference > 0 else "faster"
@@ -43,8 +43,8 @@ def _word(difference: float, counts: bool) -> Word:
 def _rule(name: str, summary: str, decide: Decide, fewest: int = 1) -> VerdictRule:
     """A rule on pooled samples; ``unclear`` where a side has fewer samples than ``fewest``."""
 
-    def of_sets(contender: SampleSets, baseline: SampleSets) -> Word:
-        mine, base = pooled(contender), pooled(baseline)
+    def of_sets(candidate: SampleSets, baseline: SampleSets) -> Word:
+        mine, base = pooled(candidate), pooled(baseline)
         return "unclear" if min(len(mine), len(base)) < fewest else decide(mine, base)
 
     return VerdictRule(name, summary, of_sets)

@@ -12,7 +12,7 @@ from attnbench.types.record import Block, SetLine
 
 CALLS = 10
 FactorOf = Callable[[str, int], float]
-"""``factor(contender, set)``: its time over 40 µs."""
+"""``factor(candidate, set)``: its time over 40 µs."""
 
 
 def block(wall_ns: Sequence[int], *, segment: int = 0, calls: int = CALLS) -> Block:
@@ -22,19 +22,19 @@ def block(wall_ns: Sequence[int], *, segment: int = 0, calls: int = CALLS) -> Bl
 
 
 def set_line(
-    index: int, factor: FactorOf, contenders: Sequence[str], case: str = "case", samples: int = 4
+    index: int, factor: FactorOf, candidates: Sequence[str], case: str = "case", samples: int = 4
 ) -> SetLine:
-    """One set; in each of two segments every contender has the same number of equal samples."""
+    """One set; in each of two segments every candidate has the same number of equal samples."""
     blocks = {}
-    for name in contenders:
+    for name in candidates:
         wall_ns = [round(CALLS * 40_000 * factor(name, index))] * samples
         blocks[name] = [block(wall_ns, segment=segment) for segment in (0, 1)]
-    return SetLine(case, index, [0, 1], list(contenders), {}, blocks, list(contenders), {})
+    return SetLine(case, index, [0, 1], list(candidates), {}, blocks, list(candidates), {})
 
 
 def trial(part: Part, factor: FactorOf, case: str = "case", samples: int = 4) -> Trial:
     """A trial of a part."""
-    return Trial(case, tuple(set_line(i, factor, part.contenders, case, samples) for i in range(part.sets)))
+    return Trial(case, tuple(set_line(i, factor, part.candidates, case, samples) for i in range(part.sets)))
 
 
 def trials(part: Part, factor: FactorOf, samples: int = 4) -> list[Trial]:
@@ -43,7 +43,7 @@ def trials(part: Part, factor: FactorOf, samples: int = 4) -> list[Trial]:
 
 
 def alike(spread: float = 0.001, seed: int = 1) -> FactorOf:
-    """Identical contenders: normal noise of ``spread`` from set to set."""
+    """Identical candidates: normal noise of ``spread`` from set to set."""
     rng = np.random.default_rng(seed)
     return lambda name, index: float(np.exp(rng.normal(0.0, spread)))
 

@@ -29,8 +29,8 @@ Y = np.array([29.89, 29.93, 29.72, 29.98, 30.02, 29.98])
 samples = st.lists(st.floats(1, 1e6), min_size=2, max_size=12)
 
 
-def said(name: str, contender: SampleSets, baseline: SampleSets) -> Word:
-    return RULES[name].decide(contender, baseline)
+def said(name: str, candidate: SampleSets, baseline: SampleSets) -> Word:
+    return RULES[name].decide(candidate, baseline)
 
 
 def spread(centre: float, count: int = 40) -> list[float]:

@@ -1,10 +1,10 @@
-"""Scores of made-up trials: identical contenders pass, slower ones are refuted or found."""
+"""Scores of made-up trials: identical candidates pass, slower ones are refuted or found."""
 
 from __future__ import annotations
 
 import pytest
+from attnbench_selftest.candidates import copies
 from attnbench_selftest.cells import Peers
-from attnbench_selftest.contenders import copies
 from attnbench_selftest.measure import trials_of
 from attnbench_selftest.plan import Part
 from attnbench_selftest.rates import exit_code
@@ -22,7 +22,7 @@ def test_a_trial_has_the_sets_of_one_case_however_a_run_took_turns() -> None:
     assert found == [("b", [0, 1, 2]), ("b", [3, 4, 5]), ("a", [0, 1, 2]), ("a", [3, 4, 5])]
 
 
-def test_identical_contenders_pass_and_slower_ones_are_refuted() -> None:
+def test_identical_candidates_pass_and_slower_ones_are_refuted() -> None:
     same = score_aa({AA: trials(AA, alike())}, True, Peers(RULES)).findings
     assert [one.events for one in same] == [0, 0, 0, 40]
     assert exit_code(same) == 0
@@ -32,7 +32,7 @@ def test_identical_contenders_pass_and_slower_ones_are_refuted() -> None:
     assert exit_code(bad) == 1
 
 
-def test_slow_contenders_need_not_be_proved_the_same() -> None:
+def test_slow_candidates_need_not_be_proved_the_same() -> None:
     slow = Part(2048, copies(9), 0.05, 17, trials=5, together=1)
     same = score_aa({slow: trials(slow, alike())}, True, Peers(RULES)).findings
     assert [(one.events, one.trials) for one in same] == [(0, 40), (0, 1), (0, 40)]
