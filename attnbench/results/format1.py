@@ -14,11 +14,20 @@ _KEYS: dict[str, dict[str, str]] = {
     "case": {"stretches": "segments", "contenders": "candidates"},
     "plan": {"stretches": "segments"},
     "set": {"changes": "transforms"},
+    "phases": {"near": "variant_case"},
     "samples": {"stretch": "segment", "turns": "slots", "renewed_ns": "refreshed_ns"},
 }
 """By part of a file, the keys that have another name in format 2."""
 
-_WITHOUT = {"renewal": "refreshed"}
+_INPUTS = {
+    "loud": "large_logits",
+    "quiet": "unlikely_values",
+    "one_key": "one_hot",
+    "deep_change": "near_duplicate",
+}
+"""Names of stress inputs."""
+
+_WITHOUT = _INPUTS | {"near": "variant_case", "canaries": "trivial_answers", "renewal": "refreshed"}
 """Parts of a check that a run left out."""
 
 
@@ -34,14 +43,29 @@ def in_format_2(line: Any) -> Any:
         _change(line, "candidates", _each(lambda plan: _renamed(plan, _KEYS["plan"])))
     elif kind == "set":
         _change(line, "blocks", _each(_each(lambda samples: _renamed(samples, _KEYS["samples"]))))
+    elif kind == "record":
+        _change(line, "failed_on", _each(_inputs))
+    elif kind == "end":
+        _change(line, "phases_s", lambda phases: _renamed(phases, _KEYS["phases"]))
     return line
 
 
 def protocol_in_format_2(protocol: Any) -> Any:
     """Return the protocol of a run of format 1 in the words of format 2."""
     protocol = _renamed(protocol, _KEYS["protocol"])
-    _change(protocol, "without", _each(lambda word: _WITHOUT.get(word, word)))
+    _change(protocol, "without", _each(lambda word: _word(word, _WITHOUT)))
     return protocol
+
+
+def _inputs(name: Any) -> Any:
+    """Return a name of inputs, which may be those of the variant case."""
+    if isinstance(name, str) and name.startswith("near:"):
+        return f"variant:{_inputs(name.removeprefix('near:'))}"
+    return _word(name, _INPUTS)
+
+
+def _word(word: Any, names: dict[str, str]) -> Any:
+    return names.get(word, word) if isinstance(word, str) else word
 
 
 def _renamed(fields: Any, names: dict[str, str]) -> Any:

@@ -263,7 +263,7 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
         with ThreadPoolExecutor(1) as solver, _ended_early(verifier):
             # The oracle works on one core, so it solves the case while the variant case is checked.
             solving = solver.submit(opened.enter_context, solved)
-            if "near" not in pool.options.without:
+            if "variant_case" not in pool.options.without:
                 run.notify("variant case")
                 with pool.lent_verifier() as other:
                     variant, failures = check_variants(
@@ -279,7 +279,7 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
                 run.begin_again_if_unjudged(failures.values())
                 run.record_failures(failures)
                 entries = [entry for entry in entries if entry.name not in failures]
-                run.clock.spend("near")
+                run.clock.spend("variant_case")
                 if not entries:
                     return None
             run.notify("oracle")
@@ -382,7 +382,7 @@ def _planned(
 
 def _insensitive(run: CaseRun, context: CaseContext) -> str:
     """Say why the case cannot detect errors; "" where it can."""
-    if "canaries" in run.pool.options.without:
+    if "trivial_answers" in run.pool.options.without:
         return ""
     tried, _ = context.verifier.ask(rm.TryTrivialAnswers(), rm.Tried)
     if tried.unseen:

@@ -34,7 +34,7 @@ from attnbench.types.storage import baseline_in
 START_S = 3.0
 """Before the first case, for each number of threads: a server loads torch, the verifier loads plugins."""
 
-PREPARE_S, NEAR_S = 0.15, 0.1
+PREPARE_S, VARIANT_CASE_S = 0.15, 0.1
 """To start and prepare a worker; to check a backend on the variant case."""
 
 COMPARE_S = 0.01
@@ -333,8 +333,8 @@ def _case_forecast(
     check_s = PREPARE_S + draws * (COMPARE_S + given_s + each_s)
     secret_draws = TIMED_DRAWS if options.timed else 1
     checking_s = (draws + secret_draws) * solve_s + check_s + cells * check_s / at_once
-    if "near" not in options.without:
-        checking_s += NEAR_S * (1 + (cells - compiling) / at_once)
+    if "variant_case" not in options.without:
+        checking_s += VARIANT_CASE_S * (1 + (cells - compiling) / at_once)
     if not options.timed:
         return CaseForecast(name, cells, checking_s=checking_s, compiling_s=compiling_s)
     plan = plan_calls(each_s * 1e9, options)

@@ -59,13 +59,13 @@ AFTER = "after calls on other cases it gave another answer to the same inputs"
 WRONG_AFTER = "after calls on other cases, in one process, its answer was wrong"
 
 _NAMES = tuple(family.name for family in FAMILIES)
-_SIMPLE = "one_key"
+_SIMPLE = "one_hot"
 """If one key has all the weight, scores hardly matter, so a second mistake shows alone."""
 _AXES: dict[int, tuple[str, ...]] = {
     4: ("batch element", "head", "row", "feature"),
     3: ("batch element", "row", "feature"),
 }
-CHANGED = "deep_change"
+CHANGED = "near_duplicate"
 MOST_ASKED = 60
 """Cases that are asked to make one small."""
 

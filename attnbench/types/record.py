@@ -237,9 +237,9 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     oracle. notes: what a reader should know, in words.
 
     accuracy: of the output, or of the gradient that is farthest off; parts: of the output and each gradient,
-    where there are several. dropout: in place of both in a case with dropout. failed_on: the kinds of inputs
-    on which the check failed, ``near:KIND`` for those of the variant case, ``dropout`` where outputs do not
-    have the moments of dropout. failed_check: the check that failed, see :mod:`attnbench.types.status`.
+    where there are several. dropout: in place of both in a case with dropout. failed_on: the inputs on which
+    the check failed, by name, ``variant:NAME`` for those of the variant case, ``dropout`` where outputs do
+    not have the moments of dropout. failed_check: the check that failed, see :mod:`attnbench.types.status`.
     failed_case: the id of the variant case that shows the failure, "" where it is the case itself. ran: the
     operations of torch and the kernels of a device that one call ran, in order, with counts (``bmm x2``).
     kernel_of: another backend whose kernel is among them, or "". arithmetic: the arithmetic that its outputs

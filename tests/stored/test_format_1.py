@@ -119,3 +119,23 @@ def test_settings_in_an_old_file_of_pytest_benchmark_have_the_new_words(tmp_path
     assert content["attnbench"]["protocol"] != now.protocol
     path.write_text(json.dumps(content))
     assert read_pytest_benchmark(path) == now
+
+
+def test_names_of_inputs_are_the_new_ones(tmp_path: Path) -> None:
+    head = json.loads(OLD.read_bytes().splitlines()[0])
+    head["protocol"]["without"] = ["near", "canaries", "loud", "deep_change", "weights", "renewal"]
+    record = {
+        "kind": "record", "case": head["cases"][0], "rule": "scaled_dot", "backend": head["backends"][0],
+        "status": "mismatch",
+        "failed_on": ["normal", "near:loud", "near:normal", "quiet", "one_key", "dropout"],
+    }  # fmt: skip
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"".join(digested(json.dumps(each).encode() for each in (head, record))))
+    run = read_run(path)
+    (found,) = run.records
+    assert found.failed_on == [
+        "normal", "variant:large_logits", "variant:normal", "unlikely_values", "one_hot", "dropout",
+    ]  # fmt: skip
+    assert run.manifest.protocol["without"] == [
+        "variant_case", "trivial_answers", "large_logits", "near_duplicate", "weights", "refreshed",
+    ]  # fmt: skip

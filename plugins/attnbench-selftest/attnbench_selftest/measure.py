@@ -111,7 +111,7 @@ class Session:
             budget_s=part.budget_s * part.together,
             sets=part.sets * part.together,
             baseline=part.candidates[0],
-            without=("canaries",),
+            without=("trivial_answers",),
         )
         plan = RunPlan(part.cases, part.candidates, self.registry, options, command=("attnbench", "selftest"))
         start = time.monotonic()
