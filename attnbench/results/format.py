@@ -31,7 +31,7 @@ from attnbench.types.record import (
     MachineScale,
     Manifest,
     Record,
-    SetLine,
+    RepetitionLine,
     Shard,
 )
 from attnbench.types.words import printable_json, without_home
@@ -58,8 +58,8 @@ class _ShortBlock(msgspec.Struct):
     wall_ns: Annotated[list[_Positive], msgspec.Meta(min_length=1)]
 
 
-class _ShortSet(msgspec.Struct, tag="set", tag_field="kind"):
-    """The part of a set that :class:`SetTimes` are made of. Decoding it takes half the time."""
+class _ShortRepetition(msgspec.Struct, tag="repetition", tag_field="kind"):
+    """The part of a repetition that :class:`RepetitionTimes` are made of. Decoding it takes half the time."""
 
     case: str
     index: int
@@ -72,14 +72,14 @@ def _is_plain(data: bytes) -> bool:
     return data.isascii() and b"\\" not in data and b"\x7f" not in data
 
 
-_AnyLine = Line | _ShortSet
+_AnyLine = Line | _ShortRepetition
 _DECODE = msgspec.json.Decoder(Line).decode
-_DECODE_SHORT = msgspec.json.Decoder(Manifest | CaseLine | _ShortSet | Record | EndLine).decode
+_DECODE_SHORT = msgspec.json.Decoder(Manifest | CaseLine | _ShortRepetition | Record | EndLine).decode
 
 
 @dataclass(frozen=True, slots=True)
-class SetTimes:
-    """The times of one set in short, which is all that comparing stored runs needs.
+class RepetitionTimes:
+    """The times of one repetition in short, which is all that comparing stored runs needs.
 
     median_ns: for each backend with samples, the median time of a call. reference_ns: for each reference
     call of the machine, its typical time.
@@ -97,22 +97,22 @@ class StoredRun:
 
     torn: True if the file ends with an incomplete line, which is left out. first_byte, complete_bytes: the
     places in the file where the manifest begins and where the last complete line ends. digest: of that line,
-    None if lines have none. times: the sets in short; they are there even if the samples were not kept.
-    went_on: True if the run behind it in the file measures its cases without all records; those are left out
-    here.
+    None if lines have none. times: the repetitions in short; they are there even if the samples were not
+    kept. went_on: True if the run behind it in the file measures its cases without all records; those are
+    left out here.
     """
 
     path: Path
     manifest: Manifest
     cases: tuple[CaseLine, ...]
-    sets: tuple[SetLine, ...]
+    repetitions: tuple[RepetitionLine, ...]
     records: tuple[Record, ...]
     finished: EndLine | None
     torn: bool
     complete_bytes: int
     digest: str | None = ""
     first_byte: int = 0
-    times: tuple[SetTimes, ...] = ()
+    times: tuple[RepetitionTimes, ...] = ()
     went_on: bool = False
 
     @property
@@ -163,10 +163,10 @@ class _Lines:
         self.digest: str | None = ""
         self._known_cases, self._known_backends = set(manifest.cases), set(manifest.backends)
         self._seen: set[tuple[str, str | int]] = set()
-        self._lines: list[Line | SetTimes] = []
+        self._lines: list[Line | RepetitionTimes] = []
 
     def add(self, line: _AnyLine) -> None:
-        self._lines.append(_times_of(line) if isinstance(line, _ShortSet) else line)
+        self._lines.append(_times_of(line) if isinstance(line, _ShortRepetition) else line)
 
     def problem(self, line: _AnyLine) -> str:
         """Say in words why a line cannot stand here; "" if it can."""
@@ -180,12 +180,12 @@ class _Lines:
             return f"the manifest does not name the backend {line.backend!r}"
         key = line.case, line.backend if isinstance(line, Record) else line.index
         if key in self._seen:
-            what = line.backend if isinstance(line, Record) else f"the set {line.index}"
+            what = line.backend if isinstance(line, Record) else f"the repetition {line.index}"
             return f"a second line for {what} of {line.case!r}"
         if not isinstance(line, Record) or line.status != "interrupted":
             # A later record may stand in for an interrupted one.
             self._seen.add(key)
-        if isinstance(line, SetLine) and not all(
+        if isinstance(line, RepetitionLine) and not all(
             _is_sound(block) for blocks in line.blocks.values() for block in blocks
         ):
             return "a block without samples, or with impossible ones"
@@ -193,27 +193,30 @@ class _Lines:
 
     def written(self) -> list[Line]:
         """The lines with all samples, the manifest first."""
-        return [self.manifest, *(line for line in self._lines if not isinstance(line, Manifest | SetTimes))]
+        return [
+            self.manifest,
+            *(line for line in self._lines if not isinstance(line, Manifest | RepetitionTimes)),
+        ]
 
     def _of(self, kind: type[T]) -> tuple[T, ...]:
         return tuple(line for line in self._lines if isinstance(line, kind))
 
     def run(self, *, torn: bool = False) -> StoredRun:
-        sets = self._of(SetLine)
+        repetitions = self._of(RepetitionLine)
         records = {(record.case, record.backend): record for record in self._of(Record)}
         last = self._lines[-1] if self._lines else None
         return StoredRun(
             path=self.path,
             manifest=self.manifest,
             cases=self._of(CaseLine),
-            sets=sets,
+            repetitions=repetitions,
             records=tuple(records.values()),
             finished=last if isinstance(last, EndLine) else None,
             torn=torn,
             complete_bytes=self.end_byte,
             digest=self.digest,
             first_byte=self.first_byte,
-            times=self._of(SetTimes) or tuple(map(_times_of, sets)),
+            times=self._of(RepetitionTimes) or tuple(map(_times_of, repetitions)),
         )
 
 
@@ -223,7 +226,7 @@ def _is_sound(block: Block) -> bool:
     return even and block.calls > 0 and bool(block.wall_ns) and min(block.wall_ns) > 0
 
 
-def _times_of(line: SetLine | _ShortSet) -> SetTimes:
+def _times_of(line: RepetitionLine | _ShortRepetition) -> RepetitionTimes:
     references: dict[str, float] = {}
     if line.scale is not None:
         # A product is repeated a few times only, so its best time is the steadier one.
@@ -235,11 +238,11 @@ def _times_of(line: SetLine | _ShortSet) -> SetTimes:
         if line.scale.far_copy_ns:
             references[FAR_COPY] = float(min(line.scale.far_copy_ns))
     medians = {name: _median_ns(blocks) for name, blocks in line.blocks.items() if blocks}
-    return SetTimes(line.case, line.index, medians, references)
+    return RepetitionTimes(line.case, line.index, medians, references)
 
 
 def _median_ns(blocks: Sequence[Block | _ShortBlock]) -> float:
-    """The median time of a call over the samples of a set."""
+    """The median time of a call over the samples of a repetition."""
     if len({block.calls for block in blocks}) == 1:
         return median([wall for block in blocks for wall in block.wall_ns]) / blocks[0].calls
     return median([wall / block.calls for block in blocks for wall in block.wall_ns])
@@ -268,7 +271,8 @@ def _last_of_one(path: Path, runs: Sequence[StoredRun]) -> StoredRun:
 def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
     """Read the runs of a file, in their order; each begins with a manifest.
 
-    samples: False reads only the times of each set, and drops its samples at once. All samples of a large
+    samples: False reads only the times of each repetition, and drops its samples at once. All samples of a
+    large
         file take gigabytes.
 
     Raises:
@@ -332,7 +336,7 @@ def _check_derived(run: StoredRun) -> None:
         return
     from attnbench.stats.records import not_derived
 
-    for problem in not_derived(run.manifest.protocol, run.cases, run.sets, run.records):
+    for problem in not_derived(run.manifest.protocol, run.cases, run.repetitions, run.records):
         raise BadFile(f"{str(run.path)!r}: {problem}; it has no digests and was changed: measure again")
 
 
@@ -357,7 +361,7 @@ def _without(run: StoredRun, cases: Collection[str]) -> StoredRun:
         run,
         manifest=manifest,
         cases=tuple(line for line in run.cases if line.case in kept),
-        sets=tuple(line for line in run.sets if line.case in kept),
+        repetitions=tuple(line for line in run.repetitions if line.case in kept),
         records=tuple(line for line in run.records if line.case in kept),
         times=tuple(line for line in run.times if line.case in kept),
         went_on=True,
@@ -492,7 +496,7 @@ class RunWriter:
         writer._written.update(path.read_bytes())
         writer._mtime_ns = os.fstat(writer._fd).st_mtime_ns
         writer._lines = _Lines(path, stored.manifest, stored.first_byte)
-        lines: list[Line] = [*stored.cases, *stored.sets, *stored.records]
+        lines: list[Line] = [*stored.cases, *stored.repetitions, *stored.records]
         for line in lines:
             writer._lines.add(line)
         writer._lines.end_byte, writer._lines.digest = stored.complete_bytes, stored.digest

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 _KEYS: dict[str, dict[str, str]] = {
-    "protocol": {"stretches": "segments", "turn_s": "sample_s"},
+    "protocol": {"sets": "repetitions", "stretches": "segments", "turn_s": "sample_s"},
     "case": {"stretches": "segments", "contenders": "candidates"},
-    "plan": {"stretches": "segments"},
+    "plan": {"sets": "repetitions", "stretches": "segments"},
     "set": {"changes": "transforms"},
-    "phases": {"near": "variant_case"},
+    "record": {"sets": "repetitions"},
+    "phases": {"near": "variant_case", "sets": "repetitions"},
     "samples": {"stretch": "segment", "turns": "slots", "renewed_ns": "refreshed_ns"},
 }
 """By part of a file, the keys that have another name in format 2."""
@@ -42,6 +43,7 @@ def in_format_2(line: Any) -> Any:
     elif kind == "case":
         _change(line, "candidates", _each(lambda plan: _renamed(plan, _KEYS["plan"])))
     elif kind == "set":
+        line["kind"] = "repetition"
         _change(line, "blocks", _each(_each(lambda samples: _renamed(samples, _KEYS["samples"]))))
     elif kind == "record":
         _change(line, "failed_on", _each(_inputs))

@@ -40,7 +40,7 @@ from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.device import CPU, DEVICES
 from attnbench.types.mask import mask_text
-from attnbench.types.record import CandidatePlan, CaseLine, Failure, Line, Record, SetLine
+from attnbench.types.record import CandidatePlan, CaseLine, Failure, Line, Record, RepetitionLine
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING, Check, Status
 from attnbench.types.storage import baseline_in, storage_of
@@ -117,8 +117,8 @@ class CaseRun:
 
     names: backends, in order. left_out: backends left out of this case because they compile for seconds.
     write: append a line to the run file. look: the repetitions after which decided backends of a live
-    comparison stop; 0 for none. planned, sets, recorded: the lines by now, with those of an earlier part of
-    the run; of records the backends. losses: how often a process of attnbench was lost meanwhile.
+    comparison stop; 0 for none. planned, repetitions, recorded: the lines by now, with those of an earlier
+    part of the run; of records the backends. losses: how often a process of attnbench was lost meanwhile.
     """
 
     pool: WorkerPool
@@ -131,7 +131,7 @@ class CaseRun:
     write: Callable[[Line], None]
     look: int = 0
     planned: CaseLine | None = None
-    sets: list[SetLine] = field(default_factory=list)
+    repetitions: list[RepetitionLine] = field(default_factory=list)
     recorded: set[str] = field(default_factory=set)
     losses: int = 0
 

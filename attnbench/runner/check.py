@@ -245,7 +245,7 @@ def _check_backend(
             calls=0,
             samples=0,
             warm_calls=0,
-            sets=0,
+            repetitions=0,
             accuracy=None,
             prepare_ms=prepared.ns / 1e6,
             first_call_ms=first_ns / 1e6,

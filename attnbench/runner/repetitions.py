@@ -31,7 +31,7 @@ from attnbench.runner.pool import WorkerPool
 from attnbench.runner.processes import WorkerFailed, WorkerKilled, WorkerLink
 from attnbench.stats.protocol import kept_over
 from attnbench.timing.warmup import BEFORE_SLOTS
-from attnbench.types.record import Block, CandidatePlan, Failure, SetLine
+from attnbench.types.record import Block, CandidatePlan, Failure, RepetitionLine
 
 
 class TimedWorkers:
@@ -44,7 +44,7 @@ class TimedWorkers:
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
-        self._segment = kept_over(pool.options.sets)
+        self._segment = kept_over(pool.options.repetitions)
         self._fresh: dict[str, WorkerLink] = {}
         self._forks: list[WorkerLink] = []
         self._kept: dict[tuple[str, str], tuple[int, WorkerLink]] = {}
@@ -186,7 +186,7 @@ class RepetitionUnderWay:
         self.killed: dict[str, WorkerKilled] = {}
         self._verified: dict[str, int] = {}
 
-    def measure(self, candidates: list[Candidate]) -> SetLine:
+    def measure(self, candidates: list[Candidate]) -> RepetitionLine:
         """Start a process of each backend, measure all segments, and have outputs compared."""
         with self._context.refreshed(self._places) as self._inputs:
             self._start(candidates)
@@ -195,7 +195,7 @@ class RepetitionUnderWay:
                     self._refresh_inputs(number)
                 self._measure_segment(number)
             self._finish()
-        return SetLine(
+        return RepetitionLine(
             case=self._context.case,
             index=self._index,
             draws=[place.draw for place in self._places],

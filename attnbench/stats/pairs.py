@@ -11,7 +11,7 @@ from statistics import median
 from typing import NamedTuple
 
 from attnbench.stats.tests import Interval, ratio_interval, ratio_p_value
-from attnbench.types.record import Block, SetLine
+from attnbench.types.record import Block, RepetitionLine
 
 MOST_LOST = 0.03
 """A sample that lost a larger share of its wall time to preemption is disturbed."""
@@ -53,7 +53,7 @@ def disturbed(block: Block) -> list[bool]:
 
 
 def samples_of(blocks: Iterable[Block]) -> dict[int, Samples]:
-    """Return the samples of one backend in one set, by segment."""
+    """Return the samples of one backend in one repetition, by segment."""
     rows: dict[int, list[tuple[int, float, bool]]] = {}
     for block in blocks:
         rows.setdefault(block.segment, []).extend(
@@ -68,8 +68,8 @@ def samples_of(blocks: Iterable[Block]) -> dict[int, Samples]:
 
 
 @dataclass(frozen=True)
-class SetPairs:
-    """The pairs of two candidates in one set.
+class RepetitionPairs:
+    """The pairs of two candidates in one repetition.
 
     log_ratios: log(candidate's time / baseline's time) of each pair that counts, in the order measured.
     left_out: the number of pairs with a disturbed side.
@@ -79,10 +79,10 @@ class SetPairs:
     left_out: int
 
 
-def set_log_ratios(
+def repetition_log_ratios(
     candidate: Sequence[Block], baseline: Sequence[Block], *, leave_out: bool = True
-) -> SetPairs:
-    """Pair the samples of two candidates in one set by slot, within each segment that has both.
+) -> RepetitionPairs:
+    """Pair the samples of two candidates in one repetition by slot, within each segment that has both.
 
     Of m and n samples k = max(m, n) pairs are made: the j-th joins sample j m // k of the candidate with
     sample j n // k of the baseline, so the candidate with fewer samples lends each of them to several
@@ -101,7 +101,7 @@ def set_log_ratios(
                 left_out += 1
             else:
                 found.append(mine_logs[i] - base_logs[j])
-    return SetPairs(tuple(found), left_out)
+    return RepetitionPairs(tuple(found), left_out)
 
 
 def _places(m: int, n: int) -> Iterator[tuple[int, int]]:
@@ -115,45 +115,45 @@ def _places(m: int, n: int) -> Iterator[tuple[int, int]]:
 class Comparison:
     """A candidate's time over a baseline's.
 
-    ratio: the median over sets of the set's ratio. interval, p_value: see :mod:`attnbench.stats.tests`;
-    exact, or of a model where there are few sets. sets: those that have pairs of both. pairs: those that
-    count. left_out: those with a disturbed side. contended: more than half would have been left out, so all
-    were kept. set_log_ratios: the log ratio of each set, in the order given; these are the independent
-    values behind all the rest.
+    ratio: the median over repetitions of the repetition's ratio. interval, p_value: see
+    :mod:`attnbench.stats.tests`; exact, or of a model where there are few repetitions. repetitions: those
+    that have pairs of both. pairs: those that count. left_out: those with a disturbed side. contended: more
+    than half would have been left out, so all were kept. repetition_log_ratios: the log ratio of each
+    repetition, in the order given; these are the independent values behind all the rest.
     """
 
     ratio: float
     interval: Interval | None
     p_value: float
-    sets: int
+    repetitions: int
     pairs: int
     left_out: int
     contended: bool
-    set_log_ratios: tuple[float, ...]
+    repetition_log_ratios: tuple[float, ...]
 
 
-def compare(sets: Iterable[SetLine], candidate: str, baseline: str) -> Comparison | None:
-    """Compare two backends over the sets in which both have samples; None where there is no pair.
+def compare(repetitions: Iterable[RepetitionLine], candidate: str, baseline: str) -> Comparison | None:
+    """Compare two backends over the repetitions in which both have samples; None where there is no pair.
 
-    The unit is the set, because each has fresh processes. Its log ratio is the median over its pairs, which
-    never count as independent. The p-value rests on one fact: two identical candidates with the same number
-    of slots, started and called in random order, give log ratios of either sign with equal chances, whatever
-    the noise. (Unequal numbers of samples, which only unequal speeds have, may favour one of them a little
-    where noise is skewed.)
+    The unit is the repetition, because each has fresh processes. Its log ratio is the median over its pairs,
+    which never count as independent. The p-value rests on one fact: two identical candidates with the same
+    number of slots, started and called in random order, give log ratios of either sign with equal chances,
+    whatever the noise. (Unequal numbers of samples, which only unequal speeds have, may favour one of them a
+    little where noise is skewed.)
 
-    Disturbed pairs are left out, unless these are more than half of all (``contended``). A single set that
-    would lose all of its pairs keeps them; without it a run of nine sets would have no verdict.
+    Disturbed pairs are left out, unless these are more than half of all (``contended``). A single repetition
+    that would lose all of its pairs keeps them; without it a run of nine repetitions would have no verdict.
     """
     both = [
         (line.blocks[candidate], line.blocks[baseline])
-        for line in sets
+        for line in repetitions
         if line.blocks.get(candidate) and line.blocks.get(baseline)
     ]
-    found = [set_log_ratios(*blocks) for blocks in both]
+    found = [repetition_log_ratios(*blocks) for blocks in both]
     contended = sum(pairs.left_out for pairs in found) > sum(len(pairs.log_ratios) for pairs in found)
     for i, blocks in enumerate(both):
         if found[i].left_out and (contended or not found[i].log_ratios):
-            found[i] = set_log_ratios(*blocks, leave_out=False)
+            found[i] = repetition_log_ratios(*blocks, leave_out=False)
     found = [pairs for pairs in found if pairs.log_ratios]
     if not found:
         return None
@@ -162,9 +162,9 @@ def compare(sets: Iterable[SetLine], candidate: str, baseline: str) -> Compariso
         ratio=exp(median(logs)),
         interval=ratio_interval(logs),
         p_value=ratio_p_value(logs),
-        sets=len(found),
+        repetitions=len(found),
         pairs=sum(len(pairs.log_ratios) for pairs in found),
         left_out=sum(pairs.left_out for pairs in found),
         contended=contended,
-        set_log_ratios=logs,
+        repetition_log_ratios=logs,
     )

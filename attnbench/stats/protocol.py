@@ -6,9 +6,9 @@ from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 
 LAUNCHES = 3
-"""Preloaded servers; the sets of a run take turns among them."""
+"""Preloaded servers; the repetitions of a run take turns among them."""
 SEGMENTS = 2
-"""Parts of a set; inputs are refreshed between them."""
+"""Parts of a repetition; inputs are refreshed between them."""
 SAMPLE_S = 0.0004
 """The time that one sample should last."""
 WARM_S = 0.0002
@@ -54,6 +54,6 @@ LONG_WORKERS = 3
 """Times that a candidate that can't be forked is started anew over a case."""
 
 
-def kept_over(sets: int) -> int:
-    """Return the number of consecutive sets for which such a candidate keeps its process."""
-    return max(1, -(-sets // LONG_WORKERS))
+def kept_over(repetitions: int) -> int:
+    """Return the number of consecutive repetitions for which such a candidate keeps its process."""
+    return max(1, -(-repetitions // LONG_WORKERS))

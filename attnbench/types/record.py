@@ -114,7 +114,7 @@ class Block(Struct, frozen=True, omit_defaults=True):
 class CandidatePlan(Struct, frozen=True):
     """The result of a candidate's check, and the plan for measuring it.
 
-    calls in each sample, samples (slots) in each block, warm_calls before each sample, sets (the repetitions
+    calls in each sample, samples (slots) in each block, warm_calls before each sample, repetitions (those
     that it takes part in, from the first on), segments (likewise the segments of a repetition): fixed
     before measuring, from the budget. prepare_ms: loading
     and preparation. first_call_ms: the first call with compilation and allocation. warmup_ms: the trace of
@@ -129,7 +129,7 @@ class CandidatePlan(Struct, frozen=True):
     calls: int
     samples: int
     warm_calls: int
-    sets: int
+    repetitions: int
     accuracy: Accuracy | None
     prepare_ms: float
     first_call_ms: float
@@ -192,7 +192,7 @@ class MachineScale(Struct, frozen=True):
     far_copy_ns: list[int] = field(default_factory=list)
 
 
-class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
+class RepetitionLine(Struct, frozen=True, tag="repetition", tag_field="kind"):
     """One repetition: a fresh process for each candidate, and all that was measured with them.
 
     order: candidates in the order in which they were started. draws: the secret inputs of the case, in order:
@@ -281,7 +281,7 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     prepare_ms: float | None = None
     first_call_ms: float | None = None
     warmup_ms: list[float] = field(default_factory=list)
-    sets: int = 0
+    repetitions: int = 0
     timed_calls: int = 0
     verified_calls: int = 0
     notes: list[str] = field(default_factory=list)
@@ -374,4 +374,4 @@ class EndLine(Struct, frozen=True, tag="end", tag_field="kind"):
     load_average: list[float] = field(default_factory=list)
 
 
-Line = Manifest | CaseLine | SetLine | Record | EndLine
+Line = Manifest | CaseLine | RepetitionLine | Record | EndLine

@@ -32,7 +32,7 @@ def peers(path: Path, truth: dict[str, bool]) -> Counter[str]:
     run, said = read_run(path), Counter[str]()
     rules = load_registry().verdict_rules
     for case in run.manifest.cases:
-        lines = [line for line in run.sets if line.case == case]
+        lines = [line for line in run.repetitions if line.case == case]
         for backend, slower in truth.items():
             sides = [
                 [

@@ -27,7 +27,7 @@ _MATHS = ("errors", "gradient_scale", "dropout_moments", "weights_verdict", "rou
 _CHECK = (*_MATHS, "verdict", "trivial_answers", "plain_gradients")
 _STATS = (
     "clock", "kept_answers", "limit", "summary", "comparison", "interval", "pairs", "verdict_words",
-    "answer", "doubts", "interim", "few_sets", "unpaired",
+    "answer", "doubts", "interim", "few_repetitions", "unpaired",
 )  # fmt: skip
 TESTS = {
     "verifier": [*(f"tests/maths/test_{name}.py" for name in _CHECK), "tests/worker/test_verifier.py"],

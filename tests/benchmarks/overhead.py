@@ -95,11 +95,11 @@ def productive_share(stored: StoredRun) -> tuple[float, float]:
     plans = {line.case: line.candidates for line in stored.cases}
     slots_s = sum(
         sum(block.wall_ns) / 1e9 * (1 + plans[line.case][name].warm_calls / block.calls)
-        for line in stored.sets
+        for line in stored.repetitions
         for name, taken in line.blocks.items()
         for block in taken
     )
-    warmup_s = sum(sum(trace) for line in stored.sets for trace in line.warmup_ns.values()) / 1e9
+    warmup_s = sum(sum(trace) for line in stored.repetitions for trace in line.warmup_ns.values()) / 1e9
     phases_s = stored.finished.phases_s
     checks_s = phases_s["check"] + phases_s["oracle"]
     whole_s = stored.finished.wall_s

@@ -1,8 +1,9 @@
-"""Synthetic noise: sets of slots taken by candidates on a machine that behaves badly in one certain way.
+"""Synthetic noise: repetitions of slots taken by candidates on a machine that behaves badly in one certain
+way.
 
 What a sample of candidate c in slot t of a segment takes is
 
-    base · truth[c] · process[c, set] · machine[t] · own[c, t]
+    base · truth[c] · process[c, repetition] · machine[t] · own[c, t]
 
 where ``machine`` runs on through the slots of all candidates, whose order is drawn anew for each round of
 slots, and ``process`` is drawn anew for each fresh process. Candidates of the same truth and the same number
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attnbench.types.record import Block, SetLine
+from attnbench.types.record import Block, RepetitionLine
 
 Generator = np.random.Generator
 Draw = Callable[[Generator, int, int], np.ndarray]
@@ -100,10 +101,11 @@ class Noise:
 
 @dataclass(frozen=True)
 class Plan:
-    """sets, segments of each, samples in a segment by candidate; missing: sets a candidate is not in."""
+    """repetitions, segments of each, samples in a segment by candidate; missing: repetitions a candidate is
+    not in."""
 
     samples: Mapping[str, int]
-    sets: int = 9
+    repetitions: int = 9
     segments: int = 2
     missing: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
@@ -129,10 +131,10 @@ EVEN = Plan({"mine": 5, "base": 5})
 
 def draw_trials(
     rng: Generator, trials: int, noise: Noise, plan: Plan = EVEN, **truth: float
-) -> list[list[SetLine]]:
-    """As many independent lists of sets; all are drawn at once, which takes a tenth of the time."""
-    segments = [_draw_segments(rng, trials * plan.sets, noise, plan) for _ in range(plan.segments)]
-    process = {name: noise.process(rng, trials * plan.sets, 1) for name in plan.samples}
+) -> list[list[RepetitionLine]]:
+    """As many independent lists of repetitions; all are drawn at once, which takes a tenth of the time."""
+    segments = [_draw_segments(rng, trials * plan.repetitions, noise, plan) for _ in range(plan.segments)]
+    process = {name: noise.process(rng, trials * plan.repetitions, 1) for name in plan.samples}
     columns = [
         {
             name: _columns(rng, noise, BASE_NS * truth.get(name, 1.0) * np.exp(logs + process[name]))
@@ -147,13 +149,14 @@ def draw_trials(
         zeros = [0] * plan.samples[name]
         return Block(number, slots[row].tolist(), 1, wall[row].tolist(), cpu[row].tolist(), zeros, zeros)
 
-    def set_line(index: int, row: int) -> SetLine:
+    def repetition_line(index: int, row: int) -> RepetitionLine:
         names = [name for name in plan.samples if index not in plan.missing.get(name, frozenset())]
         blocks = {name: [block(name, number, row) for number in range(plan.segments)] for name in names}
-        return SetLine("case", index, [0], names, {}, blocks, [], {})
+        return RepetitionLine("case", index, [0], names, {}, blocks, [], {})
 
     return [
-        [set_line(index, trial * plan.sets + index) for index in range(plan.sets)] for trial in range(trials)
+        [repetition_line(index, trial * plan.repetitions + index) for index in range(plan.repetitions)]
+        for trial in range(trials)
     ]
 
 

@@ -7,9 +7,9 @@ from math import exp, log
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_sets import block, blocks
+from made_repetitions import block, blocks
 
-from attnbench.stats.pairs import samples_of, set_log_ratios
+from attnbench.stats.pairs import repetition_log_ratios, samples_of
 from attnbench.types.record import Block
 
 SEGMENTS = st.tuples(blocks(0), blocks(1)).map(list)
@@ -39,7 +39,7 @@ OTHER = block([1000], segment=1)
     ],
 )
 def test_who_is_joined_with_whom(candidate: list[Block], baseline: list[Block], ratios: list[float]) -> None:
-    found = set_log_ratios(candidate, baseline).log_ratios
+    found = repetition_log_ratios(candidate, baseline).log_ratios
     assert [exp(x) for x in found] == pytest.approx(ratios)
 
 
@@ -47,7 +47,7 @@ def test_every_sample_is_in_a_pair_whatever_the_counts() -> None:
     for m in range(1, 8):
         for n in range(1, 8):
             mine, base = [2 ** (i + 1) for i in range(m)], [3 ** (i + 1) for i in range(n)]
-            found = set_log_ratios([block(mine)], [block(base)]).log_ratios
+            found = repetition_log_ratios([block(mine)], [block(base)]).log_ratios
             assert len(found) == max(m, n)
             used = {
                 (i, j) for x in found for i in range(m) for j in range(n) if x == log(mine[i]) - log(base[j])
@@ -60,16 +60,16 @@ def test_a_pair_is_left_out_where_either_side_was_preempted() -> None:
     """97 of 100 ns on the core is the least that counts."""
     mine = block([100, 100, 100, 100], cpu_ns=[96, 97, 100, 100])
     base = block([100, 100, 100, 200], cpu_ns=[100, 100, 96, 194])
-    pairs = set_log_ratios([mine], [base])
+    pairs = repetition_log_ratios([mine], [base])
     assert pairs.log_ratios == (0.0, log(100) - log(200))
     assert pairs.left_out == 2
-    assert len(set_log_ratios([mine], [base], leave_out=False).log_ratios) == 4
-    assert set_log_ratios([mine], [base], leave_out=False).left_out == 0
+    assert len(repetition_log_ratios([mine], [base], leave_out=False).log_ratios) == 4
+    assert repetition_log_ratios([mine], [base], leave_out=False).left_out == 0
 
 
 def test_more_time_on_the_core_than_passed_is_no_loss_and_none_is_not_told() -> None:
     mine, base = block([100, 100], cpu_ns=[101, 0]), block([100, 100], cpu_ns=[150, 100])
-    assert set_log_ratios([mine], [base]).left_out == 0
+    assert repetition_log_ratios([mine], [base]).left_out == 0
 
 
 def test_a_device_that_slowed_its_clock_is_left_out() -> None:
@@ -96,9 +96,9 @@ def test_leaving_out_is_blind_to_times(mine: list[Block], base: list[Block], fac
         walls = [wall * f for wall, f in zip(old.wall_ns, by, strict=True)]
         cpus = [cpu * f for cpu, f in zip(old.cpu_ns, by, strict=True)]
         changed.append(block(walls, segment=old.segment, calls=old.calls, cpu_ns=cpus))
-    assert set_log_ratios(changed, base).left_out == set_log_ratios(mine, base).left_out
+    assert repetition_log_ratios(changed, base).left_out == repetition_log_ratios(mine, base).left_out
 
 
 @given(SEGMENTS)
 def test_anything_is_one_to_itself(mine: list[Block]) -> None:
-    assert set(set_log_ratios(mine, mine, leave_out=False).log_ratios) == {0.0}
+    assert set(repetition_log_ratios(mine, mine, leave_out=False).log_ratios) == {0.0}

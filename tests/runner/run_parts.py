@@ -62,7 +62,13 @@ def run_of(
                 patch.setattr(plan_module, name.upper(), options.pop(name))
         if "launches" in options:
             patch.setattr(options_module, "LAUNCHES", options.pop("launches"))
-        small = {"budget_s": 0.01, "baseline": "eager", "sets": 1, "timeout_s": 60, "without": LESS_CHECKED}
+        small = {
+            "budget_s": 0.01,
+            "baseline": "eager",
+            "repetitions": 1,
+            "timeout_s": 60,
+            "without": LESS_CHECKED,
+        }
         plan = RunPlan(
             tuple(parse_case(text) for text in cases), backends, registry or load_registry(),
             Options(**(small | options)), named, compiled_on,

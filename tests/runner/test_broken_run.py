@@ -99,7 +99,7 @@ def broken(
     }
     before = workers()
     stored = run_of(
-        tmp_path_factory.mktemp("broken"), asked, named=("fused_multihead",), budget_s=0.02, sets=3,
+        tmp_path_factory.mktemp("broken"), asked, named=("fused_multihead",), budget_s=0.02, repetitions=3,
         launches=2, sample_s=1e-9, warm_s=0, memory_limit_bytes=512 * MIB, baseline="only_when_timed",
     )  # fmt: skip
     left += workers() - before
@@ -131,7 +131,7 @@ def test_other_backends_are_unharmed(broken: StoredRun) -> None:
     for name in UNHARMED:
         record = records[name]
         assert record.status == "ok", (name, record.reason)
-        assert record.verified_calls >= 2 * record.sets == 6
+        assert record.verified_calls >= 2 * record.repetitions == 6
         assert record.timed_calls > 0
         assert record.accuracy.rms_error < 1e-5
         # The baseline failed when it was timed.
@@ -158,7 +158,7 @@ def test_records_are_written_as_soon_as_they_are_known(broken: StoredRun) -> Non
 
 
 def test_a_failure_in_a_slot_drops_one_backend_and_the_segment_is_taken_again(broken: StoredRun) -> None:
-    first, *others = (line for line in broken.sets if line.case == CASE)
+    first, *others = (line for line in broken.repetitions if line.case == CASE)
     assert {name for name in first.failed if name.startswith("third_")} == {
         name for name in (*BROKEN, "third_close_everything") if name.startswith("third_")
     }

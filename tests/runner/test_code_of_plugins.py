@@ -64,9 +64,11 @@ def package_in(folder: Path, name: str, text: str) -> Path:
     return package
 
 
-def run_with(*plugins: str, backends: tuple[str, ...], out: Path, sets: int = 1) -> StoredRun:
+def run_with(*plugins: str, backends: tuple[str, ...], out: Path, repetitions: int = 1) -> StoredRun:
     """Run one case on backends of these plugins."""
-    return run_of(out, (PLAIN,), backends, registry=registry_with(*plugins), sets=sets, launches=1)
+    return run_of(
+        out, (PLAIN,), backends, registry=registry_with(*plugins), repetitions=repetitions, launches=1
+    )
 
 
 def digest(file: Path) -> str:
@@ -96,7 +98,7 @@ def test_code_that_changes_during_a_run_ends_its_backend(path: Path, tmp_path: P
     for name, text in kernels.items():
         (tmp_path / f"{name}.py").write_text(text)
     words = ["saved_package", *(str(tmp_path / f"{name}.py") for name in kernels)]
-    run = run_with(*words, backends=tuple(files), out=tmp_path / "out", sets=2)
+    run = run_with(*words, backends=tuple(files), out=tmp_path / "out", repetitions=2)
     found = {record.backend: (record.status, record.reason) for record in run.records}
     assert found.pop("written_again") == ("ok", "")
     words = "changed during the run: start again; where the plugin writes that module itself, write it once"

@@ -22,7 +22,7 @@ from run_files import manifest_of
 from attnbench.results.format import RunWriter, read_run, read_runs
 from attnbench.results.merge import merge
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
-from attnbench.types.record import Block, EndLine, Record, SetLine
+from attnbench.types.record import Block, EndLine, Record, RepetitionLine
 
 MANIFEST = manifest_of(
     cases=["attention/dot/B1-H1-Lq2-Lk2-D2/none/float32/cpu/forward"],
@@ -31,11 +31,11 @@ MANIFEST = manifest_of(
 )
 RECORD = Record(MANIFEST.cases[0], "dot", "eager", "ok", median_ms=1.5)
 OTHER = Record(MANIFEST.cases[0], "dot", "bmm", "ok", median_ms=2.5)
-END = EndLine("later", 2.0, {"sets": 1.0})
+END = EndLine("later", 2.0, {"repetitions": 1.0})
 THIRD = Record(MANIFEST.cases[0], "dot", "numpy", "ok", median_ms=3.5)
 
 
-def written(path: Path, *lines: Record | EndLine | SetLine) -> bytes:
+def written(path: Path, *lines: Record | EndLine | RepetitionLine) -> bytes:
     with RunWriter.create(path, MANIFEST) as writer:
         for line in lines:
             writer.append(line)
@@ -123,8 +123,8 @@ STRANGE = Record("attention/dot/B9-H1-Lq2-Lk2-D2/none/float32/cpu/forward", "dot
 ODD = Record(MANIFEST.cases[0], "dot", "nobody", "ok")
 
 
-def one_set(*blocks: Block) -> SetLine:
-    return SetLine(MANIFEST.cases[0], 0, [0], ["eager"], {}, {"eager": list(blocks)}, [], {})
+def one_repetition(*blocks: Block) -> RepetitionLine:
+    return RepetitionLine(MANIFEST.cases[0], 0, [0], ["eager"], {}, {"eager": list(blocks)}, [], {})
 
 
 WHOLE = Block(0, [0, 2], 1, [5, 5], [4, 4], [0, 0], [0, 0])
@@ -142,11 +142,14 @@ IMPOSSIBLE = (
     ("lines", "says"),
     [
         ((RECORD, RECORD), "a second line for eager of"),
-        ((one_set(WHOLE), one_set(WHOLE)), "a second line for the set 0 of"),
+        ((one_repetition(WHOLE), one_repetition(WHOLE)), "a second line for the repetition 0 of"),
         ((STRANGE,), "the manifest does not name the case"),
         ((ODD,), "the manifest does not name the backend"),
         ((RECORD, MANIFEST), "the run .* a second time"),
-        *(((one_set(WHOLE, bad),), "a block without samples, or with impossible ones") for bad in IMPOSSIBLE),
+        *(
+            ((one_repetition(WHOLE, bad),), "a block without samples, or with impossible ones")
+            for bad in IMPOSSIBLE
+        ),
     ],
 )
 def test_lines_that_do_not_belong_are_named(path: Path, lines: tuple[Any, ...], says: str) -> None:
@@ -269,14 +272,14 @@ def test_a_run_whose_file_is_taken_away_goes_on_in_a_new_one(
 
 
 def test_a_resumed_run_whose_file_is_taken_away_loses_nothing(path: Path) -> None:
-    line = one_set(WHOLE)
+    line = one_repetition(WHOLE)
     written(path, line, RECORD)
     writer, _ = RunWriter.reopen(path)
     with writer:
         path.unlink()
         writer.append(OTHER)
     stored = read_run(path.with_name("run-2.jsonl"))
-    assert (stored.sets, stored.records) == ((line,), (RECORD, OTHER))
+    assert (stored.repetitions, stored.records) == ((line,), (RECORD, OTHER))
 
 
 UNTIMED = Record(MANIFEST.cases[0], "dot", "eager", "unsupported", "why")

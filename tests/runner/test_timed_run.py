@@ -18,14 +18,14 @@ from attnbench.stats.doubts import FEWEST, clock_problem
 from attnbench.stats.pairs import compare
 from attnbench.stats.protocol import SEGMENTS, TIMED_DRAWS
 from attnbench.timing.warmup import BEFORE_SLOTS
-from attnbench.types.record import Block, SetLine
+from attnbench.types.record import Block, RepetitionLine
 
 NAMES = ("eager", "sdpa_flash", "sdpa_math")
 TRACED, CLOCKS = f"{PLAIN}/seed1", f"{PLAIN}/seed2"
 ROTATING = "attention/dot/B1-H4-Lq64-Lk64-D64/none/float32/cpu/forward/rotating"
 KEPT = "attention/dot/B1-H4-Lq256-Lk256-D64/none/float32/cpu/forward"
 MIB = 1024**2
-SETS = 6
+REPETITIONS = 6
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +44,14 @@ def steady(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> Store
         PLAIN: NAMES,
         CAUSAL: NAMES,
     }
-    assert SETS * 2 >= FEWEST
-    out, budget_s = tmp_path_factory.mktemp("steady"), 6.5 * 0.002 * SETS * SEGMENTS
-    return run_of(out, asked, sets=SETS, launches=2, sample_s=0.002, budget_s=budget_s)
+    assert REPETITIONS * 2 >= FEWEST
+    out, budget_s = tmp_path_factory.mktemp("steady"), 6.5 * 0.002 * REPETITIONS * SEGMENTS
+    return run_of(out, asked, repetitions=REPETITIONS, launches=2, sample_s=0.002, budget_s=budget_s)
 
 
 def doubted(stored: StoredRun, case: str) -> set[str]:
     """Backends whose clock is doubted. Other reasons to be suspect are not meant."""
-    lines = [line for line in stored.sets if line.case == case]
+    lines = [line for line in stored.repetitions if line.case == case]
     return {name for line in lines for name in line.blocks if clock_problem(lines, name)}
 
 
@@ -68,7 +68,7 @@ def test_a_slow_clock_is_doubted_and_honest_clocks_beside_it_are_not(steady: Sto
     assert doubted(steady, CLOCKS) == {"slow_the_clock"}
     for name in ("eager", "honest1"):
         assert records[name].status == "ok", records[name].reason
-        assert records[name].verified_calls >= 2 * SETS
+        assert records[name].verified_calls >= 2 * REPETITIONS
 
 
 def test_a_clock_is_doubted_without_other_backends_too(steady: StoredRun) -> None:
@@ -91,7 +91,7 @@ def test_a_rotating_case_is_checked_timed_and_recorded_as_such(steady: StoredRun
     records = by_backend(steady, ROTATING)
     for name in ("eager", "can_not_be_forked"):
         assert records[name].status == "ok", records[name].reason
-        assert records[name].verified_calls >= 2 * SETS
+        assert records[name].verified_calls >= 2 * REPETITIONS
     # It remembers by address: new values in the same pool are wrong for it.
     assert records["remember_when_timed"].failed_check == "timed_values"
 
@@ -112,7 +112,7 @@ def test_a_trace_that_fails_costs_nothing_but_the_names_of_operations(steady: St
     }
     for name, said in words.items():
         record = records[name]
-        assert (record.status, record.sets) == ("ok", SETS), record.reason
+        assert (record.status, record.repetitions) == ("ok", REPETITIONS), record.reason
         assert (record.ran, record.kernel_of) == ([], "")
         assert f"the operations of a call are not known: {said}" in record.notes
     assert records["calls_flash"].kernel_of == "sdpa_flash"
@@ -126,7 +126,7 @@ def test_a_backend_that_cannot_be_forked_is_traced_and_measured_all_the_same(
     for name in names:
         registry = declared(registry, name, forkable=False)
     records = by_backend(run_of(tmp_path, (PLAIN,), names, registry=registry))
-    found = {(record.status, record.reason, record.sets) for record in records.values()}
+    found = {(record.status, record.reason, record.repetitions) for record in records.values()}
     assert found == {("ok", "", 1)}
     assert records["take_64_mib"].peak_extra_bytes == pytest.approx(64 * MIB, rel=0.03)
     assert records["traced_raise_an_error"].ran == []
@@ -135,15 +135,15 @@ def test_a_backend_that_cannot_be_forked_is_traced_and_measured_all_the_same(
 # --- repetitions in the run file ------------------------------------------------------------------
 
 
-def sets_of(stored: StoredRun, case: str) -> list[SetLine]:
-    return [line for line in stored.sets if line.case == case]
+def repetitions_of(stored: StoredRun, case: str) -> list[RepetitionLine]:
+    return [line for line in stored.repetitions if line.case == case]
 
 
-def blocks_of(line: SetLine, segment: int) -> dict[str, Block]:
+def blocks_of(line: RepetitionLine, segment: int) -> dict[str, Block]:
     return {name: block for name, both in line.blocks.items() for block in both if block.segment == segment}
 
 
-def order_of(line: SetLine, segment: int) -> list[str]:
+def order_of(line: RepetitionLine, segment: int) -> list[str]:
     """The backend of each slot of a segment."""
     taken = [(slot, name) for name, block in blocks_of(line, segment).items() for slot in block.slots]
     return [name for _, name in sorted(taken)]
@@ -151,8 +151,8 @@ def order_of(line: SetLine, segment: int) -> list[str]:
 
 def test_repetitions_are_numbered_and_every_planned_sample_is_taken(steady: StoredRun) -> None:
     for planned in (line for line in steady.cases if line.case in (PLAIN, CAUSAL)):
-        lines = sets_of(steady, planned.case)
-        assert [line.index for line in lines] == [*range(SETS)]
+        lines = repetitions_of(steady, planned.case)
+        assert [line.index for line in lines] == [*range(REPETITIONS)]
         assert planned.segments == SEGMENTS
         for line in lines:
             assert line.failed == {}
@@ -171,9 +171,9 @@ def test_repetitions_are_numbered_and_every_planned_sample_is_taken(steady: Stor
 
 
 def test_slots_are_balanced_and_starts_in_random_order(steady: StoredRun) -> None:
-    lines = [*sets_of(steady, PLAIN), *sets_of(steady, CAUSAL)]
+    lines = [*repetitions_of(steady, PLAIN), *repetitions_of(steady, CAUSAL)]
     orders = [order_of(line, segment) for line in lines for segment in range(SEGMENTS)]
-    assert len(set(map(tuple, orders))) > SETS
+    assert len(set(map(tuple, orders))) > REPETITIONS
     assert len({tuple(line.order) for line in lines}) > 1
     follows = Counter(pair for order in orders for pair in pairwise(order))
     assert all(before != after for before, after in follows)
@@ -183,7 +183,7 @@ def test_slots_are_balanced_and_starts_in_random_order(steady: StoredRun) -> Non
 
 
 def test_inputs_change_from_segment_to_segment_and_are_verified(steady: StoredRun) -> None:
-    lines = [*sets_of(steady, PLAIN), *sets_of(steady, CAUSAL)]
+    lines = [*repetitions_of(steady, PLAIN), *repetitions_of(steady, CAUSAL)]
     assert len({draw for line in lines for draw in line.draws}) <= TIMED_DRAWS
     changes = [change for line in lines for change in line.transforms]
     assert len(set(changes)) == len(changes), "no inputs twice"
@@ -200,7 +200,7 @@ def test_inputs_change_from_segment_to_segment_and_are_verified(steady: StoredRu
 
 @pytest.mark.parametrize("case", [PLAIN, CAUSAL])
 def test_every_number_of_a_record_follows_from_the_stored_samples(steady: StoredRun, case: str) -> None:
-    lines, records = sets_of(steady, case), by_backend(steady, case)
+    lines, records = repetitions_of(steady, case), by_backend(steady, case)
     (planned,) = (line for line in steady.cases if line.case == case)
     # Two heads of 16 queries: 16 keys each, or 1 + 2 + ... + 16 under a causal mask.
     assert planned.pairs == (2 * 256 if case == PLAIN else 2 * 136)
@@ -215,7 +215,7 @@ def test_every_number_of_a_record_follows_from_the_stored_samples(steady: Stored
         assert record.median_ms == pytest.approx(median(medians) / 1e6)
         # Student's t for six values at 95 % is 2.5706; the spread of the logarithms counts as 0.1 at least.
         logs = [log(ns / 1e6) for ns in medians]
-        far = 2.5706 * max(stdev(logs), 0.1) / sqrt(SETS)
+        far = 2.5706 * max(stdev(logs), 0.1) / sqrt(REPETITIONS)
         bounds = exp(fmean(logs) - far), exp(fmean(logs) + far)
         assert (record.low_ms, record.high_ms) == pytest.approx(bounds, rel=1e-4)
         assert record.confidence == 0.95
@@ -226,8 +226,8 @@ def test_every_number_of_a_record_follows_from_the_stored_samples(steady: Stored
             assert (record.ratio, record.p_value) == (against.ratio, against.p_value)
             assert (record.ratio_low, record.ratio_high) == (against.interval.low, against.interval.high)
             assert (record.pairs, record.pairs_left_out) == (against.pairs, against.left_out)
-        assert (record.baseline, record.delta, record.sets) == ("eager", Options().delta, SETS)
-        assert record.timed_calls == candidate.calls * candidate.samples * SEGMENTS * SETS
+        assert (record.baseline, record.delta, record.repetitions) == ("eager", Options().delta, REPETITIONS)
+        assert record.timed_calls == candidate.calls * candidate.samples * SEGMENTS * REPETITIONS
         assert record.verified_calls == sum(line.verified_calls[name] for line in lines) < record.timed_calls
         faults = sum(sum(block.faults) for line in lines for block in line.blocks[name])
         assert record.faults_per_call == pytest.approx(faults / record.timed_calls)
@@ -247,5 +247,5 @@ def test_every_number_of_a_record_follows_from_the_stored_samples(steady: Stored
 
 def test_the_run_ends_with_where_its_time_went(steady: StoredRun) -> None:
     phases = steady.finished.phases_s
-    assert set(phases) == {"start", "oracle", "check", "sets", "other"}
+    assert set(phases) == {"start", "oracle", "check", "repetitions", "other"}
     assert sum(phases.values()) <= steady.finished.wall_s

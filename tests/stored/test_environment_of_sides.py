@@ -43,7 +43,7 @@ def run(**facts: Any) -> Measured:
         ("protocol sample_s", 0.0004, 0.001, True),
         ("protocol some new dial", 1, 2, True),
         ("protocol budget_s", 0.05, 1.0, False),
-        ("protocol sets", 9, 22, False),
+        ("protocol repetitions", 9, 22, False),
         ("protocol delta", 0.02, 0.05, False),
         ("protocol baseline", "eager", "bmm", False),
     ],

@@ -26,7 +26,7 @@ OLD = RESULTS / "reference-bert-base.jsonl"
 
 def in_old_words(protocol: dict[str, Any]) -> dict[str, Any]:
     """A protocol as format 1 has it."""
-    old = {"segments": "stretches", "sample_s": "turn_s"}
+    old = {"repetitions": "sets", "segments": "stretches", "sample_s": "turn_s"}
     return {old.get(key, key): value for key, value in protocol.items()}
 
 
@@ -35,7 +35,7 @@ def new(tmp_path: Path) -> Path:
     """The old run, written in format 2."""
     stored, path = read_run(OLD), tmp_path / OLD.name
     with RunWriter.create(path, replace(stored.manifest, format=2)) as writer:
-        for line in (*stored.cases, *stored.sets, *stored.records, stored.finished):
+        for line in (*stored.cases, *stored.repetitions, *stored.records, stored.finished):
             assert line is not None
             writer.append(line)
     return path
@@ -51,8 +51,8 @@ def printed(*words: str) -> str:
 def test_all_numbers_of_an_old_file_follow_from_its_samples(name: str) -> None:
     run = read_run(RESULTS / f"reference-{name}.jsonl")
     assert run.manifest.format == 1
-    assert all(line.verified_calls and line.transforms for line in run.sets)
-    assert list(not_derived(run.manifest.protocol, run.cases, run.sets, run.records)) == []
+    assert all(line.verified_calls and line.transforms for line in run.repetitions)
+    assert list(not_derived(run.manifest.protocol, run.cases, run.repetitions, run.records)) == []
 
 
 def test_an_old_file_and_the_same_in_format_2_give_the_same_report(new: Path) -> None:
@@ -79,9 +79,9 @@ def test_both_formats_stand_in_one_merged_file(tmp_path: Path) -> None:
         OLD.read_bytes() + other.read_bytes(),
         other.read_bytes() + OLD.read_bytes(),
     )
-    assert {run.manifest.format: len(run.sets) for run in read_runs(both)} == {
-        1: len(read_run(OLD).sets),
-        2: len(read_run(other).sets),
+    assert {run.manifest.format: len(run.repetitions) for run in read_runs(both)} == {
+        1: len(read_run(OLD).repetitions),
+        2: len(read_run(other).repetitions),
     }
 
 

@@ -36,7 +36,7 @@ def test_a_process_is_the_median_of_a_set(tmp_path: Path) -> None:
     assert (run.origin, run.version, run.commit, run.problems) == ("attnbench", "2", "abc123", ())
     assert cell_of(write_run(tmp_path / "b.jsonl", inputs=2)).fingerprint == mine.fingerprint
     for cell in run.cells:
-        timing = summarise(read_run(path).sets, cell.backend)
+        timing = summarise(read_run(path).repetitions, cell.backend)
         assert median(cell.processes_ns) / 1e6 == pytest.approx(timing.median_ms)
 
 
@@ -51,7 +51,7 @@ def test_a_drawn_mask_means_another_case_where_it_is_drawn_by_another_version(tm
     ("plan", "count", "parents"),
     [
         ({"anew": False}, 9, (0,) * 9),
-        # Nine sets, three processes of three sets each.
+        # Nine repetitions, three processes of three repetitions each.
         ({"anew": False, "fresh": False}, 3, (0, 1, 2)),
     ],
 )

@@ -16,7 +16,7 @@ from attnbench.stats.doubts import mode_notes, slow_clock_note
 from attnbench.stats.pairs import LEAST_CLOCK, disturbed
 from attnbench.timing.cuda import MOST_CAPTURED_CALLS, CudaTimer
 from attnbench.timing.sample import device_fields
-from attnbench.types.record import Block, SetLine
+from attnbench.types.record import Block, RepetitionLine
 
 GRAIN_NS = 500
 """The resolution of events, as the CUDA documentation has it: about half a microsecond."""
@@ -181,13 +181,13 @@ def test_a_clock_that_drops_is_seen_in_the_times_and_told(clocks: list[int]) -> 
     )  # fmt: skip
     slow = [mhz < LEAST_CLOCK * 1980 for mhz in clocks]
     assert disturbed(block) == slow
-    sets = [SetLine("case", 0, [], ["flash"], {}, {"flash": [block]}, [], {})]
-    note = slow_clock_note(sets, "flash")
+    repetitions = [RepetitionLine("case", 0, [], ["flash"], {}, {"flash": [block]}, [], {})]
+    note = slow_clock_note(repetitions, "flash")
     if 2 * sum(slow) > len(slow):
         assert f"in {sum(slow)} of {len(slow)} samples" in note
     else:
         assert note == ""
-    assert len(mode_notes(sets, "flash")) == 1
+    assert len(mode_notes(repetitions, "flash")) == 1
 
 
 @given(st.integers(200, 100_000), st.integers(1, 30), st.integers(100_000, 3_000_000))

@@ -301,7 +301,7 @@ def fill(folder: Path) -> None:
         "torn": [*lines[:20], lines[20][:100]],
         "damaged": [*lines[:20], "{]\n", *lines[20:]],
         "no-record": lines[:1],
-        "newer": anew(lines[0].replace('"format":2,', '"format":99,'), *lines[1:]),
+        "newer": anew(lines[0].replace('"format":1,', '"format":99,'), *lines[1:]),
         "unknown-kind": anew(*lines[:20], '{"kind":"other"}'),
         "no-manifest": lines[1:],
         "twice": [*lines, lines[0]],

@@ -69,11 +69,11 @@ def cells_of(trials: Iterable[Trial], candidates: Sequence[str], baseline: str, 
     """A cell for each candidate and trial that have samples of both."""
     found = []
     for trial in trials:
-        base = samples(trial.sets, baseline)
+        base = samples(trial.repetitions, baseline)
         for name in candidates:
-            comparison = compare(trial.sets, name, baseline)
+            comparison = compare(trial.repetitions, name, baseline)
             if comparison is not None:
-                words = peers.words(samples(trial.sets, name), base)
+                words = peers.words(samples(trial.repetitions, name), base)
                 found.append(Cell(trial.cluster, comparison, words))
     return found
 

@@ -16,13 +16,13 @@ from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 from attnbench.results.format import StoredRun, read_run
 from attnbench.runner.forecast import RunPlan
-from attnbench.runner.options import Options, sets_for
+from attnbench.runner.options import Options, repetitions_for
 from attnbench.runner.progress import Progress
 from attnbench.runner.run import start_run
 from attnbench.stats.pairs import compare
 from attnbench.types.errors import Interrupted, MeasuringFailed
 from attnbench.types.extensions import SampleSets, Source
-from attnbench.types.record import SetLine
+from attnbench.types.record import RepetitionLine
 from attnbench.types.status import MEANING
 from attnbench_selftest.candidates import PROBE, PROBE_ITERATIONS, copies, telling
 from attnbench_selftest.plan import Part
@@ -32,24 +32,24 @@ CANDIDATES = Source("selftest", "attnbench_selftest.candidates", "attnbench-self
 
 PROBE_BUDGET_S = {16: 1.0, 512: 2.0, 2048: 2.0}
 LEAST_SHARE = 0.05
-"""The least share of a call that the probe's counting must take: less drowns in the noise of a set."""
+"""The least share of a call that the probe's counting must take: less drowns in the noise of a repetition."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The sets of one measurement of some candidates, which stand for a run. cluster: the case.
+    """The repetitions of one measurement of some candidates, which stand for a run. cluster: the case.
 
-    Trials of one case share its inputs; sets of several cases may come from the same processes.
+    Trials of one case share its inputs; repetitions of several cases may come from the same processes.
     """
 
     cluster: str
-    sets: tuple[SetLine, ...]
+    repetitions: tuple[RepetitionLine, ...]
 
 
-def trials_of(sets: Iterable[SetLine], size: int) -> list[Trial]:
-    """Groups of ``size`` consecutive sets of a case; an incomplete group at the end is left out."""
-    of_cases: dict[str, list[SetLine]] = {}
-    for line in sets:
+def trials_of(repetitions: Iterable[RepetitionLine], size: int) -> list[Trial]:
+    """Groups of ``size`` consecutive repetitions of a case; an incomplete group at the end is left out."""
+    of_cases: dict[str, list[RepetitionLine]] = {}
+    for line in repetitions:
         of_cases.setdefault(line.case, []).append(line)
     return [
         Trial(case, tuple(lines[start : start + size]))
@@ -58,11 +58,11 @@ def trials_of(sets: Iterable[SetLine], size: int) -> list[Trial]:
     ]
 
 
-def samples(sets: Iterable[SetLine], backend: str) -> SampleSets:
-    """A backend's times per call in ns, by set."""
+def samples(repetitions: Iterable[RepetitionLine], backend: str) -> SampleSets:
+    """A backend's times per call in ns, by repetition."""
     return [
         [wall / block.calls for block in line.blocks[backend] for wall in block.wall_ns]
-        for line in sets
+        for line in repetitions
         if line.blocks.get(backend)
     ]
 
@@ -109,7 +109,7 @@ class Session:
         # Trivial answers are left out: timing needs no case that detects errors.
         options = Options(
             budget_s=part.budget_s * part.together,
-            sets=part.sets * part.together,
+            repetitions=part.repetitions * part.together,
             baseline=part.candidates[0],
             without=("trivial_answers",),
         )
@@ -122,13 +122,13 @@ class Session:
             stored = read_run(stop.path)
         self.wall_s += time.monotonic() - start
         self.runs.append(stored)
-        if not stored.sets and not self.interrupted:
+        if not stored.repetitions and not self.interrupted:
             reasons = sorted({f"{record.status}: {record.reason}" for record in stored.records})
-            why = "; ".join(reasons) or "no candidate took part in a set"
+            why = "; ".join(reasons) or "no candidate took part in a repetition"
             raise MeasuringFailed(f"nothing could be measured: {why}")
-        trials = trials_of(stored.sets, part.sets)
+        trials = trials_of(stored.repetitions, part.repetitions)
         if not trials and not self.interrupted:
-            raise MeasuringFailed(f"no case has the {part.sets} sets of a trial")
+            raise MeasuringFailed(f"no case has the {part.repetitions} repetitions of a trial")
         return trials
 
     def failures(self) -> tuple[str, ...]:
@@ -139,13 +139,15 @@ class Session:
             for record in run.records
             if not MEANING[record.status].timed
         }
-        for line in (line for run in self.runs for line in run.sets):
+        for line in (line for run in self.runs for line in run.repetitions):
             failed |= {f"{name}: {one.status}: {one.reason}" for name, one in line.failed.items()}
         return tuple(sorted(failed))
 
     def facts(self) -> dict[str, Any]:
         """The times of the parts, and the machine's state."""
-        blocks = (b for run in self.runs for line in run.sets for of in line.blocks.values() for b in of)
+        blocks = (
+            b for run in self.runs for line in run.repetitions for of in line.blocks.values() for b in of
+        )
         measuring_s = sum(sum(block.wall_ns) for block in blocks) / 1e9
         return {
             "wall_s": self.wall_s,
@@ -166,7 +168,13 @@ def _probe_of(part: Part) -> Part:
     budget_s = PROBE_BUDGET_S[part.length]
     names = (*copies(1), PROBE)
     return replace(
-        part, candidates=names, budget_s=budget_s, sets=sets_for(budget_s), trials=1, together=1, percent=0
+        part,
+        candidates=names,
+        budget_s=budget_s,
+        repetitions=repetitions_for(budget_s),
+        trials=1,
+        together=1,
+        percent=0,
     )
 
 
@@ -180,7 +188,7 @@ def iterations_for(percent: int, trials: Sequence[Trial], length: int) -> int:
         MeasuringFailed: the probe was not measured, or is hardly slower than a copy.
     """
     (copy,) = copies(1)
-    found = compare([line for trial in trials for line in trial.sets], PROBE, copy)
+    found = compare([line for trial in trials for line in trial.repetitions], PROBE, copy)
     if found is None:
         raise MeasuringFailed("planted slowdowns could not be calibrated: their probe was not measured")
     share = found.ratio - 1

@@ -36,7 +36,7 @@ Measured = Mapping[Part, Sequence[Trial]]
 def score_aa(measured: Measured, as_planned: bool, peers: Peers) -> Scored:
     """How often identical candidates are called slower, and proved the same.
 
-    as_planned: whether budgets and sets are those of the targets; only then may a build fail to prove
+    as_planned: whether budgets and repetitions are those of the targets; only then may a build fail to prove
     candidates the same. False alarms are counted on verdicts of each cell alone, without the adjustment for
     a run's other cells: the most there can be.
     """
@@ -51,7 +51,9 @@ def score_aa(measured: Measured, as_planned: bool, peers: Peers) -> Scored:
         counts = count(cells, lambda cell: cell.alone == "same")
         what = f"proved the same, {part}"
         same.append(rate(what, "at least", SAME_AT_LEAST, counts, first=as_planned, claims=claims))
-    effect = max((shared_baseline_effect(len(p.candidates) - 1, p.sets) for p in measured), default=1.0)
+    effect = max(
+        (shared_baseline_effect(len(p.candidates) - 1, p.repetitions) for p in measured), default=1.0
+    )
 
     def alarms(word: Word) -> Finding:
         return rate(
@@ -98,20 +100,20 @@ def score_power(measured: Measured, as_planned: bool, peers: Peers) -> Scored:
 
 
 def _effect(part: Part, trials: Sequence[Trial]) -> list[Effect]:
-    """The realised slowdown: the median over all sets, and its interval over cases.
+    """The realised slowdown: the median over all repetitions, and its interval over cases.
 
-    Each case has templates of its own, so sets of one case are not independent values.
+    Each case has templates of its own, so repetitions of one case are not independent values.
     """
     baseline, *slower = part.candidates
     by_case: list[float] = []
     every: list[float] = []
     for _, group in groupby(trials, key=lambda trial: trial.cluster):
-        sets = [line for trial in group for line in trial.sets]
+        repetitions = [line for trial in group for line in trial.repetitions]
         for name in slower:
-            found = compare(sets, name, baseline)
+            found = compare(repetitions, name, baseline)
             if found is not None:
-                every += found.set_log_ratios
-                by_case.append(median(found.set_log_ratios))
+                every += found.repetition_log_ratios
+                by_case.append(median(found.repetition_log_ratios))
     if not every:
         return []
     interval = median_interval(by_case)

@@ -149,6 +149,6 @@ def test_a_rule_says_one_of_the_words_and_its_opposite_of_the_opposite(
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_sets_are_pooled(name: str) -> None:
+def test_repetitions_are_pooled(name: str) -> None:
     x, y = spread(100.0), spread(101.0)
     assert said(name, [x[:10], x[10:]], [y[:25], y[25:]]) == said(name, [x], [y])

@@ -10,15 +10,15 @@ from attnbench_selftest.plan import Part
 from attnbench_selftest.rates import exit_code
 from attnbench_selftest.rivals import RULES
 from attnbench_selftest.scores import score_aa, score_power
-from synthetic import alike, set_line, slower_by, trials
+from synthetic import alike, repetition_line, slower_by, trials
 
 AA = Part(16, copies(9), 0.5, 17, trials=5, together=1)
 POWER = Part(16, ("copy_0", *(f"plus5_{i}" for i in range(4))), 0.25, 17, trials=8, together=1, percent=5)
 
 
-def test_a_trial_has_the_sets_of_one_case_however_a_run_took_turns() -> None:
-    lines = [set_line(i, alike(), ("copy_0",), case) for i in range(7) for case in ("b", "a")]
-    found = [(one.cluster, [line.index for line in one.sets]) for one in trials_of(lines, 3)]
+def test_a_trial_has_the_repetitions_of_one_case_however_a_run_took_turns() -> None:
+    lines = [repetition_line(i, alike(), ("copy_0",), case) for i in range(7) for case in ("b", "a")]
+    found = [(one.cluster, [line.index for line in one.repetitions]) for one in trials_of(lines, 3)]
     assert found == [("b", [0, 1, 2]), ("b", [3, 4, 5]), ("a", [0, 1, 2]), ("a", [3, 4, 5])]
 
 

@@ -1,4 +1,4 @@
-"""Sets made by hand, and strategies that make any."""
+"""Repetitions made by hand, and strategies that make any."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from attnbench.types.record import Block, SetLine
+from attnbench.types.record import Block, RepetitionLine
 
 
 def block(
@@ -21,14 +21,18 @@ def block(
     return Block(wall_ns=list(wall_ns), cpu_ns=cpu, faults=[faults] * n, **(said | more))
 
 
-def set_line(index: int = 0, **blocks: Sequence[Block]) -> SetLine:
-    return SetLine("case", index, [0], list(blocks), {}, {k: list(v) for k, v in blocks.items()}, [], {})
+def repetition_line(index: int = 0, **blocks: Sequence[Block]) -> RepetitionLine:
+    return RepetitionLine(
+        "case", index, [0], list(blocks), {}, {k: list(v) for k, v in blocks.items()}, [], {}
+    )
 
 
-def simple_sets(**times: Sequence[int]) -> list[SetLine]:
-    """One sample in each set: times by backend, a number for each set."""
+def simple_repetitions(**times: Sequence[int]) -> list[RepetitionLine]:
+    """One sample in each repetition: times by backend, a number for each repetition."""
     count = len(next(iter(times.values())))
-    return [set_line(i, **{name: [block([ns[i]])] for name, ns in times.items()}) for i in range(count)]
+    return [
+        repetition_line(i, **{name: [block([ns[i]])] for name, ns in times.items()}) for i in range(count)
+    ]
 
 
 TIMES = st.integers(1_000, 10**9)
@@ -43,8 +47,8 @@ def blocks(draw: st.DrawFn, segment: int) -> Block:
     return block(walls, segment=segment, calls=draw(st.integers(1, 3)), cpu_ns=cpu)
 
 
-def random_sets(seed: int, count: int) -> list[SetLine]:
-    """Sets of up to two segments of ``mine`` and ``base``, of which either may be missing anywhere.
+def random_repetitions(seed: int, count: int) -> list[RepetitionLine]:
+    """Repetitions of up to two segments of ``mine`` and ``base``, of which either may be missing anywhere.
 
     Counts are unequal, a tenth of the samples is preempted, and times tie now and then.
     """
@@ -59,11 +63,11 @@ def random_sets(seed: int, count: int) -> list[SetLine]:
         return [random_block(segment) for segment in rng.choice([(0, 1), (0, 1), (0, 1), (0,), (1,), ()])]
 
     return [
-        set_line(i, **{name: random_blocks() for name in ("mine", "base") if rng.random() < 0.9})
+        repetition_line(i, **{name: random_blocks() for name in ("mine", "base") if rng.random() < 0.9})
         for i in range(count)
     ]
 
 
-def many_sets(most: int = 6) -> st.SearchStrategy[list[SetLine]]:
-    """None to ``most`` random sets."""
-    return st.builds(random_sets, st.integers(0, 2**32), st.integers(0, most))
+def many_repetitions(most: int = 6) -> st.SearchStrategy[list[RepetitionLine]]:
+    """None to ``most`` random repetitions."""
+    return st.builds(random_repetitions, st.integers(0, 2**32), st.integers(0, most))
