@@ -15,7 +15,7 @@ from attnbench.timing.warmup import IN_CHECKS, Limits
 from attnbench.types.case import Dtype
 from attnbench.types.device import ATTACHED
 from attnbench.types.extensions import Source
-from attnbench.types.record import Block, MachineScale
+from attnbench.types.record import MachineScale, SegmentSamples
 from attnbench.types.status import Check, Status
 
 
@@ -327,7 +327,7 @@ class SlotsTaken(Struct, frozen=True, tag=True):
     received_ns, passed_ns: the begin and end of each slot, by the clock that all processes share.
     """
 
-    block: Block
+    samples: SegmentSamples
     received_ns: list[int]
     passed_ns: list[int]
 

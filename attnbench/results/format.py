@@ -24,7 +24,6 @@ from attnbench.types.errors import BadFile, BadInput, MeasuringFailed, go_on_wor
 from attnbench.types.files import parse_json
 from attnbench.types.record import (
     FORMAT_VERSION,
-    Block,
     CaseLine,
     EndLine,
     Line,
@@ -32,6 +31,7 @@ from attnbench.types.record import (
     Manifest,
     Record,
     RepetitionLine,
+    SegmentSamples,
     Shard,
 )
 from attnbench.types.words import printable_json, without_home
@@ -51,8 +51,8 @@ _MANIFEST = b'{"kind":"manifest"'
 _Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
-class _ShortBlock(msgspec.Struct):
-    """The part of a block that makes up its median."""
+class _ShortSamples(msgspec.Struct):
+    """The part of the samples of a segment that makes up their median."""
 
     calls: _Positive
     wall_ns: Annotated[list[_Positive], msgspec.Meta(min_length=1)]
@@ -63,7 +63,7 @@ class _ShortRepetition(msgspec.Struct, tag="repetition", tag_field="kind"):
 
     case: str
     index: int
-    blocks: dict[str, list[_ShortBlock]]
+    samples: dict[str, list[_ShortSamples]]
     scale: MachineScale | None = None
 
 
@@ -186,9 +186,9 @@ class _Lines:
             # A later record may stand in for an interrupted one.
             self._seen.add(key)
         if isinstance(line, RepetitionLine) and not all(
-            _is_sound(block) for blocks in line.blocks.values() for block in blocks
+            _is_sound(one) for taken in line.samples.values() for one in taken
         ):
-            return "a block without samples, or with impossible ones"
+            return "a segment without samples, or with impossible ones"
         return ""
 
     def written(self) -> list[Line]:
@@ -220,10 +220,10 @@ class _Lines:
         )
 
 
-def _is_sound(block: Block) -> bool:
-    columns = (block.slots, block.cpu_ns, block.switches, block.faults)
-    even = all(len(column) == len(block.wall_ns) for column in columns)
-    return even and block.calls > 0 and bool(block.wall_ns) and min(block.wall_ns) > 0
+def _is_sound(taken: SegmentSamples) -> bool:
+    columns = (taken.slots, taken.cpu_ns, taken.switches, taken.faults)
+    even = all(len(column) == len(taken.wall_ns) for column in columns)
+    return even and taken.calls > 0 and bool(taken.wall_ns) and min(taken.wall_ns) > 0
 
 
 def _times_of(line: RepetitionLine | _ShortRepetition) -> RepetitionTimes:
@@ -237,15 +237,15 @@ def _times_of(line: RepetitionLine | _ShortRepetition) -> RepetitionTimes:
             references["empty"] = median(line.scale.empty_ns)
         if line.scale.far_copy_ns:
             references[FAR_COPY] = float(min(line.scale.far_copy_ns))
-    medians = {name: _median_ns(blocks) for name, blocks in line.blocks.items() if blocks}
+    medians = {name: _median_ns(taken) for name, taken in line.samples.items() if taken}
     return RepetitionTimes(line.case, line.index, medians, references)
 
 
-def _median_ns(blocks: Sequence[Block | _ShortBlock]) -> float:
+def _median_ns(taken: Sequence[SegmentSamples | _ShortSamples]) -> float:
     """The median time of a call over the samples of a repetition."""
-    if len({block.calls for block in blocks}) == 1:
-        return median([wall for block in blocks for wall in block.wall_ns]) / blocks[0].calls
-    return median([wall / block.calls for block in blocks for wall in block.wall_ns])
+    if len({one.calls for one in taken}) == 1:
+        return median([wall for one in taken for wall in one.wall_ns]) / taken[0].calls
+    return median([wall / one.calls for one in taken for wall in one.wall_ns])
 
 
 def read_run(path: Path) -> StoredRun:

@@ -13,7 +13,7 @@ _KEYS: dict[str, dict[str, str]] = {
     "protocol": {"sets": "repetitions", "stretches": "segments", "turn_s": "sample_s"},
     "case": {"stretches": "segments", "contenders": "candidates"},
     "plan": {"sets": "repetitions", "stretches": "segments"},
-    "set": {"changes": "transforms"},
+    "set": {"blocks": "samples", "changes": "transforms"},
     "record": {"sets": "repetitions"},
     "phases": {"near": "variant_case", "sets": "repetitions"},
     "samples": {"stretch": "segment", "turns": "slots", "renewed_ns": "refreshed_ns"},
@@ -44,7 +44,7 @@ def in_format_2(line: Any) -> Any:
         _change(line, "candidates", _each(lambda plan: _renamed(plan, _KEYS["plan"])))
     elif kind == "set":
         line["kind"] = "repetition"
-        _change(line, "blocks", _each(_each(lambda samples: _renamed(samples, _KEYS["samples"]))))
+        _change(line, "samples", _each(_each(lambda samples: _renamed(samples, _KEYS["samples"]))))
     elif kind == "record":
         _change(line, "failed_on", _each(_inputs))
     elif kind == "end":

@@ -31,7 +31,7 @@ from attnbench.runner.pool import WorkerPool
 from attnbench.runner.processes import WorkerFailed, WorkerKilled, WorkerLink
 from attnbench.stats.protocol import kept_over
 from attnbench.timing.warmup import BEFORE_SLOTS
-from attnbench.types.record import Block, CandidatePlan, Failure, RepetitionLine
+from attnbench.types.record import CandidatePlan, Failure, RepetitionLine, SegmentSamples
 
 
 class TimedWorkers:
@@ -181,7 +181,7 @@ class RepetitionUnderWay:
         self._candidates: dict[str, Candidate] = {}
         self._links: dict[str, WorkerLink] = {}
         self._warmup_ns: dict[str, list[int]] = {}
-        self._blocks: dict[str, list[Block]] = {}
+        self._samples: dict[str, list[SegmentSamples]] = {}
         self._failed: dict[str, Failure] = {}
         self.killed: dict[str, WorkerKilled] = {}
         self._verified: dict[str, int] = {}
@@ -202,7 +202,7 @@ class RepetitionUnderWay:
             transforms=[place.change for place in self._places],
             order=list(self._candidates),
             warmup_ns=self._warmup_ns,
-            blocks={name: taken for name, taken in self._blocks.items() if name not in self._failed},
+            samples={name: taken for name, taken in self._samples.items() if name not in self._failed},
             verified=list(self._verified),
             verified_calls=self._verified,
             failed=self._failed,
@@ -229,7 +229,7 @@ class RepetitionUnderWay:
         for name, future in started.items():
             with self._dropping(name):
                 self._links[name], self._warmup_ns[name] = future.result()
-                self._blocks[name] = []
+                self._samples[name] = []
                 self._links[name].pin(self._pool.measured_cpus(self._context.threads))
                 self._links[name].put_first()
 
@@ -268,8 +268,8 @@ class RepetitionUnderWay:
             order = order_of_slots({name: plan.samples for name, plan in plans.items()}, self._rng)
             patience_s = self._pool.options.timeout_s + _SLACK * sum(map(_segment_s, plans.values()))
             done = take_segment(number, order, links, plans, patience_s, refreshed)
-            for name, block in done.blocks.items():
-                self._blocks[name].append(block)
+            for name, taken in done.samples.items():
+                self._samples[name].append(taken)
             if not done.failed:
                 return
             for name, failure in done.failed.items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median, median_low, quantiles
 
 from attnbench.stats.pairs import LEAST_CLOCK, disturbed
-from attnbench.types.record import Block, DeviceMode, RepetitionLine
+from attnbench.types.record import DeviceMode, RepetitionLine, SegmentSamples
 
 SUSPECT_ABOVE = 1.25
 """Honest kernels have been seen at 1.18 times the bandwidth of a copy, and at 1.07 times the rate of a
@@ -126,8 +126,8 @@ def preempted_share(repetitions: Iterable[RepetitionLine], backend: str) -> floa
     """
     both = [
         lost and put_off > 0
-        for block in _blocks(repetitions, backend)
-        for lost, put_off in zip(disturbed(block), block.switches, strict=False)
+        for taken in _samples(repetitions, backend)
+        for lost, put_off in zip(disturbed(taken), taken.switches, strict=False)
     ]
     return sum(both) / len(both) if both else 0.0
 
@@ -151,12 +151,15 @@ LEAST_OF_OTHERS = 0.01
 
 def one_thread_note(repetitions: Sequence[RepetitionLine], backend: str, threads: int) -> str:
     """Say that no second thread worked in calls that are long enough for several; "" otherwise."""
-    blocks = [block for block in _blocks(repetitions, backend) if not block.mode]
-    if threads < 2 or not blocks:
+    samples = [taken for taken in _samples(repetitions, backend) if not taken.mode]
+    if threads < 2 or not samples:
         return ""
-    own, others = sum(sum(block.cpu_ns) for block in blocks), sum(block.others_cpu_ns for block in blocks)
-    calls = sum(block.calls * len(block.wall_ns) for block in blocks)
-    if sum(sum(block.wall_ns) for block in blocks) < LEAST_SPLIT_NS * calls or others > LEAST_OF_OTHERS * own:
+    own, others = sum(sum(taken.cpu_ns) for taken in samples), sum(taken.others_cpu_ns for taken in samples)
+    calls = sum(taken.calls * len(taken.wall_ns) for taken in samples)
+    if (
+        sum(sum(taken.wall_ns) for taken in samples) < LEAST_SPLIT_NS * calls
+        or others > LEAST_OF_OTHERS * own
+    ):
         return ""
     return (
         f"of {threads} threads only one worked: the kernel is serial, or a setting such as OMP_THREAD_LIMIT "
@@ -179,13 +182,15 @@ def mode_notes(repetitions: Sequence[RepetitionLine], backend: str) -> list[str]
 
     There are several where a call could be captured in one process and not in another.
     """
-    modes = {block.mode for block in _blocks(repetitions, backend)}
+    modes = {taken.mode for taken in _samples(repetitions, backend)}
     return [note for mode, note in MODE_NOTES.items() if mode in modes]
 
 
 def slow_clock_note(repetitions: Sequence[RepetitionLine], backend: str) -> str:
     """Say that a device ran below :data:`LEAST_CLOCK` of its default clock in most samples; "" otherwise."""
-    clocks = [(mhz, b.default_clock_mhz) for b in _blocks(repetitions, backend) for mhz in b.clock_mhz if mhz]
+    clocks = [
+        (mhz, b.default_clock_mhz) for b in _samples(repetitions, backend) for mhz in b.clock_mhz if mhz
+    ]
     slow = [mhz for mhz, default in clocks if mhz < LEAST_CLOCK * default]
     if 2 * len(slow) <= len(clocks):
         return ""
@@ -196,8 +201,8 @@ def slow_clock_note(repetitions: Sequence[RepetitionLine], backend: str) -> str:
     )
 
 
-def _blocks(repetitions: Iterable[RepetitionLine], backend: str) -> list[Block]:
-    return [block for line in repetitions for block in line.blocks.get(backend, [])]
+def _samples(repetitions: Iterable[RepetitionLine], backend: str) -> list[SegmentSamples]:
+    return [taken for line in repetitions for taken in line.samples.get(backend, [])]
 
 
 MOST_SHARE, MOST_NS_A_SEGMENT = 0.2, 2_000_000
@@ -210,10 +215,10 @@ def hidden_work(repetitions: Iterable[RepetitionLine], backend: str, threads: in
     They may work for a call that returns before they end, or between its slots. On a device, and where a case
     has more threads, other threads are expected.
     """
-    blocks = [block for block in _blocks(repetitions, backend) if not block.mode]
-    own = sum(sum(block.cpu_ns) for block in blocks)
-    others = sum(block.others_cpu_ns for block in blocks)
-    if threads != 1 or others <= MOST_SHARE * own + MOST_NS_A_SEGMENT * len(blocks):
+    samples = [taken for taken in _samples(repetitions, backend) if not taken.mode]
+    own = sum(sum(taken.cpu_ns) for taken in samples)
+    others = sum(taken.others_cpu_ns for taken in samples)
+    if threads != 1 or others <= MOST_SHARE * own + MOST_NS_A_SEGMENT * len(samples):
         return ""
     return (
         f"other threads of its process had {others / 1e6:.0f} ms of CPU time while its samples, "
@@ -246,7 +251,7 @@ def kept_answers(repetitions: Iterable[RepetitionLine], backend: str, threads: i
     read the bytes of a call. Several threads go to sleep during the refresh, so they are not judged; nor is
     a device.
     """
-    pairs = list(_refreshed_and_others(_blocks(repetitions, backend)))
+    pairs = list(_refreshed_and_others(_samples(repetitions, backend)))
     if threads != 1 or len(pairs) < FEWEST:
         return ""
     beyond = [
@@ -263,11 +268,11 @@ def kept_answers(repetitions: Iterable[RepetitionLine], backend: str, threads: i
     )
 
 
-def _refreshed_and_others(blocks: Iterable[Block]) -> Iterator[tuple[float, float]]:
+def _refreshed_and_others(samples: Iterable[SegmentSamples]) -> Iterator[tuple[float, float]]:
     """Yield the times (ns) of a call on refreshed inputs, and of another call of the same segment."""
-    for block in blocks:
-        if block.refreshed_ns > 0 and block.calls * len(block.wall_ns) > 1:
-            yield block.refreshed_ns, median_low([wall / block.calls for wall in block.wall_ns])
+    for taken in samples:
+        if taken.refreshed_ns > 0 and taken.calls * len(taken.wall_ns) > 1:
+            yield taken.refreshed_ns, median_low([wall / taken.calls for wall in taken.wall_ns])
 
 
 _CLOCK_FACTOR, _READING_NS = 2, 20_000
@@ -281,9 +286,9 @@ def clock_problem(repetitions: Iterable[RepetitionLine], backend: str) -> str:
     long the thread waited for its core, so no load makes an honest clock suspect. More than half of the
     samples must be beyond it, since fewer do not move a median. A device times its samples itself.
     """
-    blocks = [block for block in _blocks(repetitions, backend) if not block.mode]
-    wall_ns = [wall for block in blocks for wall in block.wall_ns]
-    cpu_ns = [cpu for block in blocks for cpu in block.cpu_ns]
+    samples = [taken for taken in _samples(repetitions, backend) if not taken.mode]
+    wall_ns = [wall for taken in samples for wall in taken.wall_ns]
+    cpu_ns = [cpu for taken in samples for cpu in taken.cpu_ns]
     beyond = sum(cpu > _CLOCK_FACTOR * wall + _READING_NS for wall, cpu in zip(wall_ns, cpu_ns, strict=True))
     if 2 * beyond <= len(wall_ns):
         return ""

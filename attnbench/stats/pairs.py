@@ -11,7 +11,7 @@ from statistics import median
 from typing import NamedTuple
 
 from attnbench.stats.tests import Interval, ratio_interval, ratio_p_value
-from attnbench.types.record import Block, RepetitionLine
+from attnbench.types.record import RepetitionLine, SegmentSamples
 
 MOST_LOST = 0.03
 """A sample that lost a larger share of its wall time to preemption is disturbed."""
@@ -30,7 +30,7 @@ class Samples(NamedTuple):
     disturbed: list[bool]
 
 
-def disturbed(block: Block) -> list[bool]:
+def disturbed(taken: SegmentSamples) -> list[bool]:
     """Return for each sample whether something else than the calls made it longer.
 
     The rule is symmetric and blind to the time. On the CPU, more than ``MOST_LOST`` of the wall time passed
@@ -40,30 +40,30 @@ def disturbed(block: Block) -> list[bool]:
     them. On a device, the same rule applies to the time of launching, and the clock must reach
     ``LEAST_CLOCK``.
     """
-    if not block.host_ns:
+    if not taken.host_ns:
         return [
-            0 < cpu < wall * (1 - MOST_LOST) for wall, cpu in zip(block.wall_ns, block.cpu_ns, strict=False)
+            0 < cpu < wall * (1 - MOST_LOST) for wall, cpu in zip(taken.wall_ns, taken.cpu_ns, strict=False)
         ]
-    slow_mhz = LEAST_CLOCK * block.default_clock_mhz
-    clocks = chain(block.clock_mhz, repeat(0))
+    slow_mhz = LEAST_CLOCK * taken.default_clock_mhz
+    clocks = chain(taken.clock_mhz, repeat(0))
     return [
         0 < cpu < host * (1 - MOST_LOST) - _LAUNCH_GRAIN_NS or 0 < mhz < slow_mhz
-        for host, cpu, mhz in zip(block.host_ns, block.cpu_ns, clocks, strict=False)
+        for host, cpu, mhz in zip(taken.host_ns, taken.cpu_ns, clocks, strict=False)
     ]
 
 
-def samples_of(blocks: Iterable[Block]) -> dict[int, Samples]:
+def samples_of(samples: Iterable[SegmentSamples]) -> dict[int, Samples]:
     """Return the samples of one backend in one repetition, by segment."""
     rows: dict[int, list[tuple[int, float, bool]]] = {}
-    for block in blocks:
-        rows.setdefault(block.segment, []).extend(
-            (slot, wall / block.calls, lost)
-            for slot, wall, lost in zip(block.slots, block.wall_ns, disturbed(block), strict=False)
+    for taken in samples:
+        rows.setdefault(taken.segment, []).extend(
+            (slot, wall / taken.calls, lost)
+            for slot, wall, lost in zip(taken.slots, taken.wall_ns, disturbed(taken), strict=False)
         )
     found = {}
-    for segment, taken in rows.items():
-        taken.sort(key=itemgetter(0))
-        found[segment] = Samples([ns for _, ns, _ in taken], [lost for _, _, lost in taken])
+    for segment, row in rows.items():
+        row.sort(key=itemgetter(0))
+        found[segment] = Samples([ns for _, ns, _ in row], [lost for _, _, lost in row])
     return found
 
 
@@ -80,7 +80,7 @@ class RepetitionPairs:
 
 
 def repetition_log_ratios(
-    candidate: Sequence[Block], baseline: Sequence[Block], *, leave_out: bool = True
+    candidate: Sequence[SegmentSamples], baseline: Sequence[SegmentSamples], *, leave_out: bool = True
 ) -> RepetitionPairs:
     """Pair the samples of two candidates in one repetition by slot, within each segment that has both.
 
@@ -145,15 +145,15 @@ def compare(repetitions: Iterable[RepetitionLine], candidate: str, baseline: str
     that would lose all of its pairs keeps them; without it a run of nine repetitions would have no verdict.
     """
     both = [
-        (line.blocks[candidate], line.blocks[baseline])
+        (line.samples[candidate], line.samples[baseline])
         for line in repetitions
-        if line.blocks.get(candidate) and line.blocks.get(baseline)
+        if line.samples.get(candidate) and line.samples.get(baseline)
     ]
-    found = [repetition_log_ratios(*blocks) for blocks in both]
+    found = [repetition_log_ratios(*samples) for samples in both]
     contended = sum(pairs.left_out for pairs in found) > sum(len(pairs.log_ratios) for pairs in found)
-    for i, blocks in enumerate(both):
+    for i, samples in enumerate(both):
         if found[i].left_out and (contended or not found[i].log_ratios):
-            found[i] = repetition_log_ratios(*blocks, leave_out=False)
+            found[i] = repetition_log_ratios(*samples, leave_out=False)
     found = [pairs for pairs in found if pairs.log_ratios]
     if not found:
         return None

@@ -327,20 +327,20 @@ class Timing:
 
 def summarise(repetitions: Iterable[RepetitionLine], backend: str) -> Timing | None:
     """Return the timing of a backend over all repetitions that have samples of it; None where none has."""
-    lines = [line for line in repetitions if line.blocks.get(backend)]
-    by_repetition = [samples_of(line.blocks[backend]).values() for line in lines]
+    lines = [line for line in repetitions if line.samples.get(backend)]
+    by_repetition = [samples_of(line.samples[backend]).values() for line in lines]
     times = [ns for segments in by_repetition if (ns := [t for samples in segments for t in samples.ns])]
     if not times:
         return None
     medians = [median(ns) / 1e6 for ns in times]
     lost = [lost for segments in by_repetition for samples in segments for lost in samples.disturbed]
-    blocks = [block for line in lines for block in line.blocks[backend]]
-    calls = sum(block.calls * len(block.wall_ns) for block in blocks)
+    taken = [one for line in lines for one in line.samples[backend]]
+    calls = sum(one.calls * len(one.wall_ns) for one in taken)
     return Timing(
         median_ms=median(medians),
         interval=time_interval(medians),
         repetitions=len(medians),
         timed_calls=calls,
         contended=2 * sum(lost) > len(lost),
-        faults_per_call=sum(sum(block.faults) for block in blocks) / max(1, calls),
+        faults_per_call=sum(sum(one.faults) for one in taken) / max(1, calls),
     )

@@ -80,7 +80,7 @@ BatchInvariant = Literal["", "yes", "no"]
 """``yes`` if a sequence of a batch has the same bits alone as in company; "" where it was not asked."""
 
 
-class Block(Struct, frozen=True, omit_defaults=True):
+class SegmentSamples(Struct, frozen=True, omit_defaults=True):
     """The samples of one backend in one segment of a repetition, one for each of its slots.
 
     segment: the number of the segment; inputs are refreshed between two. slots: the places of its samples in
@@ -114,7 +114,7 @@ class Block(Struct, frozen=True, omit_defaults=True):
 class CandidatePlan(Struct, frozen=True):
     """The result of a candidate's check, and the plan for measuring it.
 
-    calls in each sample, samples (slots) in each block, warm_calls before each sample, repetitions (those
+    calls in each sample, samples (slots) in each segment, warm_calls before each sample, repetitions (those
     that it takes part in, from the first on), segments (likewise the segments of a repetition): fixed
     before measuring, from the budget. prepare_ms: loading
     and preparation. first_call_ms: the first call with compilation and allocation. warmup_ms: the trace of
@@ -198,7 +198,7 @@ class RepetitionLine(Struct, frozen=True, tag="repetition", tag_field="kind"):
     order: candidates in the order in which they were started. draws: the secret inputs of the case, in order:
     two in each segment where inputs are refreshed within it, else one. transforms: for each, the seed of the
     transform that it follows. scale: the machine's, None where it was not measured. warmup_ns: by backend,
-    the trace of its warm-up per call. blocks: by backend, in the order measured. verified: backends whose
+    the trace of its warm-up per call. samples: by backend, of each segment. verified: backends whose
     timed outputs were compared with the oracle and are right; verified_calls: the number of outputs of each.
     failed: candidates that dropped out, also because of wrong outputs.
     """
@@ -208,7 +208,7 @@ class RepetitionLine(Struct, frozen=True, tag="repetition", tag_field="kind"):
     draws: list[int]
     order: list[str]
     warmup_ns: dict[str, list[int]]
-    blocks: dict[str, list[Block]]
+    samples: dict[str, list[SegmentSamples]]
     verified: list[str]
     failed: dict[str, Failure]
     scale: MachineScale | None = None

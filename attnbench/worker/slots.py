@@ -13,7 +13,7 @@ from attnbench.ipc.messages import SlotsTaken, TakeSlots
 from attnbench.ipc.names import CALLED_OFF
 from attnbench.ipc.shared_memory import Stored, mapped
 from attnbench.timing.sample import Sample, Timer, device_fields, joined, take_sample
-from attnbench.types.record import Block
+from attnbench.types.record import SegmentSamples
 from attnbench.worker.answers import TimedCall
 from attnbench.worker.prepared import PreparedBackend
 
@@ -104,7 +104,9 @@ def take_slots(
             os.eventfd_write(fds[successor], 1)
         samples.append(sample)
     others_cpu_ns = _others_cpu_ns() - others_ns
-    taken = SlotsTaken(_block(request, samples, timer, max(0, others_cpu_ns)), received_ns, passed_ns)
+    taken = SlotsTaken(
+        _segment_samples(request, samples, timer, max(0, others_cpu_ns)), received_ns, passed_ns
+    )
     if not samples:
         return taken, None
     return taken, TimedCall(output, request.segment, request.slots[len(samples) - 1], calls - 1, refreshed)
@@ -124,8 +126,10 @@ def _others_cpu_ns() -> int:
     return process_time_ns() - thread_time_ns()
 
 
-def _block(request: TakeSlots, samples: Sequence[Sample], timer: Timer, others_cpu_ns: int) -> Block:
-    return Block(
+def _segment_samples(
+    request: TakeSlots, samples: Sequence[Sample], timer: Timer, others_cpu_ns: int
+) -> SegmentSamples:
+    return SegmentSamples(
         segment=request.segment,
         slots=list(request.slots[: len(samples)]),
         calls=request.calls,

@@ -36,9 +36,9 @@ def peers(path: Path, truth: dict[str, bool]) -> Counter[str]:
         for backend, slower in truth.items():
             sides = [
                 [
-                    [ns / block.calls for block in line.blocks[f"{backend}@{side}"] for ns in block.wall_ns]
+                    [ns / block.calls for block in line.samples[f"{backend}@{side}"] for ns in block.wall_ns]
                     for line in lines
-                    if f"{backend}@{side}" in line.blocks
+                    if f"{backend}@{side}" in line.samples
                 ]
                 for side in ("head", "base")
             ]

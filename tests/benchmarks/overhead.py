@@ -96,7 +96,7 @@ def productive_share(stored: StoredRun) -> tuple[float, float]:
     slots_s = sum(
         sum(block.wall_ns) / 1e9 * (1 + plans[line.case][name].warm_calls / block.calls)
         for line in stored.repetitions
-        for name, taken in line.blocks.items()
+        for name, taken in line.samples.items()
         for block in taken
     )
     warmup_s = sum(sum(trace) for line in stored.repetitions for trace in line.warmup_ns.values()) / 1e9

@@ -27,7 +27,7 @@ WAYS = {"all samples": (1.0, 1), "half of them": (0.5, 1), "a quarter": (0.25, 1
 def ratios(line: RepetitionLine, backend: str, share: float, together: int) -> list[float]:
     """Return the log ratios of a repetition, of samples that nothing disturbed."""
     found = []
-    head, base = (samples_of(line.blocks[sided(backend, side)]) for side in (HEAD, BASE))
+    head, base = (samples_of(line.samples[sided(backend, side)]) for side in (HEAD, BASE))
     for segment in head.keys() & base.keys():
         ours, theirs = head[segment], base[segment]
         kept = round(share * min(len(ours.ns), len(theirs.ns)))
@@ -46,9 +46,9 @@ def spreads(run: StoredRun, share: float, together: int) -> Iterator[float]:
     """Yield for each cell the spread of its repetitions, as a robust standard deviation."""
     for case in run.manifest.cases:
         lines = [line for line in run.repetitions if line.case == case]
-        for backend in dict.fromkeys(parts_of(name)[0] for line in lines for name in line.blocks):
+        for backend in dict.fromkeys(parts_of(name)[0] for line in lines for name in line.samples):
             both = [
-                one for one in lines if {sided(backend, side) for side in (BASE, HEAD)} <= one.blocks.keys()
+                one for one in lines if {sided(backend, side) for side in (BASE, HEAD)} <= one.samples.keys()
             ]
             logs = [median(found) for one in both if (found := ratios(one, backend, share, together))]
             if len(logs) >= 9:

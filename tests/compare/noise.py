@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attnbench.types.record import Block, RepetitionLine
+from attnbench.types.record import RepetitionLine, SegmentSamples
 
 Generator = np.random.Generator
 Draw = Callable[[Generator, int, int], np.ndarray]
@@ -143,11 +143,13 @@ def draw_trials(
         for segment in segments
     ]
 
-    def block(name: str, number: int, row: int) -> Block:
+    def block(name: str, number: int, row: int) -> SegmentSamples:
         slots, _ = segments[number][name]
         wall, cpu = columns[number][name]
         zeros = [0] * plan.samples[name]
-        return Block(number, slots[row].tolist(), 1, wall[row].tolist(), cpu[row].tolist(), zeros, zeros)
+        return SegmentSamples(
+            number, slots[row].tolist(), 1, wall[row].tolist(), cpu[row].tolist(), zeros, zeros
+        )
 
     def repetition_line(index: int, row: int) -> RepetitionLine:
         names = [name for name in plan.samples if index not in plan.missing.get(name, frozenset())]

@@ -15,7 +15,7 @@ from made_repetitions import block, many_repetitions, repetition_line, simple_re
 
 from attnbench.stats.pairs import Comparison, compare
 from attnbench.stats.tests import ratio_interval, ratio_p_value
-from attnbench.types.record import Block, RepetitionLine
+from attnbench.types.record import RepetitionLine, SegmentSamples
 
 COMPARABLE = many_repetitions().filter(lambda repetitions: compare(repetitions, "mine", "base") is not None)
 
@@ -107,7 +107,7 @@ def test_a_machine_of_another_speed_leaves_the_ratio(
 ) -> None:
     """All times longer by a factor, and samples of as many more calls."""
 
-    def slower(old: Block) -> Block:
+    def slower(old: SegmentSamples) -> SegmentSamples:
         by = factor * calls
         return msgspec.structs.replace(
             old,
@@ -118,7 +118,7 @@ def test_a_machine_of_another_speed_leaves_the_ratio(
 
     other = [
         repetition_line(
-            line.index, **{name: [slower(b) for b in found] for name, found in line.blocks.items()}
+            line.index, **{name: [slower(b) for b in found] for name, found in line.samples.items()}
         )
         for line in repetitions
     ]
@@ -133,7 +133,7 @@ def test_the_order_of_repetitions_and_blocks_is_of_no_account(
 ) -> None:
     rng = Random(seed)
     mixed = [
-        repetition_line(line.index, **{name: rng.sample(b, len(b)) for name, b in line.blocks.items()})
+        repetition_line(line.index, **{name: rng.sample(b, len(b)) for name, b in line.samples.items()})
         for line in rng.sample(repetitions, len(repetitions))
     ]
     straight, other = compared(repetitions), compared(mixed)

@@ -51,7 +51,7 @@ def test_a_smaller_least_effect_needs_more_and_no_look_leaves_out_nothing(
 
 def test_a_repetition_that_one_side_lacks_does_not_count() -> None:
     lines = repetitions(*[0.05] * 15)
-    del lines[3].blocks["k@head"]
+    del lines[3].samples["k@head"]
     assert decided_candidates(lines, LOOK, ["k"], 0.02) == frozenset()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made_repetitions import block, blocks
 
 from attnbench.stats.pairs import repetition_log_ratios, samples_of
-from attnbench.types.record import Block
+from attnbench.types.record import SegmentSamples
 
 SEGMENTS = st.tuples(blocks(0), blocks(1)).map(list)
 
@@ -38,7 +38,9 @@ OTHER = block([1000], segment=1)
         ([], [block([100])], []),
     ],
 )
-def test_who_is_joined_with_whom(candidate: list[Block], baseline: list[Block], ratios: list[float]) -> None:
+def test_who_is_joined_with_whom(
+    candidate: list[SegmentSamples], baseline: list[SegmentSamples], ratios: list[float]
+) -> None:
     found = repetition_log_ratios(candidate, baseline).log_ratios
     assert [exp(x) for x in found] == pytest.approx(ratios)
 
@@ -88,7 +90,9 @@ def test_on_a_device_it_is_launching_that_may_not_be_preempted() -> None:
 
 
 @given(SEGMENTS, SEGMENTS, st.lists(st.integers(1, 1000), min_size=12, max_size=12))
-def test_leaving_out_is_blind_to_times(mine: list[Block], base: list[Block], factors: list[int]) -> None:
+def test_leaving_out_is_blind_to_times(
+    mine: list[SegmentSamples], base: list[SegmentSamples], factors: list[int]
+) -> None:
     """Whatever each sample of the candidate takes, the same pairs stand."""
     changed = []
     for number, old in enumerate(mine):
@@ -100,5 +104,5 @@ def test_leaving_out_is_blind_to_times(mine: list[Block], base: list[Block], fac
 
 
 @given(SEGMENTS)
-def test_anything_is_one_to_itself(mine: list[Block]) -> None:
+def test_anything_is_one_to_itself(mine: list[SegmentSamples]) -> None:
     assert set(repetition_log_ratios(mine, mine, leave_out=False).log_ratios) == {0.0}

@@ -67,7 +67,7 @@ def test_contended_is_more_than_half_of_the_samples(preempted: int, contended: b
 def test_the_median_lies_in_its_interval_and_within_the_samples(repetitions: list[RepetitionLine]) -> None:
     found = summed(repetitions)
     times = [
-        w / b.calls / 1e6 for line in repetitions for b in line.blocks.get("mine", []) for w in b.wall_ns
+        w / b.calls / 1e6 for line in repetitions for b in line.samples.get("mine", []) for w in b.wall_ns
     ]
     assert min(times) <= found.median_ms <= max(times)
     assert found.repetitions <= len(repetitions)

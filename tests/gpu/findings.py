@@ -251,7 +251,7 @@ def _clocks(work: Path, planned: Sequence[Step], failed: list[str]) -> str:
         blocks = [
             block
             for line in repetitions
-            for of in line["blocks"].values()
+            for of in line["samples"].values()
             for block in of
             if block.get("mode")
         ]

@@ -48,7 +48,7 @@ def test_right_backends_pass_are_timed_and_state_how_a_device_was_timed(tmp_path
     assert all(any(note.startswith("batch") for note in one["notes"]) for one in timed)
     assert {one["peak_extra_bytes"] for one in timed} == {2**20}
     blocks = [
-        b for line in lines if line["kind"] == "repetition" for of in line["blocks"].values() for b in of
+        b for line in lines if line["kind"] == "repetition" for of in line["samples"].values() for b in of
     ]
     assert {mhz for block in blocks for mhz in block["clock_mhz"]} == {1980}
     scales = [line["scale"] for line in lines if line["kind"] == "repetition"]

@@ -28,7 +28,7 @@ from attnbench.testing.cases import choose
 from attnbench.types.batch import parse_batch
 from attnbench.types.errors import BadInput
 from attnbench.types.problem import alone
-from attnbench.types.record import Block, CandidatePlan, CaseLine, RepetitionLine
+from attnbench.types.record import CandidatePlan, CaseLine, RepetitionLine, SegmentSamples
 from attnbench.verifier.case import CaseVerifier
 from attnbench.worker.answers import output_sizes
 
@@ -253,7 +253,10 @@ def test_records_of_a_run_with_several_storages_have_a_ratio_each() -> None:
     for case, names in ((batch, ("per_sequence", "quick")), (batch.replace("packed", "paged"), ("gather",))):
         plan = CandidatePlan(1, 1, 0, 1, None, 1.0, 1.0, [1.0], fresh=True, segments=1)
         line = CaseLine(case, 1, 5, 1, 1.0, 1.0, dict.fromkeys(names, plan))
-        blocks = {name: [Block(0, [place], 1, [9000], [9000], [0], [0])] for place, name in enumerate(names)}
+        blocks = {
+            name: [SegmentSamples(0, [place], 1, [9000], [9000], [0], [0])]
+            for place, name in enumerate(names)
+        }
         warm = {name: [9000] for name in names}
         repetitions = [RepetitionLine(case, 0, [7], [*names], warm, blocks, [*names], {})]
         records = timed_records(line, repetitions, dict.fromkeys(names, 0), "", 0.02)

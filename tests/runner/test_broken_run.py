@@ -168,12 +168,12 @@ def test_a_failure_in_a_slot_drops_one_backend_and_the_segment_is_taken_again(br
     for line in (first, *others):
         for name in UNHARMED:
             samples = planned.candidates[name].samples
-            assert [(block.segment, len(block.slots)) for block in line.blocks[name]] == [
+            assert [(block.segment, len(block.slots)) for block in line.samples[name]] == [
                 (0, samples), (1, samples),
             ]  # fmt: skip
     for line in others:
         for number in range(2):
-            blocks = [block for both in line.blocks.values() for block in both if block.segment == number]
+            blocks = [block for both in line.samples.values() for block in both if block.segment == number]
             slots = sorted(slot for block in blocks for slot in block.slots)
             assert len(set(slots)) == len(slots)
             # Those of a backend whose outputs were wrong are not kept.

@@ -22,7 +22,7 @@ from run_files import manifest_of
 from attnbench.results.format import RunWriter, read_run, read_runs
 from attnbench.results.merge import merge
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
-from attnbench.types.record import Block, EndLine, Record, RepetitionLine
+from attnbench.types.record import EndLine, Record, RepetitionLine, SegmentSamples
 
 MANIFEST = manifest_of(
     cases=["attention/dot/B1-H1-Lq2-Lk2-D2/none/float32/cpu/forward"],
@@ -123,13 +123,13 @@ STRANGE = Record("attention/dot/B9-H1-Lq2-Lk2-D2/none/float32/cpu/forward", "dot
 ODD = Record(MANIFEST.cases[0], "dot", "nobody", "ok")
 
 
-def one_repetition(*blocks: Block) -> RepetitionLine:
+def one_repetition(*blocks: SegmentSamples) -> RepetitionLine:
     return RepetitionLine(MANIFEST.cases[0], 0, [0], ["eager"], {}, {"eager": list(blocks)}, [], {})
 
 
-WHOLE = Block(0, [0, 2], 1, [5, 5], [4, 4], [0, 0], [0, 0])
+WHOLE = SegmentSamples(0, [0, 2], 1, [5, 5], [4, 4], [0, 0], [0, 0])
 IMPOSSIBLE = (
-    Block(1, [], 1, [], [], [], []),
+    SegmentSamples(1, [], 1, [], [], [], []),
     replace(WHOLE, wall_ns=[5, 0]),
     replace(WHOLE, calls=0),
     replace(WHOLE, slots=[0]),
@@ -147,7 +147,7 @@ IMPOSSIBLE = (
         ((ODD,), "the manifest does not name the backend"),
         ((RECORD, MANIFEST), "the run .* a second time"),
         *(
-            ((one_repetition(WHOLE, bad),), "a block without samples, or with impossible ones")
+            ((one_repetition(WHOLE, bad),), "a segment without samples, or with impossible ones")
             for bad in IMPOSSIBLE
         ),
     ],

@@ -18,7 +18,7 @@ from attnbench.stats.doubts import FEWEST, clock_problem
 from attnbench.stats.pairs import compare
 from attnbench.stats.protocol import SEGMENTS, TIMED_DRAWS
 from attnbench.timing.warmup import BEFORE_SLOTS
-from attnbench.types.record import Block, RepetitionLine
+from attnbench.types.record import RepetitionLine, SegmentSamples
 
 NAMES = ("eager", "sdpa_flash", "sdpa_math")
 TRACED, CLOCKS = f"{PLAIN}/seed1", f"{PLAIN}/seed2"
@@ -52,7 +52,7 @@ def steady(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> Store
 def doubted(stored: StoredRun, case: str) -> set[str]:
     """Backends whose clock is doubted. Other reasons to be suspect are not meant."""
     lines = [line for line in stored.repetitions if line.case == case]
-    return {name for line in lines for name in line.blocks if clock_problem(lines, name)}
+    return {name for line in lines for name in line.samples if clock_problem(lines, name)}
 
 
 def test_a_slow_clock_is_doubted_and_honest_clocks_beside_it_are_not(steady: StoredRun) -> None:
@@ -139,8 +139,8 @@ def repetitions_of(stored: StoredRun, case: str) -> list[RepetitionLine]:
     return [line for line in stored.repetitions if line.case == case]
 
 
-def blocks_of(line: RepetitionLine, segment: int) -> dict[str, Block]:
-    return {name: block for name, both in line.blocks.items() for block in both if block.segment == segment}
+def blocks_of(line: RepetitionLine, segment: int) -> dict[str, SegmentSamples]:
+    return {name: block for name, both in line.samples.items() for block in both if block.segment == segment}
 
 
 def order_of(line: RepetitionLine, segment: int) -> list[str]:
@@ -209,7 +209,7 @@ def test_every_number_of_a_record_follows_from_the_stored_samples(steady: Stored
         candidate = planned.candidates[name]
         assert record.status == "ok", record.reason
         medians = [
-            median(wall / block.calls for block in line.blocks[name] for wall in block.wall_ns)
+            median(wall / block.calls for block in line.samples[name] for wall in block.wall_ns)
             for line in lines
         ]
         assert record.median_ms == pytest.approx(median(medians) / 1e6)
@@ -229,7 +229,7 @@ def test_every_number_of_a_record_follows_from_the_stored_samples(steady: Stored
         assert (record.baseline, record.delta, record.repetitions) == ("eager", Options().delta, REPETITIONS)
         assert record.timed_calls == candidate.calls * candidate.samples * SEGMENTS * REPETITIONS
         assert record.verified_calls == sum(line.verified_calls[name] for line in lines) < record.timed_calls
-        faults = sum(sum(block.faults) for line in lines for block in line.blocks[name])
+        faults = sum(sum(block.faults) for line in lines for block in line.samples[name])
         assert record.faults_per_call == pytest.approx(faults / record.timed_calls)
         assert record.tflops == pytest.approx(planned.flops / record.median_ms / 1e9)
         assert record.gbps == pytest.approx(planned.bytes_moved / record.median_ms / 1e6)

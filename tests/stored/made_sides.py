@@ -17,7 +17,6 @@ from attnbench.runner.options import Options
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.record import (
     FORMAT_VERSION,
-    Block,
     CandidatePlan,
     CaseLine,
     EndLine,
@@ -26,6 +25,7 @@ from attnbench.types.record import (
     PluginLine,
     Record,
     RepetitionLine,
+    SegmentSamples,
 )
 from attnbench.types.status import MEANING, STATUSES, Status
 
@@ -128,9 +128,9 @@ def run_lines(
     return lines
 
 
-def _block(ns: float) -> Block:
+def _block(ns: float) -> SegmentSamples:
     wall = [round(ns) - 10, round(ns), round(ns) + 10]
-    return Block(0, [0, 1, 2], 1, wall, wall, [0] * 3, [0] * 3)
+    return SegmentSamples(0, [0, 1, 2], 1, wall, wall, [0] * 3, [0] * 3)
 
 
 def write_run(path: Path, lines: Sequence[Any] | None = None, **said: Any) -> Path:

@@ -16,7 +16,7 @@ from attnbench.stats.doubts import mode_notes, slow_clock_note
 from attnbench.stats.pairs import LEAST_CLOCK, disturbed
 from attnbench.timing.cuda import MOST_CAPTURED_CALLS, CudaTimer
 from attnbench.timing.sample import device_fields
-from attnbench.types.record import Block, RepetitionLine
+from attnbench.types.record import RepetitionLine, SegmentSamples
 
 GRAIN_NS = 500
 """The resolution of events, as the CUDA documentation has it: about half a microsecond."""
@@ -175,7 +175,7 @@ def test_a_clock_that_drops_is_seen_in_the_times_and_told(clocks: list[int]) -> 
         cuda.clock_mhz = mhz
         samples.append(take(call, A_CELL, B, C, 1)[0])
         assert samples[-1].wall_ns == pytest.approx(100_000 * 1980 / mhz, abs=2)
-    block = Block(
+    block = SegmentSamples(
         0, list(range(len(samples))), 1, [s.wall_ns for s in samples], [0] * len(samples),
         [0] * len(samples), [0] * len(samples), **device_fields(take, samples),
     )  # fmt: skip

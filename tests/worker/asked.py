@@ -83,7 +83,7 @@ class Asked:
         successors = tuple(0 if number + 1 < samples else -1 for number in range(samples))
         with handoff(1) as own:
             request = m.TakeSlots(4, slots, successors, calls, warm_calls)
-            return self.link.ask(request, m.SlotsTaken, ENOUGH_S, (own,))[0].block
+            return self.link.ask(request, m.SlotsTaken, ENOUGH_S, (own,))[0].samples
 
     def fork(self) -> Asked:
         """Return a fork."""

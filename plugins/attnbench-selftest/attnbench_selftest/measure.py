@@ -61,9 +61,9 @@ def trials_of(repetitions: Iterable[RepetitionLine], size: int) -> list[Trial]:
 def samples(repetitions: Iterable[RepetitionLine], backend: str) -> SampleSets:
     """A backend's times per call in ns, by repetition."""
     return [
-        [wall / block.calls for block in line.blocks[backend] for wall in block.wall_ns]
+        [wall / taken.calls for taken in line.samples[backend] for wall in taken.wall_ns]
         for line in repetitions
-        if line.blocks.get(backend)
+        if line.samples.get(backend)
     ]
 
 
@@ -145,10 +145,10 @@ class Session:
 
     def facts(self) -> dict[str, Any]:
         """The times of the parts, and the machine's state."""
-        blocks = (
-            b for run in self.runs for line in run.repetitions for of in line.blocks.values() for b in of
+        samples = (
+            b for run in self.runs for line in run.repetitions for of in line.samples.values() for b in of
         )
-        measuring_s = sum(sum(block.wall_ns) for block in blocks) / 1e9
+        measuring_s = sum(sum(taken.wall_ns) for taken in samples) / 1e9
         return {
             "wall_s": self.wall_s,
             "measuring_s": measuring_s,

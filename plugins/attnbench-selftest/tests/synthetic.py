@@ -8,17 +8,19 @@ import numpy as np
 from attnbench_selftest.measure import Trial
 from attnbench_selftest.plan import Part
 
-from attnbench.types.record import Block, RepetitionLine
+from attnbench.types.record import RepetitionLine, SegmentSamples
 
 CALLS = 10
 FactorOf = Callable[[str, int], float]
 """``factor(candidate, repetition)``: its time over 40 µs."""
 
 
-def block(wall_ns: Sequence[int], *, segment: int = 0, calls: int = CALLS) -> Block:
+def block(wall_ns: Sequence[int], *, segment: int = 0, calls: int = CALLS) -> SegmentSamples:
     """Undisturbed samples."""
     zeros = [0] * len(wall_ns)
-    return Block(segment, list(range(len(wall_ns))), calls, list(wall_ns), list(wall_ns), zeros, zeros)
+    return SegmentSamples(
+        segment, list(range(len(wall_ns))), calls, list(wall_ns), list(wall_ns), zeros, zeros
+    )
 
 
 def repetition_line(
