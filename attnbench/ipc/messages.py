@@ -42,7 +42,7 @@ class Fork(Struct, frozen=True, tag=True):
 
 
 class Reap(Struct, frozen=True, tag=True):
-    """Wait for a forked process that has ended or was killed. Answer: :class:`Ended`."""
+    """Wait for a forked process that has ended or was killed. Answer: :class:`Reaped`."""
 
     pid: int
 
@@ -227,7 +227,7 @@ class Forked(Struct, frozen=True, tag=True):
     attnbench: Stamp
 
 
-class Ended(Struct, frozen=True, tag=True):
+class Reaped(Struct, frozen=True, tag=True):
     """The exit code of a process, or minus the signal that killed it."""
 
     code: int
@@ -352,7 +352,7 @@ class ScaleMeasured(Struct, frozen=True, tag=True):
 
 
 Reply = (
-    Done | Failed | Forked | Ended | TorchFacts | Prepared | Code | Outputs | Kept | Warmed | SlotsTaken
+    Done | Failed | Forked | Reaped | TorchFacts | Prepared | Code | Outputs | Kept | Warmed | SlotsTaken
     | PeakMemory | Traced | ScaleMeasured
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from attnbench.cli import attnbench
 from attnbench.ipc.names import PLAIN
 from attnbench.plugins.registry import load_wanted
 from attnbench.search import replay
-from attnbench.search.process import Judgement, JudgingProcess, Question, first_ready, judges
+from attnbench.search.process import Judgement, JudgingProcess, JudgingQuestion, first_ready, judges
 from attnbench.search.run import replayed, search
 from attnbench.trial.judge import TrialOutcome, in_memory, judge
 from attnbench.trial.point import parse_point
@@ -129,7 +129,7 @@ def test_what_ends_or_blocks_a_process_is_told_and_the_next_case_is_judged(
     path = written(tmp_path, before=f"if case.Lq == 17:\n            {before}")
     registry = load_wanted([str(path)])
     entry = registry.backends["mine"]
-    asked = Question("mine", entry.source, {"scaled_dot": registry.rules["scaled_dot"].source}, ())
+    asked = JudgingQuestion("mine", entry.source, {"scaled_dot": registry.rules["scaled_dot"].source}, ())
     with judges(asked, 1, 1.0) as (one,):
         outcomes = []
         for L in (8, 17, 8):
