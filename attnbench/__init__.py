@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from attnbench.reports.run import Run
     from attnbench.types.backend import Backend, Setup
     from attnbench.types.case import Case, Layer
+    from attnbench.types.encoding import Encoding
     from attnbench.types.errors import (
         AttnbenchError,
         BadCase,
@@ -44,6 +45,7 @@ __all__ = [
     "Case",
     "Constant",
     "DotForm",
+    "Encoding",
     "Ended",
     "EnvironmentFact",
     "Executor",
@@ -86,6 +88,7 @@ _HOMES = {
     "reports.run": ("Run",),
     "types.backend": ("Backend", "Setup"),
     "types.case": ("Case", "Layer"),
+    "types.encoding": ("Encoding",),
     "types.errors": (
         "AttnbenchError", "BadCase", "BadFile", "BadInput", "Interrupted", "MeasuringFailed", "PluginFailed",
     ),

@@ -40,6 +40,7 @@ def run(
     progress: Progress | None = None,
     batch: str | Iterable[str] = (),
     storage: str | Iterable[str] = (),
+    kv: str | Iterable[str] = (),
     **options: Any,
 ) -> Run:
     """Check and time backends on cases.
@@ -48,8 +49,8 @@ def run(
     backends: names; all that are installed by default. out: a folder, or the run file itself if it ends in
     .jsonl. threads: in every case. shard: as ``"3/16"``, for one of several machines; all cases by default.
     plugins: files and modules to load too, as --plugin takes them. progress: called with a ``Moment`` for
-    every step. batch, storage: set in every case, as ``"2q2k_32q1s1k"`` and ``"paged:16"``; several of them
-    make several cases of each.
+    every step. batch, storage, kv: set in every case, as ``"2q2k_32q1s1k"``, ``"paged:16"`` and
+    ``"int8:head"``; several of them make several cases of each.
 
     options: as of ``attnbench run``, whose help has their defaults; None is the default too. budget: seconds
     of measuring for each backend on each case. repetitions: each has fresh processes of each
@@ -71,7 +72,9 @@ def run(
     chosen = keyword_options(options)
     plugins = _words(plugins)
     registry = _registry(plugins)
-    changes = Overrides(threads=threads, batches=_words(batch), storages=_words(storage))
+    changes = Overrides(
+        threads=threads, batches=_words(batch), storages=_words(storage), encodings=_words(kv)
+    )
     selection = _selection(cases, registry, changes, timed=chosen.timed)
     selection = selection if shard is None else cut(selection, str(shard))
     brought = named_by(plugins, registry.backends)

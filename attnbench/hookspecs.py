@@ -19,6 +19,7 @@ from typing import TypeVar
 import pluggy
 
 from attnbench.types.backend import Backend
+from attnbench.types.encoding import Encoding
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
 from attnbench.types.fleet import Executor
 from attnbench.types.operation import Operation
@@ -27,7 +28,7 @@ from attnbench.types.storage import Storage
 
 PROJECT = "attnbench"
 
-T = TypeVar("T", Rule, Backend, Operation, Storage)
+T = TypeVar("T", Rule, Backend, Operation, Storage, Encoding)
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
@@ -51,6 +52,11 @@ def attnbench_operations() -> Iterable[Operation]:  # type: ignore[empty-body]
 @hookspec
 def attnbench_storages() -> Iterable[Storage]:  # type: ignore[empty-body]
     """Storages: where the numbers of sequences of unlike lengths lie."""
+
+
+@hookspec
+def attnbench_encodings() -> Iterable[Encoding]:  # type: ignore[empty-body]
+    """Encodings: which codes and scales stand for keys and values."""
 
 
 @hookspec

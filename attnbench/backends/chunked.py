@@ -6,6 +6,7 @@ Does Not Need O(n²) Memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attnbench.types.backend import Call
+
+    Block = Callable[[slice, slice], tuple[Tensor, Tensor]]
 
 ELEMENTS = 1 << 18
 """Elements of a block over all batches and heads: a MiB of float32 stays in or near a core's cache."""
@@ -40,11 +43,25 @@ def block_shape(setup: Setup) -> tuple[int, int]:
 
 def attention(setup: Setup) -> Call:
     """Loop over blocks of queries; key blocks that the mask drops completely are never read."""
+    dot, over_blocks = setup.scoring.dot, blockwise(setup)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        # A call maps keys once, so that the scores of a block are a plain product.
+        k = k if dot is None else map_keys(dot, k)
+        return over_blocks(q, lambda keys, cols: (k[:, :, keys], v[:, :, cols]))
+
+    return attend
+
+
+def blockwise(setup: Setup) -> Callable[[Tensor, Block], Tensor]:
+    """Make a function of q, and of a function of two ranges: mapped keys of one, and values of the other.
+
+    The ranges are the same, unless the rule pairs keys with queries.
+    """
     import torch
 
     case, dot, sink = setup.case, setup.scoring.dot, setup.scoring.sink
     pairs_keys = setup.rule.pairs_keys
-    # A call maps queries and keys once, so that the scores of a block are a plain product.
     mapped = setup.scoring if dot is None else Scoring(dot=DotForm(scale=dot.scale, cap=dot.cap))
     scores = scores_of(mapped)
     wide = softmax_dtype(case_dtype(case))
@@ -52,26 +69,26 @@ def attention(setup: Setup) -> Call:
     chunks = chunks_of(setup, wide, block_shape(setup))
     empty = empty_rows(case, case.device)
 
-    def attend_rows(q: Tensor, k: Tensor, v: Tensor, chunk: Chunk) -> Tensor:
+    def attend_rows(q: Tensor, of_block: Block, chunk: Chunk) -> Tensor:
         largest, total, out = _start(q, case.Dv, sink, lowest, wide)
         for cols, added in chunk.blocks:
-            block = scores(q, k if pairs_keys else k[:, :, cols], cols).to(wide)
+            k, v = of_block(chunk.rows if pairs_keys else cols, cols)
+            block = scores(q, k, cols).to(wide)
             if added is not None:
                 block = block + added
             before, largest = largest, torch.maximum(largest, block.amax(-1, keepdim=True))
             block = (block - largest).exp_()
             shrink = (before - largest).exp_()
             total = total.mul_(shrink).add_(block.sum(-1, keepdim=True))
-            out = out.mul_(shrink).add_(matmul_shared(block.to(v.dtype), v[:, :, cols]))
+            out = out.mul_(shrink).add_(matmul_shared(block.to(v.dtype), v))
         return out / total
 
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if dot is not None:
-            q, k = map_queries(dot, q), map_keys(dot, k)
+    def attend(q: Tensor, of_block: Block) -> Tensor:
+        q = q if dot is None else map_queries(dot, q)
         whole = q.new_empty(case.B, case.H, case.Lq, case.Dv)
         for chunk in chunks:
             rows = chunk.rows
-            whole[:, :, rows] = attend_rows(q[:, :, rows], k[:, :, rows] if pairs_keys else k, v, chunk)
+            whole[:, :, rows] = attend_rows(q[:, :, rows], of_block, chunk)
         return whole if empty is None else whole.masked_fill_(empty, 0)
 
     return attend

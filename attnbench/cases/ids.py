@@ -10,6 +10,7 @@ from typing import Any
 from attnbench.types.batch import batch_text, begins_batch, parse_batch
 from attnbench.types.case import CACHE_MODES, DTYPES, NICKNAMES, ORDERS, PASSES, Case, Layer
 from attnbench.types.device import CPU, CUDA, DEVICES
+from attnbench.types.encoding import is_encoded, known_encodings, parse_encoding
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import mask_names, mask_text, parse_mask
 from attnbench.types.operation import operation_named
@@ -43,6 +44,8 @@ def case_id(case: Case) -> str:
     ]
     if case.storage != "dense":
         segments.append(storage_word(case.storage, dict(case.sizes)))
+    if is_encoded(case):
+        segments.append(f"kv={case.kv}")
     segments += case.returns
     if case.dropout:
         segments.append(f"dropout{float(case.dropout)!r}")
@@ -126,7 +129,7 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
 
     rule: with its constants, as in an id. Sizes are named as there (``L`` for both lengths, E, bias, cross,
     out). Others are a :class:`Mask` as ``mask``, and dtype, device, pass_, dropout, layout, cache,
-    threads, seed; batch, storage with its sizes as in an id, and returns.
+    threads, seed; batch, storage with its sizes as in an id, kv, and returns.
 
     Raises:
         BadCase: a size is missing or contradicts another, or the case can't exist.
@@ -148,6 +151,8 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     fields.setdefault("Hkv", fields["H"])
     fields.setdefault("Lk", fields["Lq"])
     fields.setdefault("Dv", fields["D"])
+    if "kv" in fields:
+        fields["kv"] = parse_encoding(fields["kv"])
     layer = {name: fields.pop(name) for name in ("E", "bias", "cross", "out") if name in fields}
     if layer and "E" not in layer:
         raise BadCase(f"{next(iter(layer))} belongs to multihead, which needs a model width E")
@@ -288,11 +293,14 @@ def _parse_segment(segment: str, operation: str) -> tuple[str, Any]:
         return "mask", parse_mask(segment)
     if segment.split(":")[0] in known_storages():
         return "storage", segment
+    if segment.startswith("kv="):
+        return "kv", segment.removeprefix("kv=")
     if segment in operation_named(operation).returns:
         return "returns", (segment,)
     if segment == "gpu":
         raise BadCase(f"no device 'gpu'; did you mean '{CUDA.name}'?")
     others = ("dropout0.1", "threads2", "seed7")
     known = [*mask_names(), *known_storages(), *operation_named(operation).returns]
+    known += [f"kv={name}" for name in known_encodings()]
     known += [*(word for choices in _CHOICES.values() for word in choices), *ORDERS, *others]
     raise BadCase(unknown_name("mask, dtype, device or pass", segment, known))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.cases.ids import case_id, parse_case, parse_storage, storage_fields
 from attnbench.cases.suites import read_suite
 from attnbench.types.case import CacheMode, Case, Dtype, Pass
+from attnbench.types.encoding import parse_encoding
 from attnbench.types.errors import BadCase, BadInput
 from attnbench.types.extensions import Suite
 from attnbench.types.mask import Mask
@@ -31,8 +32,8 @@ class Overrides:
     """The changes that the options of a command make to the selected cases.
 
     rules: keep only the cases of these rules; an error where one of them has none. dtypes, masks, passes,
-    batches, storages: every case once with each of them; the last two as in ids. device, threads, seed,
-    cache, dropout, layout: set in every case. Empty and None change nothing.
+    batches, storages, encodings: every case once with each of them; the last three as in ids, without
+    ``kv=``. device, threads, seed, cache, dropout, layout: set in every case. Empty and None change nothing.
     """
 
     rules: tuple[str, ...] = ()
@@ -41,6 +42,7 @@ class Overrides:
     passes: tuple[Pass, ...] = ()
     batches: tuple[str, ...] = ()
     storages: tuple[str, ...] = ()
+    encodings: tuple[str, ...] = ()
     device: str | None = None
     threads: int | None = None
     seed: int | None = None
@@ -85,6 +87,8 @@ def select(
         registry.rule(name)
     for word in overrides.storages:
         parse_storage(word)
+    for word in overrides.encodings:
+        parse_encoding(word)
     # A file or a suite that is named twice counts once: its counts would be doubled.
     named = {os.path.realpath(word) if word.endswith(".toml") else word: word for word in reversed(words)}
     suites = [_suite_of(word, registry) for word in reversed(named.values())]
@@ -96,7 +100,10 @@ def select(
     chosen: dict[Case, bool] = {}
     counts: dict[Case, float] = {}
     stages: dict[Case, str] = {}
-    listed = overrides.dtypes, overrides.masks, overrides.passes, overrides.batches, overrides.storages
+    listed = (
+        overrides.dtypes, overrides.masks, overrides.passes, overrides.batches, overrides.storages,
+        overrides.encodings,
+    )  # fmt: skip
     several = max(map(len, listed)) > 1
     for suite in suites:
         for position, case in enumerate(suite.cases):
@@ -153,14 +160,15 @@ def _changed(case: Case, overrides: Overrides) -> Iterator[Case]:
     fixed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     batches = [{"batch": word} for word in overrides.batches] or [{}]
     storages = [{"storage": word} for word in overrides.storages] or [{}]
+    encodings = tuple(map(parse_encoding, overrides.encodings)) or (case.kv,)
     each = product(
         overrides.dtypes or (case.dtype,), overrides.masks or (case.mask,), overrides.passes or (case.pass_,),
-        batches, storages,
+        batches, storages, encodings,
     )  # fmt: skip
-    for dtype, mask, pass_, batch, storage in each:
+    for dtype, mask, pass_, batch, storage, kv in each:
         try:
             held = storage_fields(batch | storage)
-            yield replace(case, dtype=dtype, mask=mask, pass_=pass_, **fixed, **held)
+            yield replace(case, dtype=dtype, mask=mask, pass_=pass_, kv=kv, **fixed, **held)
         except BadCase as failure:
             raise BadCase(f"case {case_id(case)!r} with the options applied: {failure}") from failure
 

@@ -24,9 +24,9 @@
     stage = "decode"                    # optional, beside a count: totals are of each stage by itself
 
 Fields: operation, rule, B, H, Hkv, L (or Lq, Lk), D, Dv, mask, dtype, device, pass, dropout, layout, cache,
-threads, seed, batch (in place of B and L), storage, returns, and of multihead E, bias, cross, out; each means
-what it means in an id. rule is needed, and H, L or batch, and D; the rest have the defaults of ids. A case
-with E is multihead unless it says otherwise.
+threads, seed, batch (in place of B and L), storage, kv, returns, and of multihead E, bias, cross, out; each
+means what it means in an id. rule is needed, and H, L or batch, and D; the rest have the defaults of ids. A
+case with E is multihead unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ TORCHS = "sdpa_flash"
 
 _TOP = {"name": str, "summary": str, "check_only": bool, "baseline": str, "defaults": dict, "cases": list}
 _WORDS = (
-    "operation", "rule", "mask", "dtype", "device", "pass", "cache", "layout", "batch", "storage", "returns",
+    "operation", "rule", "mask", "dtype", "device", "pass", "cache", "layout", "batch", "storage", "kv",
+    "returns",
 )  # fmt: skip
 _NUMBERS = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E", "threads", "seed")
 _FLAGS = ("bias", "cross", "out")

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from attnbench.masks import kept_pairs, kept_rows, mask_heads
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case, Pass, projection_shapes, rule_parameter_shapes
+from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import Shape, operation_of
-from attnbench.types.problem import call_inputs, call_outputs, problems_of
+from attnbench.types.problem import call_inputs, call_outputs, problems_of, stored_inputs
 from attnbench.types.rule import Rule
 from attnbench.types.storage import storage_of
 
@@ -162,8 +163,7 @@ def bytes_moved(case: Case, rule: Rule, kept: tuple[int, int] | None = None) -> 
     parameters.
     """
     every = _input_bytes(case, rule) + parameter_elements(case, rule) * case.item_bytes
-    unread = 0 if kept is None else operation_of(case).unread(case, rule, *kept)
-    read = every - unread * case.item_bytes
+    read = every - (0 if kept is None else _unread_bytes(case, rule, *kept))
     written = sum(math.prod(spec.shape) * spec.item_bytes(case) for spec in call_outputs(case))
     forward, backward = read + written, read + written + every
     by_pass = {"forward": forward, "backward": backward, "both": forward + backward}
@@ -192,8 +192,21 @@ def bytes_of_problems(case: Case, rule: Rule) -> int:
 
 def _read(problem: Case, rule: Rule) -> int:
     """Count the bytes of inputs of a problem that kept pairs read."""
-    unread = operation_of(problem).unread(problem, rule, *kept_rows(problem))
-    return _input_bytes(problem, rule) - unread * problem.item_bytes
+    return _input_bytes(problem, rule) - _unread_bytes(problem, rule, *kept_rows(problem))
+
+
+def _unread_bytes(case: Case, rule: Rule, queries: int, keys: int) -> int:
+    """Count the bytes of inputs that no kept pair reads, where so many queries and keys are kept."""
+    unread, every = operation_of(case).unread, case.B * case.Lk
+    if not is_encoded(case) or every == 0:
+        return unread(case, rule, queries, keys) * case.item_bytes
+    # Codes and scales of a token are not read with it.
+    by_token = sum(
+        math.prod(spec.shape) * spec.item_bytes(case)
+        for spec in stored_inputs(case, rule)
+        if "j" in spec.axes
+    )
+    return unread(case, rule, queries, every) * case.item_bytes + by_token * (every - keys) // every
 
 
 def _input_bytes(case: Case, rule: Rule) -> int:

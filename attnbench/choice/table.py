@@ -31,6 +31,7 @@ from attnbench.types.device import (
     kind_of_device,
     may_be_one,
 )
+from attnbench.types.encoding import is_encoded
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.files import parse_toml, read_text
 from attnbench.types.record import Manifest, Record
@@ -207,6 +208,8 @@ def not_servable(case: Case, registry: Registry) -> str | None:
     rule = registry.rules.get(case.rule)
     if case.storage != "dense":
         return f"torch's function takes no {case.storage} sequences"
+    if is_encoded(case):
+        return f"torch's function takes no keys and values as {case.kv}"
     if case.operation != "attention" or rule is None or rule.record.parameters(case):
         return "torch's function does not compute this"
     if case.dropout:

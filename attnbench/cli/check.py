@@ -16,18 +16,20 @@ from attnbench.cli.options import (
     overrides_of,
     part_asked,
 )  # fmt: skip
-from attnbench.cli.output import note, print_run, record_format, say, view_of
+from attnbench.cli.output import note, own_format, print_run, record_format, say, view_of
 from attnbench.cli.parameters import Whole, load_plugins, named_plugins
 from attnbench.cli.progress import progress
-from attnbench.cli.run import measure
+from attnbench.cli.run import measure, print_plan
 from attnbench.types.exit_status import UNJUDGED
+from attnbench.types.words import span_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attnbench.cases.select import Overrides
+    from attnbench.plugins.registry import Registry
     from attnbench.testing.findings import Report
-    from attnbench.testing.judge import Found
+    from attnbench.testing.judge import Found, Plan
 
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -79,6 +81,7 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
     attnbench check edges --plan
     attnbench check textbook --pass both
     attnbench check --plugin my_kernel.py
+    attnbench check --plugin my_kernel.py --plan
     attnbench check --plugin my_kernel.py --dtype bfloat16 --pass both
     attnbench check --plugin my_kernel.py --search 10m
     """
@@ -87,7 +90,7 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
     given = given_options(ctx, ("search", "search_seed"))
     if given and not alone:
         raise click.UsageError(f"{given[0]} is for --plugin without cases and --backend", ctx)
-    held = given_options(ctx, ("batches", "storages"))
+    held = given_options(ctx, ("batches", "storages", "encodings"))
     if held and alone:
         raise click.UsageError(f"{held[0]} needs cases, or a --backend, beside --plugin", ctx)
     if point is not None:
@@ -137,8 +140,6 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
 
     registry = load_plugins()
     format_ = record_format(chosen["format_"], registry)
-    if chosen["plan"]:
-        raise click.UsageError("--plan needs cases, or a --backend, beside --plugin", ctx)
     found = brought_by(named_plugins(), registry)
     options = overrides_of(chosen)
     for rule in options.rules:
@@ -150,6 +151,9 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
     if selection.shard is not None:
         planned = part_of(planned, {case_id(case) for case in selection.cases}, f"shard {selection.shard}")
     asked = planned.cases(large=True)
+    if chosen["plan"]:
+        _print_plan(chosen, planned, registry, seconds)
+        ctx.exit(0 if asked else 3)
     with progress() as tell:
         run = None
         if asked:
@@ -166,6 +170,20 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
             print_run(run, format_, view_of(chosen))
     say(str(report), err=format_ != "table")
     ctx.exit(130 if interrupted else report.exit_code)
+
+
+def _print_plan(chosen: dict[str, Any], planned: Plan, registry: Registry, seconds: float) -> None:
+    """Print the cases, and on stderr how long they and the search take."""
+    from attnbench.testing.judge import judging_plan
+
+    asked, running = planned.cases(large=True), options_of(chosen, timed=False)
+    if asked:
+        format_ = own_format(chosen["format_"], "--plan prints no records")
+        print_plan(judging_plan(asked, registry, running), running, format_)
+    for name, why in planned.unavailable.items():
+        note(f"{name}: nothing can be checked: {why}")
+    if seconds and asked:
+        note(f"then a search of {span_words(seconds)} for each right backend; --search off leaves it out")
 
 
 def _searched(

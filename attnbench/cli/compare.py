@@ -18,7 +18,7 @@ from attnbench.cli.options import (
     options_of,
     selected,
 )  # fmt: skip
-from attnbench.cli.output import colourful, note, print_text, width
+from attnbench.cli.output import colourful, note, print_text, say, width
 from attnbench.cli.parameters import BACKEND, SHARE, Positive, Whole, load_plugins, plugin_option
 from attnbench.types.errors import BadInput
 from attnbench.types.words import count_of
@@ -157,9 +157,13 @@ def command(
         own_delta = delta is not None or gate_file is not None
         compared = _stored([Path(word) for word in words], baseline, gate, force=force, own_delta=own_delta)
     compared = with_accepted(compared, gate)
-    result = hold(compared, gate)
+    result = hold(compared, gate, "" if gate_file is None else str(gate_file))
     view = View(width(), colourful(), details=details, legend=legend)
     print_text(render_compared(compared, result, format_, view))
+    if format_ in ("csv", "json"):
+        # A program that reads the cells looks at no warnings; who looks at its log sees them.
+        for warning in result.warnings:
+            say(f"attnbench: warning: {warning}", err=True)
     if summary_file is not None:
         from attnbench.reports.compared import markdown
 
@@ -239,9 +243,10 @@ def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate) ->
         if not choice.measured:
             return nothing_measured(sides, choice)
         cells = len(choice.measured) * len(selection.cases)
+        most = f"at most {count_of(cells, 'cell')}"
         options = options_of(chosen | {"delta": gate.least_delta}, timed=True)
         note(
-            f"{sides.base.name} against {sides.head.name}: at most {cells} cells, each with "
+            f"{sides.base.name} against {sides.head.name}: {most}, each with "
             f"{options.repetitions} repetitions in {options.budget_s:g} s; decided cells stop after "
             f"{repetitions_before_look(cells)}"
         )

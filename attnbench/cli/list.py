@@ -70,6 +70,7 @@ def _of_backend(backend: Backend) -> dict[str, Any]:
         "devices": list(backend.devices),
         "passes": list(backend.passes),
         "storages": list(backend.storages),
+        "encodings": list(backend.encodings),
         "returns": list(backend.returns),
         "converts": list(backend.converts),
         "requires": list(backend.requires),
@@ -121,6 +122,11 @@ _add(
         "sizes": [f"{size.name} ({size.default}): {size.meaning}" for size in storage.sizes],
     },
     ("name", "summary", "sizes"),
+)  # fmt: skip
+_add(
+    "encodings", "Encodings: how keys and values are held, as codes and scales.",
+    lambda encoding: {"summary": encoding.summary, "grains": list(encoding.grains)},
+    ("name", "summary", "grains"),
 )  # fmt: skip
 _add(
     "suites", "Suites: number of cases, summary.",

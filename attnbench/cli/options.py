@@ -13,6 +13,7 @@ from attnbench.cli.parameters import (
     ALLOCATOR,
     BACKEND,
     CASES,
+    ENCODING,
     FORMAT,
     PROBABILITY,
     RULE,
@@ -66,6 +67,11 @@ SELECTION = (
     click.option(
         "--storage", "storages", multiple=True, type=STORAGE, metavar="STORAGE",
         help="Set where the numbers of a batch lie in every case, as packed or paged:16. Repeatable.",
+    ),
+    click.option(
+        "--kv", "encodings", multiple=True, type=ENCODING, metavar="ENCODING",
+        help="Set how keys and values are held in every case, as int8:head; dtype for numbers of its dtype. "
+        "Repeatable.",
     ),
     click.option(
         "--pass", "passes", multiple=True, type=OneOf("pass", PASSES),

@@ -171,7 +171,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4
 
 
 def _registered(
-    kind: Literal["rules", "backends", "storages", "suites"], ctx: click.Context, incomplete: str
+    kind: Literal["rules", "backends", "storages", "encodings", "suites"], ctx: click.Context, incomplete: str
 ) -> dict[str, str]:
     """Return what plugins bring of a kind, with the ids of cases where a word for suites has begun."""
     from attnbench.cases.ids import case_id
@@ -205,6 +205,7 @@ def _examples(ctx: click.Context, incomplete: str) -> dict[str, str]:
 RULE = Name(partial(_registered, "rules"))
 BACKEND = Name(partial(_registered, "backends"))
 STORAGE = Name(partial(_registered, "storages"))
+ENCODING = Name(partial(_registered, "encodings"))
 CASES = Name(partial(_registered, "suites"), files=True)
 """The name of a suite, the id of a case, or a file of a suite."""
 EXAMPLE = Name(_examples)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -25,6 +25,7 @@ from attnbench.cli.parameters import load_plugins, named_plugins
 from attnbench.cli.progress import progress
 from attnbench.types.device import CPU, DEVICES
 from attnbench.types.errors import BadInput, Interrupted, PluginFailed, go_on_words
+from attnbench.types.status import MEANING
 from attnbench.types.words import count_of, span_words
 
 if TYPE_CHECKING:
@@ -123,15 +124,34 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         except PluginFailed as failure:
             say(f"attnbench: {failure}", err=True)
         raise
-    _end(ctx, chosen, run, printed)
+    _end(ctx, chosen, run, printed, () if timed else _advice_on(run, registry))
 
 
-def _end(ctx: click.Context, chosen: dict[str, Any], run: Run, printed: Format | Entry[Reporter]) -> NoReturn:
-    """Print the records of a run, and exit with their status."""
+def _advice_on(run: Run, registry: Registry) -> list[str]:
+    """Return advice on the failures of the backends that a user named: the diagnosis of the kit's cases."""
+    named = dict.fromkeys(name for manifest in run.manifests for name in manifest.named)
+    if not any(MEANING[record.status].exit_code and record.backend in named for record in run.records):
+        return []
+    from attnbench.testing.judge import advice_on
+
+    note("asking again, to find the cause")
+    return [found.advice for found in advice_on(run.records, tuple(named), registry)]
+
+
+def _end(
+    ctx: click.Context,
+    chosen: dict[str, Any],
+    run: Run,
+    printed: Format | Entry[Reporter],
+    advice: Sequence[str] = (),
+) -> NoReturn:
+    """Print the records of a run and advice, and exit with their status."""
     from attnbench.results.targets import write_files
 
     try:
         print_run(run, printed, view_of(chosen))
+        for sentence in advice:
+            say(sentence, err=printed != "table")
     finally:
         # Last, where it is still seen: the table of a suite is longer than a terminal.
         timed = any(record.median_ms is not None for record in run.records)
@@ -219,7 +239,9 @@ def dearest_words(plan: RunPlan) -> str:
     from attnbench.cases.ids import parse_case, short_id
     from attnbench.runner.forecast import dearest_backend, dearest_case
 
-    backend, case = dearest_backend(plan), dearest_case(plan.forecast)
+    # Without its only backend a run measures nothing.
+    backend = dearest_backend(plan) if len(plan.backends) > 1 else None
+    case = dearest_case(plan.forecast)
     found = [(backend.name, backend.saves_s)] if backend else []
     found += [(f"case {short_id(parse_case(case.name))}", case.saves_s)] if case else []
     return "; ".join(f"without {name} it takes {span_words(saves_s)} less" for name, saves_s in found)

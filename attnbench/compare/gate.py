@@ -37,7 +37,8 @@ class CellRule(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
 
     case, backend: patterns as for file names (``*``, ``?``, ``[ab]``). delta, fail_on: None for the values of
     the gate. ignore: the reason to leave the cells out; "" to keep them. accept: the reason why they may be
-    slower, missing or unclear; a cell that takes more than at_most times as long as before still counts.
+    slower, missing or unclear. at_most: a cell that is shown to take more times as long as before, with its
+    whole interval, still counts.
     """
 
     case: _Words = "*"
@@ -85,6 +86,9 @@ class Gate(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
         return next((r.ignore for r in reversed(self.rules) if r.ignore and r.fits(case, backend)), "")
 
 
+PLACEHOLDER = "say why"
+"""The reason in the lines that a red gate prints, until the user writes the real one."""
+
 ACCEPTABLE: tuple[Outcome, ...] = ("slower", "missing", "unclear")
 """A wrong output is not accepted: mend it, or ignore the cell."""
 
@@ -100,7 +104,8 @@ def _accepted(cell: ComparedCell, gate: Gate) -> ComparedCell:
     for rule in reversed(gate.rules):
         if not (rule.accept and rule.fits(cell.case, cell.backend)):
             continue
-        if rule.at_most is None or cell.ratio is None or cell.ratio <= rule.at_most:
+        least = cell.ratio if cell.low is None else cell.low
+        if rule.at_most is None or least is None or least <= rule.at_most:
             reason = f"{cell.verdict}; {rule.accept}"
             return dataclasses.replace(cell, verdict="accepted", reason=reason)
         return dataclasses.replace(cell, reason=f"accepted up to {rule.at_most:g} times as long as before")
@@ -114,7 +119,7 @@ class GateResult:
     exit_code: 0 the gate holds, 1 it fails, 3 nothing could be compared, 4 nothing is known of a cell, which
     attnbench could not judge. sentence: the same in words.
     failing: the cells it fails on. ignored: the cells left out, with reasons. warnings: those of the
-    comparison, and of rules that match no cell.
+    comparison, and of rules that match no cell. file: of the gate, "" where none was given.
     """
 
     exit_code: int
@@ -122,10 +127,11 @@ class GateResult:
     failing: tuple[ComparedCell, ...] = ()
     ignored: tuple[tuple[ComparedCell, str], ...] = ()
     warnings: tuple[str, ...] = ()
+    file: str = ""
 
 
-def hold(compared: Compared, gate: Gate) -> GateResult:
-    """Apply a gate to a comparison."""
+def hold(compared: Compared, gate: Gate, file: str = "") -> GateResult:
+    """Apply a gate to a comparison. file: the gate's own, as a command names it."""
     ignored = [(cell, why) for cell in compared.cells if (why := gate.ignored(cell.case, cell.backend))]
     left_out = {(cell.case, cell.backend) for cell, _ in ignored}
     counted = [cell for cell in compared.cells if (cell.case, cell.backend) not in left_out]
@@ -155,14 +161,25 @@ def hold(compared: Compared, gate: Gate) -> GateResult:
     elif unseen := _unseen(compared.named, counted):
         result = (3, unseen)
     else:
-        cells = count_of(len(counted), "cell")
-        words = f"holds: none of {cells} is {' or '.join(gate.fail_on) or 'anything that it fails on'}"
+        words = f"holds: {_none_words(len(counted), gate.fail_on)}"
         slower = sum(cell.verdict == "slower" for cell in counted)
         accepted = sum(cell.verdict == "accepted" for cell in counted)
         words += f"; {slower} slower, which it allows" if slower else ""
         words += f"; {accepted} accepted by its file" if accepted else ""
         result = (0, words)
-    return GateResult(*result, failing, tuple(ignored), warnings)
+    return GateResult(*result, failing, tuple(ignored), warnings, file)
+
+
+_NOUNS: dict[Outcome, str] = {"mismatch": "a mismatch"}
+
+
+def _none_words(cells: int, fail_on: Sequence[Outcome]) -> str:
+    """Say that no cell has a verdict that fails."""
+    *some, last = (_NOUNS.get(word, word) for word in fail_on) if fail_on else ("",)
+    listed = f"{', '.join(some)} or {last}" if some else last
+    if not fail_on:
+        return "no verdict fails it"
+    return f"none of {cells:,} cells is {listed}" if cells > 1 else f"the only cell is not {listed}"
 
 
 def _unknown(cell: ComparedCell) -> bool:
@@ -237,7 +254,8 @@ def read_gate(path: Path, gate: Gate) -> Gate:
     """Return a gate with the values of a TOML file in place of its own: ``delta``, ``fail-on``, and so on.
 
     Raises:
-        BadFile: the file is missing or is not TOML, or a key or value is wrong.
+        BadFile: the file is missing or is not TOML, a key or value is wrong, or a reason is still to be
+            written.
     """
     where = f"the gate {str(path)!r}"
     try:
@@ -247,11 +265,18 @@ def read_gate(path: Path, gate: Gate) -> Gate:
     except ValueError as failure:
         raise BadFile(f"{where} is not TOML: {failure}") from failure
     try:
-        return msgspec.convert(msgspec.to_builtins(gate) | _read(content), Gate)
+        read = msgspec.convert(msgspec.to_builtins(gate) | _read(content), Gate)
     except msgspec.ValidationError as failure:
         raise BadFile(f"{where}: {failure}; {_KEYS}") from failure
     except BadInput as failure:
         raise BadFile(f"{where}: {failure}") from failure
+    for rule in read.rules:
+        if PLACEHOLDER in (rule.accept.strip(), rule.ignore.strip()):
+            raise BadFile(
+                f"{where}: the reason for case {rule.case!r}, backend {rule.backend!r} is still "
+                f"{PLACEHOLDER!r}: write why the cell is accepted"
+            )
+    return read
 
 
 def overridden(gate: Gate, fail_on: tuple[Outcome, ...] | None, delta: float | None) -> Gate:

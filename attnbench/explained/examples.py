@@ -91,9 +91,25 @@ def cut(rows: Array, heads: int) -> Array:
     return np.ascontiguousarray(rows.reshape(len(rows), heads, width // heads).swapaxes(0, 1))
 
 
+def _ragged(rows: Any) -> str:
+    """Say which row has another length than the first, where rows have one."""
+    try:
+        lengths = [len(row) for row in rows]
+    except TypeError:
+        return "give a list of lists, a row for each token"
+    odd = next((place for place, length in enumerate(lengths) if length != lengths[0]), None)
+    if odd is None:
+        return "give a list of lists, a row for each token"
+    return f"row 1 has {lengths[0]}, row {odd + 1} has {lengths[odd]}; give each token as many"
+
+
 def checked(rows: Any, what: str) -> Array:
     """Return a small matrix of finite numbers in float64; raises :class:`BadInput` for anything else."""
-    array = np.asarray(rows)
+    try:
+        array = np.asarray(rows)
+    except ValueError as failure:
+        # Rows of several lengths are no array; neither are texts among them.
+        raise BadInput(f"{what} are not rows of numbers, all of one length: {_ragged(rows)}") from failure
     if array.dtype.kind not in "fiub":
         raise BadInput(f"{what} have the dtype {array.dtype}: give rows of numbers")
     if array.ndim != 2 or 0 in array.shape:

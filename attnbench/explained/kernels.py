@@ -127,10 +127,11 @@ def flash(_: RuleOf, seed: int) -> Iterator[Step]:
         sums.append(summed)
     blocks = ("k1, k2", "k3, k4", "k5, k6")
     text = (
-        "after each block. power: e^(score − largest so far). factor: e^(the largest before − the largest "
-        "now), by which what was summed is multiplied. sum: of all powers so far"
+        "after each block. power 1, 2: e^(score − largest so far) of its two keys. factor: e^(the largest "
+        "before − the largest now), by which what was summed is multiplied. sum: of all powers so far"
     )
-    yield Step("block by block", text, np.array(rows), blocks, ("power", "power", "largest", "factor", "sum"))
+    columns = ("power 1", "power 2", "largest", "factor", "sum")
+    yield Step("block by block", text, np.array(rows), blocks, columns)
     yield Step(
         "powers @ v",
         "summed in the same way: the sum before · factor + powers @ v of the block",

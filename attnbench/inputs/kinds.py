@@ -11,6 +11,7 @@ from attnbench.inputs import known_scores, near_duplicate
 from attnbench.inputs.draw import Stored, draw_activations
 from attnbench.masks import kept_keys
 from attnbench.types.case import Case, output_shape
+from attnbench.types.encoding import encoding_of, is_encoded
 from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
 
@@ -28,6 +29,9 @@ GRADED, TWO_GRAPHS, DROPPED = "graded", "two_graphs", "dropped"
 
 VIEWS = (STRIDED, SLICED, TRANSPOSED)
 DELIVERIES = (*VIEWS, GRADED, TWO_GRAPHS, DROPPED)
+
+KEPT_BY_CODES = (NORMAL, NEAR_DUPLICATE, STRIDED)
+"""Kinds that mean the same in every encoding. Codes have no NaN and no gradients, nor lie in projections."""
 
 LARGEST_GRADED = 2**26
 """The most elements of scores for inputs that require gradients: a graph keeps several such arrays."""
@@ -187,14 +191,21 @@ def families_of(case: Case, rule: Rule) -> tuple[str, ...]:
     operation = operation_of(case)
     if operation.heads is None:
         return (NORMAL, *operation.stress(case, rule))
-    return tuple(family.name for family in FAMILIES if family.applies(case, rule))
+    return tuple(family.name for family in FAMILIES if _makes_sense(family, case, rule))
+
+
+def _makes_sense(family: Family, case: Case, rule: Rule) -> bool:
+    """Return whether a kind makes sense for a case and is kept by its encoding."""
+    if is_encoded(case) and family.name not in (*KEPT_BY_CODES, *encoding_of(case).keeps):
+        return False
+    return family.applies(case, rule)
 
 
 def applies(case: Case, rule: Rule, family: str) -> bool:
     """Return whether a kind makes sense for a case."""
     if operation_of(case).heads is None:
         return family in families_of(case, rule)
-    return _BY_NAME[family].applies(case, rule)
+    return _makes_sense(_BY_NAME[family], case, rule)
 
 
 def family_draws(case: Case, family: str) -> int:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from attnbench.inputs.draw import Stored, Wide, rounded, widen
 from attnbench.types.case import Case, Dtype
+from attnbench.types.encoding import encoding_of, is_encoded
 from attnbench.types.rule import Rule
 
 Order = NDArray[np.intp]
@@ -37,6 +38,8 @@ class Change:
     factors: Mapping[str, tuple[str, Factors]] = field(default_factory=dict)
     """By the name of a tensor: the letter of an axis, and signed powers of two along it, by the place
     afterwards. Tensors that are not named keep their numbers."""
+    together: bool = False
+    """Whether all places of an axis keep their powers of two, or none does."""
 
     def do(self, name: str, axes: str, array: Stored, dtype: Dtype) -> Stored:
         """Return a stored tensor of that name, with these axes, as it is after the change."""
@@ -84,6 +87,7 @@ class Change:
             # Only a factor below 1 can lose bits.
             if name in inputs and (np.abs(factors) < 1).any():
                 kept = _exact(_working(inputs[name], dtype), factors, axes[name].index(letter), dtype)
+                kept = np.full_like(kept, kept.all()) if self.together else kept
                 exact[letter] = exact.get(letter, True) & kept
         return replace(
             self,
@@ -123,6 +127,8 @@ def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
         return Change(orders, dict.fromkeys(_OF_LAYERS, ("b", mirrored)))
     heads = _order(rng, case.Hkv, not rule.parameters(case) and mask.ignores("h"))
     orders |= {"g": heads, "h": (heads[:, None] * case.group + np.arange(case.group)).ravel()}
+    if is_encoded(case):
+        return Change(orders, _factors_of_codes(case, rule, rng), together=True)
     signs = _signs(rng, case.D, "flip_features" in laws)
     moved = np.exp2(rng.integers(-1, 2, case.D)) if "scale_features" in laws else np.ones(case.D)
     values = _signs(rng, case.Dv, True) * np.exp2(rng.integers(0, LARGEST_EXPONENT + 1, case.Dv))
@@ -136,6 +142,23 @@ def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
             "upstream": ("e", 1 / values),
         },
     )
+
+
+def _factors_of_codes(case: Case, rule: Rule, rng: np.random.Generator) -> dict[str, tuple[str, Factors]]:
+    """Draw factors that encoded keys and values keep: powers of two of all, which change scales, and signs.
+
+    Those of the values are never all 1, so that a cached answer is wrong in a case of one query and head.
+    """
+    mirrors = encoding_of(case).mirrors
+    signs = _signs(rng, case.D, mirrors and "flip_features" in rule.laws)
+    power = np.exp2(rng.integers(-1, 2)) if "scale_features" in rule.laws else 1.0
+    values = _signs(rng, case.Dv, mirrors) * np.exp2(rng.integers(1, LARGEST_EXPONENT + 1))
+    return {
+        "q": ("d", signs / power),
+        "k": ("d", signs * power),
+        "v": ("e", values),
+        "out": ("e", values),
+    }
 
 
 _OF_LAYERS = ("queries", "keys", "values", "x", "context", "out", "upstream")

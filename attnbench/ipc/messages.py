@@ -70,8 +70,8 @@ class Prepare(Struct, frozen=True, tag=True):
     """Import the plugins and prepare a backend for a case. Answer: :class:`Prepared` or :class:`Failed`.
 
     Parameters come in the descriptor. backend_source: None for the plain reference. operation_source,
-    storage_source: None for those of attnbench's own. memory_limit_bytes: how much it may allocate beyond
-    what it holds now.
+    storage_source, encoding_source: None for those of attnbench's own. memory_limit_bytes: how much it may
+    allocate beyond what it holds now.
     """
 
     case: str
@@ -82,6 +82,7 @@ class Prepare(Struct, frozen=True, tag=True):
     memory_limit_bytes: int | None
     operation_source: Source | None = None
     storage_source: Source | None = None
+    encoding_source: Source | None = None
 
 
 class Activations(Struct, frozen=True, tag=True):

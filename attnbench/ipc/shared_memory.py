@@ -16,7 +16,7 @@ Stored = NDArray[Any]
 
 _STORAGE = {
     "float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": np.uint16,
-    "int32": np.int32, "int64": np.int64, "bool": np.bool_,
+    "int8": np.int8, "uint8": np.uint8, "int32": np.int32, "int64": np.int64, "bool": np.bool_,
 }  # fmt: skip
 _ALIGN_BYTES = 64
 

@@ -20,8 +20,8 @@ class OpenCase(Struct, frozen=True, tag=True):
     """Make the parameters of a case and forget the case before. Answer: :class:`CaseOpened` with them.
 
     timed_entropy: the seed of the inputs of timed calls. oracle_flops: rows are sampled if solving one draw
-    costs more. without: families that the check leaves out. operation_source, storage_source: None for a
-    built-in one.
+    costs more. without: families that the check leaves out. operation_source, storage_source,
+    encoding_source: None for a built-in one.
     """
 
     case: str
@@ -32,6 +32,7 @@ class OpenCase(Struct, frozen=True, tag=True):
     without: tuple[str, ...] = ()
     operation_source: Source | None = None
     storage_source: Source | None = None
+    encoding_source: Source | None = None
 
 
 class GetDraw(Struct, frozen=True, tag=True):
@@ -39,7 +40,8 @@ class GetDraw(Struct, frozen=True, tag=True):
 
     change: the seed of the transform applied to the draw (:mod:`attnbench.inputs.symmetries`); 0 for none.
     nudged: a draw of the check with every number a little changed (:mod:`attnbench.verifier.errors`).
-    apart: a tensor for each problem, whatever the storage of the case, as the plain reference gets them.
+    apart: a tensor for each problem, whatever the storage of the case, and keys and values in the dtype,
+    whatever its encoding, as the plain reference gets them.
     alone: the number of the sequence of a batch to give as a batch of its own; None for all.
     Answer: :class:`Arrays` with a descriptor.
     """
@@ -110,6 +112,7 @@ class CaseOpened(Struct, frozen=True, tag=True):
     families: the family of each draw of the check. pairs: kept (query, key) pairs over all batch elements and
     heads. calls: with dropout, the number of outputs on one draw that the verdict needs; else 0. attnbench,
     modules: the code that the verifier runs, its own and of the plugins of the rule and the operation.
+    encoding_error: as in a record; None of a variant case, and where nothing is encoded.
     """
 
     parameters: tuple[ArraySpec, ...]
@@ -120,6 +123,7 @@ class CaseOpened(Struct, frozen=True, tag=True):
     attnbench: Stamp
     modules: dict[str, Stamp]
     calls: int = 0
+    encoding_error: float | None = None
 
 
 class Arrays(Struct, frozen=True, tag=True):

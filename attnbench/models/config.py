@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 from math import isclose, log, sqrt
@@ -22,13 +22,13 @@ from attnbench.models.families import (
     WORDS,
     ModelFamily,
 )  # fmt: skip
+from attnbench.models.fields import Fields, first_of, needed, positive, same
 from attnbench.models.layers import LayerKind, Model
+from attnbench.models.recurrences import UNSAID, recurrence
 from attnbench.types.case import DTYPES
 from attnbench.types.errors import BadFile
 from attnbench.types.files import parse_json, read_text
 from attnbench.types.words import clean
-
-Fields = MutableMapping[str, Any]
 
 _MOST_LAYERS = 10_000
 _TEXT = ("text_config", "language_config", "llm_config", "thinker_config")
@@ -58,6 +58,7 @@ _CODED = {
 _PLACES = {
     "hybrid_layer_ids": (0, "full", "mamba"),  # Zamba 2
     "full_attn_idxs": (0, "full", "conv"),  # LFM2
+    "attn_layer_indices": (0, "full", "mamba"),  # Bamba
     "full_attn_layers": (1, "full", "linear_attention"),  # Kimi Linear
     "cross_attention_layers": (0, "cross", "full"),  # Llama 3.2 Vision
 }
@@ -120,6 +121,9 @@ def describe(config: object) -> Model:
         fields.update(inner)
     if isinstance(inner := fields.get("linear_attn_config"), dict):  # of Kimi Linear
         fields.setdefault("full_attn_layers", inner.get("full_attn_layers"))
+        for name in ("num_heads", "head_dim"):
+            if inner.get(name):
+                fields[f"linear_{name}"] = inner[name]
     names = config.get("architectures")
     names = " ".join(name for name in names if isinstance(name, str)) if isinstance(names, list) else ""
     if known is None and search(ENCODERS, names) and not search(DECODERS, names):
@@ -157,22 +161,23 @@ def describe(config: object) -> Model:
             f"qk_rope_head_dim = qk_nope_head_dim = {rope}: some versions of transformers write this by "
             "mistake; compare it with the published file"
         )
-    if rank := _first(fields, "kv_lora_rank"):
+    if rank := first_of(fields, "kv_lora_rank"):
         notes.append(
             f"the values of a latent decode are the first {rank} features of its keys, in the same memory; "
             "a case has them apart"
         )
     notes += _not_read(fields, part)
-    limits = [limit for name in _LIMITS if (limit := _first(fields, name))]
+    limits = [limit for name in _LIMITS if (limit := first_of(fields, name))]
     dtype = next((word for c in (part, config) for n in ("dtype", "torch_dtype") if (word := c.get(n))), None)
     if dtype not in DTYPES:
         said = f"no case can have the dtype {clean(repr(dtype))}" if dtype else "the config names no dtype"
         notes.append(f"{said}: the cases have float32")
+    known_words = {*RECURRENT, *UNSAID}
     return Model(
         type=type_ or "unknown",
         layers=layers,
-        others=tuple((word, number) for word, number in others.items() if word in RECURRENT),
-        unknown=tuple((word, number) for word, number in others.items() if word not in RECURRENT),
+        others=tuple(other for other in others.items() if other[0] in known_words),
+        unknown=tuple(other for other in others.items() if other[0] not in known_words),
         limit=min(limits) - family.reserved if limits else None,
         dtype=dtype if dtype in DTYPES else None,
         notes=tuple(notes),
@@ -196,26 +201,34 @@ def _not_read(fields: _Noting, part: Mapping[str, Any]) -> Iterator[str]:
 
 def _text_layers(fields: Fields, family: ModelFamily) -> tuple[tuple[LayerKind, ...], dict[str, int]]:
     """Return the kinds of layers of a model of text, and the numbers of its other layers by their words."""
-    _heads(fields)  # Without any, that is the first thing to say.
+    if not family.recurrent:
+        _heads(fields)  # Without any, that is the first thing to say.
     alike: dict[tuple[str, str], tuple[Fields, int]] = {}
     for word, own in _each_layer(fields):
         _, number = alike.get((word, str(own)), (own, 0))
         alike[word, str(own)] = own, number + 1
-    kinds: list[LayerKind] = []
+    kinds: dict[LayerKind, int] = {}
     others: dict[str, int] = {}
     for (word, _), (own, number) in alike.items():
-        if word not in _SOFTMAX:
-            others[word] = others.get(word, 0) + number
-            continue
         its = ChainMap(own, fields)
-        found = _latent(word, its, family) if fields.get("kv_lora_rank") else (_kind(word, its, family),)
-        kinds += [replace(kind, count=number * family.per_layer) for kind in found]
-    others.pop("", None)
+        if word in _SOFTMAX:
+            found = _latent(word, its, family) if fields.get("kv_lora_rank") else (_kind(word, its, family),)
+            for kind in found:
+                kinds[kind] = kinds.get(kind, 0) + number * family.per_layer
+            word = family.beside
+        if not word:
+            continue
+        recurs = recurrence(word, its)
+        if isinstance(recurs, LayerKind):
+            kinds[recurs] = kinds.get(recurs, 0) + number
+        else:
+            others[recurs] = others.get(recurs, 0) + number
     if not kinds:
-        if unknown := ", ".join(word for word in others if word not in RECURRENT):
+        if unknown := ", ".join(word for word in others if word not in {*RECURRENT, *UNSAID}):
             raise BadFile(f"attnbench does not know the kinds of its layers: {unknown}")
-        raise BadFile("none of its layers computes softmax attention")
-    return tuple(kinds), others
+        named = "; ".join(f"{word}: {UNSAID[word]}" for word in others if word in UNSAID)
+        raise BadFile(named or "none of its layers computes softmax attention, or a recurrence of a rule")
+    return tuple(replace(kind, count=number) for kind, number in kinds.items()), others
 
 
 def _kind(word: str, fields: Fields, family: ModelFamily) -> LayerKind:
@@ -236,9 +249,9 @@ def _kind(word: str, fields: Fields, family: ModelFamily) -> LayerKind:
     positions = fields.get("position_embedding_type")
     if positions in ("relative_key", "relative_key_query", "alibi") and not alibi:
         beyond.append(f"positions that change the scores ({positions})")
-    if alibi and (slowest := _first(fields, "alibi_bias_max") or 8) != 8:
+    if alibi and (slowest := first_of(fields, "alibi_bias_max") or 8) != 8:
         beyond.append(f"ALiBi slopes down to 2^-{slowest}")
-    window = _needed(fields, *_WINDOW) if word in ("sliding", "compressed") else None
+    window = needed(fields, *_WINDOW) if word in ("sliding", "compressed") else None
     if window and family.encoder:  # half of them on either side, and the token itself
         window = window // 2 + 1
     sink = f"add_{'swa' if word == 'sliding' else 'full'}_attention_sink_bias"  # MiMo-V2
@@ -248,14 +261,14 @@ def _kind(word: str, fields: Fields, family: ModelFamily) -> LayerKind:
         H=_heads(fields),
         Hkv=_kv_heads(fields),
         D=D,
-        Dv=_first(fields, "v_head_dim") or D,
+        Dv=first_of(fields, "v_head_dim") or D,
         scale=_scale(D, fields, family),
         causal=not family.encoder,
         padded=family.encoder,
         window=window,
-        chunk=_needed(fields, "attention_chunk_size") if word == "chunked" else None,
-        softcap=None if cap is None else _positive("attn_logit_softcapping", cap),
-        indexed=_needed(fields, "index_topk") if word == "indexed" else None,
+        chunk=needed(fields, "attention_chunk_size") if word == "chunked" else None,
+        softcap=None if cap is None else positive("attn_logit_softcapping", cap),
+        indexed=needed(fields, "index_topk") if word == "indexed" else None,
         sinks=family.sinks or bool(fields.get(sink)),
         alibi=alibi,
         stages=("prefill",) if family.encoder else LayerKind.stages,
@@ -270,14 +283,14 @@ def _latent(word: str, fields: Fields, family: ModelFamily) -> tuple[LayerKind, 
     heads share the latent key; its first features are the value. YaRN multiplies the scale by the square of
     0.1·mscale_all_dim·ln(factor) + 1.
     """
-    nope, rope = _needed(fields, "qk_nope_head_dim"), _needed(fields, "qk_rope_head_dim")
-    rank = _needed(fields, "kv_lora_rank")
+    nope, rope = needed(fields, "qk_nope_head_dim"), needed(fields, "qk_rope_head_dim")
+    rank = needed(fields, "kv_lora_rank")
     own: Fields = {"attention_head_dim": nope + rope, **dict.fromkeys(_KV_HEADS)}
     kind = _kind(word, ChainMap(own, fields), family)
     scale = kind.scale
     stretched = fields.get("rope_parameters") or fields.get("rope_scaling")
     if isinstance(stretched, dict) and stretched.get("mscale_all_dim"):
-        factor, mscale = (_positive(name, stretched.get(name)) for name in ("factor", "mscale_all_dim"))
+        factor, mscale = (positive(name, stretched.get(name)) for name in ("factor", "mscale_all_dim"))
         scale *= (0.1 * mscale * log(max(factor, 1)) + 1) ** 2
     latent = "latent attention" if word in ("full", "indexed") else f"latent {kind.name}"
     expanded = replace(kind, name=f"expanded {latent}", scale=scale, stages=("prefill", "chunked"))
@@ -290,9 +303,9 @@ def _encoder_decoder(fields: Fields, family: ModelFamily) -> tuple[LayerKind, ..
     """Return the kinds of an encoder, of a decoder, and of its attention to the encoder."""
     heads = ("num_heads", "num_attention_heads")
     layers = ("num_layers", "num_hidden_layers")
-    tokens = _first(fields, "max_source_positions")
+    tokens = first_of(fields, "max_source_positions")
     # Where nothing fixes the length of the source, it is the longest; T5 has no longest, and learned on 512.
-    keys = tokens or _first(fields, *_LIMITS) or 512
+    keys = tokens or first_of(fields, *_LIMITS) or 512
     # Of both parts one is an encoder, which is said below.
     family = replace(family, encoder=False)
     parts = {}
@@ -300,10 +313,10 @@ def _encoder_decoder(fields: Fields, family: ModelFamily) -> tuple[LayerKind, ..
         ("encoder", "encoder_attention_heads", ("encoder_layers", *layers)),
         ("decoder", "decoder_attention_heads", ("decoder_layers", "num_decoder_layers", *layers)),
     ):
-        H = _needed(fields, own, *heads)
+        H = needed(fields, own, *heads)
         alone: Fields = {"num_attention_heads": H, "decoder_attention_heads": H, **dict.fromkeys(_KV_HEADS)}
         kind = _kind("full", ChainMap(alone, fields), family)
-        parts[name] = replace(kind, name=name, count=_needed(fields, *numbers))
+        parts[name] = replace(kind, name=name, count=needed(fields, *numbers))
     decoder = parts["decoder"]
     encoder = replace(
         parts["encoder"], causal=False, padded=tokens is None, tokens=tokens, stages=("prefill",)
@@ -316,12 +329,12 @@ def _encoder_decoder(fields: Fields, family: ModelFamily) -> tuple[LayerKind, ..
 
 def _of_images(fields: Fields, family: ModelFamily) -> LayerKind:
     """Return the kind of an encoder of images: tokens of patches, of the class, and registers."""
-    patches = _first(fields, "num_patches")
+    patches = first_of(fields, "num_patches")
     if patches is None:
-        patches = (_needed(fields, "image_size") // _needed(fields, "patch_size")) ** 2
-    tokens = patches + family.class_tokens + (_first(fields, "num_register_tokens") or 0)
+        patches = (needed(fields, "image_size") // needed(fields, "patch_size")) ** 2
+    tokens = patches + family.class_tokens + (first_of(fields, "num_register_tokens") or 0)
     kind = _kind("full", fields, replace(family, encoder=True))
-    return replace(kind, padded=False, tokens=tokens, count=_needed(fields, *_LAYERS))
+    return replace(kind, padded=False, tokens=tokens, count=needed(fields, *_LAYERS))
 
 
 def _each_layer(fields: Fields) -> Iterator[tuple[str, Fields]]:
@@ -331,7 +344,7 @@ def _each_layer(fields: Fields) -> Iterator[tuple[str, Fields]]:
         H = _heads(fields)
         for block in blocks:
             attention = block.get("attention") if isinstance(block, dict) else None
-            group = _first(attention, "n_heads_in_group") if isinstance(attention, dict) else None
+            group = first_of(attention, "n_heads_in_group") if isinstance(attention, dict) else None
             yield ("", {}) if group is None else ("full", {"num_key_value_heads": _divided(H, H // group)})
         return
     words = _words(fields)
@@ -346,11 +359,11 @@ def _each_layer(fields: Fields) -> Iterator[tuple[str, Fields]]:
 
 def _loops(fields: Fields) -> Iterator[tuple[int, int, int]]:
     """Yield the layers that a pass runs several times: the first, the one after the last, and how often."""
-    if times := _first(fields, "n_recurrent_loops"):  # Dory
-        first = _first(fields, "n_input_layers") or 0
-        yield first, first + _needed(fields, "n_recurrent_layers"), times
-    if times := _first(fields, "loop_num_passes"):  # Inkling 2
-        yield _first(fields, "loop_layer_index_start") or 0, _needed(fields, "loop_layer_index_end"), times
+    if times := first_of(fields, "n_recurrent_loops"):  # Dory
+        first = first_of(fields, "n_input_layers") or 0
+        yield first, first + needed(fields, "n_recurrent_layers"), times
+    if times := first_of(fields, "loop_num_passes"):  # Inkling 2
+        yield first_of(fields, "loop_layer_index_start") or 0, needed(fields, "loop_layer_index_end"), times
 
 
 def _own(fields: Fields, word: str, place: int) -> Fields:
@@ -362,9 +375,9 @@ def _own(fields: Fields, word: str, place: int) -> Fields:
     if word == "sliding":
         own |= {name[4:]: fields[name] for name in fields if name.startswith("swa_") and fields[name]}
     if word == "full":  # Gemma 4
-        if D := _first(fields, "global_head_dim"):
+        if D := first_of(fields, "global_head_dim"):
             own["head_dim"] = D
-        if fields.get("attention_k_eq_v") and (Hkv := _first(fields, "num_global_key_value_heads")):
+        if fields.get("attention_k_eq_v") and (Hkv := first_of(fields, "num_global_key_value_heads")):
             own["num_key_value_heads"] = Hkv
     heads = fields.get("num_attention_heads_per_layer")  # Laguna
     if isinstance(heads, list) and place < len(heads):
@@ -380,7 +393,7 @@ def _own(fields: Fields, word: str, place: int) -> Fields:
 def _words(fields: Fields) -> Sequence[str]:
     """Return for each layer its word; in models whose keys an indexer chooses, full layers are indexed."""
     words = _plain_words(fields)
-    if _first(fields, "index_topk") and "indexed" not in words:
+    if first_of(fields, "index_topk") and "indexed" not in words:
         return ["indexed" if word == "full" else word for word in words]
     return words
 
@@ -389,7 +402,7 @@ def _plain_words(fields: Fields) -> Sequence[str]:
     """Return for each layer its word, by the first field that says it."""
     name = next((name for name in (*_NAMED, *_CODED) if fields.get(name)), None)
     given = None if name is None else fields[name]
-    number = _first(fields, *_LAYERS)
+    number = first_of(fields, *_LAYERS)
     if number is None and isinstance(given, list | str):
         number = len(given)  # Nemotron-H as transformers 5 writes it
     if number is None:
@@ -397,36 +410,36 @@ def _plain_words(fields: Fields) -> Sequence[str]:
     if number > _MOST_LAYERS:
         raise BadFile(f"it has {number} layers: {_MOST_LAYERS} at most")
     if name is not None:
-        return _listed(name, given, number, _first(fields, "num_nextn_predict_layers") or 0)
+        return _listed(name, given, number, first_of(fields, "num_nextn_predict_layers") or 0)
     places = range(number)
     repeated = fields.get("block_types")
     if isinstance(repeated, list) and repeated and all(isinstance(word, str) for word in repeated):
-        words = {**WORDS, "attention": "sliding" if _first(fields, *_WINDOW) else "full"}  # RecurrentGemma
+        words = {**WORDS, "attention": "sliding" if first_of(fields, *_WINDOW) else "full"}  # RecurrentGemma
         return [words.get(word := repeated[i % len(repeated)], clean(word)) for i in places]
     for listed, (start, word, rest) in _PLACES.items():
         if isinstance(found := fields.get(listed), list):
             return [word if i + start in found else rest for i in places]
-    if period := _first(fields, "attn_layer_period"):  # Jamba
-        offset = _first(fields, "attn_layer_offset") or 0
+    if period := first_of(fields, "attn_layer_period"):  # Jamba
+        offset = first_of(fields, "attn_layer_offset") or 0
         return ["full" if i % period == offset else "mamba" for i in places]
-    if interval := _first(fields, "full_attention_interval"):
+    if interval := first_of(fields, "full_attention_interval"):
         return ["linear_attention" if (i + 1) % interval else "full" for i in places]
-    interval = _first(fields, "no_rope_layer_interval")
+    interval = first_of(fields, "no_rope_layer_interval")
     if interval and fields.get("attention_chunk_size"):  # Llama 4
         rotary = fields.get("no_rope_layers") or [(i + 1) % interval for i in places]
         if not isinstance(rotary, list) or len(rotary) != number:
             raise BadFile(f"no_rope_layers = {clean(rotary)}: give a number for each of its {number} layers")
         return ["chunked" if on else "full" for on in rotary]
-    if not _first(fields, *_WINDOW) or fields.get("use_sliding_window") is False:
+    if not first_of(fields, *_WINDOW) or fields.get("use_sliding_window") is False:
         return ["full"] * number
     pattern = fields.get("sliding_window_pattern")
     if isinstance(pattern, str) and pattern:  # EXAONE 4: LLLG, and the last layer is global
         return ["sliding" if pattern[i % len(pattern)] == "L" and i + 1 < number else "full" for i in places]
-    if interval := _first(fields, "sliding_window_pattern"):
+    if interval := first_of(fields, "sliding_window_pattern"):
         return ["sliding" if (i + 1) % interval else "full" for i in places]
-    if interval := _first(fields, "global_attn_every_n_layers"):  # ModernBERT
+    if interval := first_of(fields, "global_attn_every_n_layers"):  # ModernBERT
         return ["sliding" if i % interval else "full" for i in places]
-    first = _first(fields, "max_window_layers") if fields.get("use_sliding_window") else None
+    first = first_of(fields, "max_window_layers") if fields.get("use_sliding_window") else None
     return ["sliding" if i >= (first or 0) else "full" for i in places]
 
 
@@ -447,9 +460,9 @@ def _listed(name: str, given: Any, number: int, predicting: int) -> Sequence[str
 
 
 def _heads(fields: Fields) -> int:
-    H = _same(fields, *_HEADS)
-    if H is None and _first(fields, "d_kv"):
-        H = _first(fields, _HEADS_OF_T5)
+    H = same(fields, *_HEADS)
+    if H is None and first_of(fields, "d_kv"):
+        H = first_of(fields, _HEADS_OF_T5)
     if H is None:
         raise BadFile(f"it has no attention heads: none of {', '.join(_HEADS)}, {_HEADS_OF_T5} with d_kv")
     return H
@@ -462,7 +475,7 @@ def _kv_heads(fields: Fields) -> int:
     names = [
         n for n in _KV_HEADS if n != "multi_query_group_num" or fields.get("multi_query_attention", True)
     ]
-    return _divided(H, _same(fields, *names) or H)
+    return _divided(H, same(fields, *names) or H)
 
 
 def _divided(H: int, Hkv: int) -> int:
@@ -473,10 +486,10 @@ def _divided(H: int, Hkv: int) -> int:
 
 
 def _head_dim(fields: Fields, family: ModelFamily) -> int:
-    given = _first(fields, *_HEAD_DIM)
+    given = first_of(fields, *_HEAD_DIM)
     if given is not None:
         return given
-    H, width = _heads(fields), family.width * _needed(fields, *_WIDTH)
+    H, width = _heads(fields), family.width * needed(fields, *_WIDTH)
     if width % H:
         raise BadFile(f"it has no head_dim, and its width of {width} is not a multiple of its {H} heads")
     return width // H
@@ -484,10 +497,10 @@ def _head_dim(fields: Fields, family: ModelFamily) -> int:
 
 def _scale(D: int, fields: Fields, family: ModelFamily) -> float:
     if (scalar := fields.get("query_pre_attn_scalar")) is not None:  # Gemma
-        return 1 / sqrt(_positive("query_pre_attn_scalar", scalar))
+        return 1 / sqrt(positive("query_pre_attn_scalar", scalar))
     for name in ("attention_multiplier", "softmax_scale"):  # Granite, MPT
         if (scale := fields.get(name)) is not None:
-            return _positive(name, scale)
+            return positive(name, scale)
     if fields.get("scale_attn_weights") is False:  # GPT-2
         return 1.0
     return family.scale or (D / family.width) ** -0.5
@@ -495,7 +508,9 @@ def _scale(D: int, fields: Fields, family: ModelFamily) -> float:
 
 def _assumed(type_: str, fields: Fields, layers: Sequence[LayerKind], others: Mapping[str, int]) -> str:
     """Return in words what the rules assume of a type that has no entry."""
-    assumed = [] if others else ["attention in every layer"]
+    recurrent = any(kind.update for kind in layers)
+    layers = [kind for kind in layers if not kind.update] or layers
+    assumed = [] if others or recurrent else ["attention in every layer"]
     if not any(kind.sinks for kind in layers):
         assumed.append("no sinks")
     if not fields.get("is_encoder_decoder"):
@@ -513,36 +528,3 @@ def _assumed(type_: str, fields: Fields, layers: Sequence[LayerKind], others: Ma
         assumed.append(f"a window of {window} in {number} layers" if window else "no window")
     what = f"the model type {type_!r} is unknown" if type_ else "the config has no model_type"
     return f"{what}: assumed {', '.join(assumed)}"
-
-
-def _same(fields: Fields, *names: str) -> int | None:
-    """Return the number that fields of the same meaning have; None where none is there."""
-    found = {name: number for name in names if (number := _first(fields, name))}
-    if len(set(found.values())) > 1:
-        raise BadFile(f"{' and '.join(f'{n} = {v}' for n, v in found.items())} contradict each other")
-    return next(iter(found.values()), None)
-
-
-def _needed(fields: Fields, *names: str) -> int:
-    number = _first(fields, *names)
-    if number is None:
-        raise BadFile(f"it has no {' or '.join(names)}")
-    return number
-
-
-def _first(fields: Fields, *names: str) -> int | None:
-    """Return the first of the fields that is there; null and 0 mean that it is not."""
-    for name in names:
-        value = fields.get(name)
-        if value is None or value == 0:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise BadFile(f"{name} = {clean(repr(value))}: give a whole number above 0")
-        return value
-    return None
-
-
-def _positive(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise BadFile(f"{name} = {clean(repr(value))}: give a number above 0")
-    return float(value)

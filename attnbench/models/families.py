@@ -71,7 +71,8 @@ class ModelFamily:
     gives it. width: the width of the attention over that of the model; with more than 1, the scale is that of
     D / width. per_layer: attentions in a layer. reserved: positions that no token can have. class_tokens: of
     a vision model, the tokens beside those of the image. beyond: in words, what else its self-attention
-    computes; slopes: the same, of ALiBi.
+    computes; slopes: the same, of ALiBi. recurrent: no layer computes attention. beside: the word of the
+    recurrent layer that each of its attention layers has beside it, or behind it; "" for none.
     """
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -84,6 +85,8 @@ class ModelFamily:
     class_tokens: int = 1
     beyond: tuple[str, ...] = ()
     slopes: tuple[str, ...] = ()
+    recurrent: bool = False
+    beside: str = ""
 
 
 _FALCON = ModelFamily({"max_position_embeddings": 2048}, slopes=("ALiBi slopes that are divided by √D",))
@@ -94,6 +97,16 @@ _GEMMA_3 = {
 }  # fmt: skip
 _GEMMA_2 = _GEMMA_3 | {
     "attn_logit_softcapping": 50.0, "sliding_window_pattern": 2, "max_position_embeddings": 8192,
+}  # fmt: skip
+
+_GATED_DELTA = {
+    "linear_num_value_heads": 32, "linear_num_key_heads": 16, "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+}  # fmt: skip
+
+_MAMBA_2 = {
+    "block_types": ["mamba"], "num_hidden_layers": 64, "num_heads": 128, "head_dim": 64, "state_size": 128,
+    "n_groups": 8,
 }  # fmt: skip
 
 _PLAIN = (
@@ -156,9 +169,17 @@ FAMILIES: dict[str, ModelFamily] = {
         ("inkling_text", "inkling2_text", "inkling2_loop_text"),
         ModelFamily(beyond=("scores that depend on the distance of positions",)),
     ),
-    "jamba": ModelFamily({"attn_layer_period": 8, "attn_layer_offset": 4}),
+    "jamba": ModelFamily({"attn_layer_period": 8, "attn_layer_offset": 4, "mamba_dt_rank": "auto"}),
     "mimo_v2_flash": ModelFamily({"swa_num_key_value_heads": 8, "add_swa_attention_sink_bias": True}),
-    "minimax_text_01": ModelFamily(),
+    **dict.fromkeys(("minimax", "minimax_text_01"), ModelFamily()),
+    "mamba2": ModelFamily(_MAMBA_2, recurrent=True),
+    **dict.fromkeys(
+        ("mamba", "falcon_mamba"),
+        ModelFamily({"block_types": ["mamba"], "time_step_rank": "auto"}, recurrent=True),
+    ),
+    "rwkv7": ModelFamily({"block_types": ["rwkv7"]}, recurrent=True),
+    "falcon_h1": ModelFamily(beside="mamba"),
+    **dict.fromkeys(("bamba", "granitemoehybrid"), ModelFamily()),
     "recurrent_gemma": ModelFamily({"attention_window_size": 2048}),
     **dict.fromkeys(
         (
@@ -167,7 +188,6 @@ FAMILIES: dict[str, ModelFamily] = {
             "dory",
             "exaone4",
             "glm_moe_dsa",
-            "kimi_linear",
             "lfm2",
             "mllama_text_model",
             "step3p5",
@@ -176,9 +196,18 @@ FAMILIES: dict[str, ModelFamily] = {
     ),
     "gpt_oss": ModelFamily({"head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2}, sinks=True),
     "llama4_text": ModelFamily({"head_dim": 128, "attention_chunk_size": 8192, "no_rope_layer_interval": 4}),
+    "kimi_linear": ModelFamily({"linear_num_heads": 32, "linear_head_dim": 128}),
     "longcat_flash": ModelFamily(per_layer=2),
     "mistral": ModelFamily({"sliding_window": 4096}),
-    "qwen3_next": ModelFamily({"head_dim": 256, "full_attention_interval": 4}),
-    **dict.fromkeys(("zamba", "zamba2"), ModelFamily(width=2)),
+    **dict.fromkeys(
+        ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
+        ModelFamily({"head_dim": 256, "full_attention_interval": 4} | _GATED_DELTA),
+    ),
+    "zamba": ModelFamily({"mamba_dt_rank": "auto"}, width=2, beside="mamba"),
+    "zamba2": ModelFamily(
+        {"n_mamba_heads": 8, "mamba_d_state": 64, "mamba_expand": 2, "mamba_ngroups": 1},
+        width=2,
+        beside="mamba",
+    ),
 }
 """By ``model_type``."""

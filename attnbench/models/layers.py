@@ -28,6 +28,9 @@ class LayerKind:
     tokens: how many queries and keys there always are; None where the text decides. keys: of cross-attention,
     how many keys there are. stages: when it is computed.
 
+    update: of a recurrent layer, the rule of ``recurrent`` that computes it; H then counts heads of v, and
+    Hkv those of q and k. "" for attention.
+
     beyond: in words, what else it computes that no field here can say.
     """
 
@@ -49,6 +52,7 @@ class LayerKind:
     tokens: int | None = None
     keys: int | None = None
     stages: tuple[Stage, ...] = ("prefill", "chunked", "decode")
+    update: str = ""
     beyond: tuple[str, ...] = ()
 
 
@@ -56,10 +60,10 @@ class LayerKind:
 class Model:
     """The attention of a model.
 
-    type: its ``model_type``. layers: the kinds of its attention layers. others: layers that compute no
-    softmax attention, by name, with their number; unknown: layers of a kind that attnbench doesn't know, in
-    the same form. limit: the most positions. dtype: of its weights, where a
-    case can have it. notes: in words, what was assumed or left out.
+    type: its ``model_type``. layers: the kinds of its attention layers, and of its recurrent ones that a rule
+    can say. others: layers of neither sort, by name, with their number; unknown: layers of a kind that
+    attnbench doesn't know, in the same form. limit: the most positions. dtype: of its weights, where a case
+    can have it. notes: in words, what was assumed or left out.
     """
 
     type: str
@@ -77,6 +81,8 @@ def rule_of(kind: LayerKind) -> tuple[str, tuple[str, ...]]:
     Only this function knows which layers a rule can say. A layer with such words must not become a case.
     Constants are rounded to four digits, which no kernel's time depends on.
     """
+    if kind.update:
+        return kind.update, kind.beyond
     special = {"softcap": kind.softcap is not None, "sinks": kind.sinks, "alibi": kind.alibi}
     rules = [rule for rule, needed in special.items() if needed]
     missing = list(kind.beyond)

@@ -11,7 +11,8 @@ from typing import TypeVar
 from attnbench.cases.ids import parse_storage
 from attnbench.cases.suites import TORCHS, parse_suite
 from attnbench.models.layers import LayerKind, Model, Stage, rule_of, shard
-from attnbench.types.batch import parse_batch
+from attnbench.models.recurrences import UNSAID
+from attnbench.types.batch import batch_text, parse_batch
 from attnbench.types.case import LARGEST
 from attnbench.types.errors import BadInput
 from attnbench.types.words import count_of
@@ -100,12 +101,12 @@ def model_suite(
             rules.add(rule.split("@")[0])
             head = f"# {_name(kind)}: {times} in a pass of the model\n"
             parts.append((_name(kind), head + "\n".join(entries)))
-    for why, layers in (
-        ("this is not softmax attention", model.others),
-        ("attnbench does not know this kind of layer", model.unknown),
-    ):
-        for name, number in layers:
-            left_out.setdefault(why, []).append(f"{name} ({count_of(number, 'layer')})")
+    for name, number in model.others:
+        why = UNSAID.get(name, "this is not softmax attention")
+        left_out.setdefault(why, []).append(f"{name} ({count_of(number, 'layer')})")
+    for name, number in model.unknown:
+        why = "attnbench does not know this kind of layer"
+        left_out.setdefault(why, []).append(f"{name} ({count_of(number, 'layer')})")
     missed = [f"{' and '.join(heads)}: {words}" for words, heads in left_out.items()]
     if not parts:
         stages = _unique(f"--{stage}" for kind in model.layers for stage in kind.stages)
@@ -177,6 +178,9 @@ def _entries(kind: LayerKind, rule: str, calls: Iterable[_Call]) -> tuple[list[s
     steps = Counter(call.stage for call in calls)
     counted: dict[tuple[str, Stage, tuple[int, ...], str, int, int], float] = {}
     unsaid = []
+    # A recurrent layer computes a prefill of 512 tokens and 512 tokens after others alike, but a case has one
+    # stage: a seed tells them apart.
+    stages: dict[int, list[Stage]] = {}
     for call in calls:
         found = _keys_and_mask(kind, call.Lq, call.Lk)
         if found is None:
@@ -188,15 +192,24 @@ def _entries(kind: LayerKind, rule: str, calls: Iterable[_Call]) -> tuple[list[s
         Lk, mask = found
         one = call.what, call.stage, call.batch, mask, call.Lq, Lk
         counted[one] = counted.get(one, 0) + kind.count / steps[call.stage] / len(call.batch)
-    grouped: dict[tuple[str, Stage, tuple[int, ...], str, float], list[tuple[int, int]]] = {}
+    grouped: dict[tuple[str, Stage, tuple[int, ...], str, float, int], list[tuple[int, int]]] = {}
     for (what, stage, batch, mask, Lq, Lk), count in counted.items():
-        grouped.setdefault((what, stage, batch, mask, count), []).append((Lq, Lk))
+        before = stages.setdefault(Lq, []) if kind.update else []
+        if stage not in before:
+            before.append(stage)
+        seed = before.index(stage)
+        grouped.setdefault((what, stage, batch, mask, count, seed), []).append((Lq, Lk))
     return [_toml(kind, rule, *group, pairs) for group, pairs in grouped.items()], unsaid
 
 
 def _step(kind: LayerKind, rule: str, lengths: Lengths) -> tuple[list[str], list[str]]:
     """Return the entry of a step with sequences of unlike lengths, or in words what no case can say."""
     sequences = parse_batch(lengths.sequences)
+    if kind.update:
+        steps = batch_text(tuple((queries, queries) for queries, _ in sequences))
+        fields: dict[str, object] = {"operation": "recurrent", "rule": rule}
+        fields |= {"batch": steps, "storage": "packed"} | _sizes(kind)
+        return [_entry("sequences of unlike lengths", fields | {"count": kind.count})], []
     longest = max(keys for _, keys in sequences)
     most = kind.chunk or kind.indexed
     if kind.keys or kind.tokens:
@@ -209,8 +222,7 @@ def _step(kind: LayerKind, rule: str, lengths: Lengths) -> tuple[list[str], list
     if kind.window is not None and kind.window < longest:
         words = ["causal:lower_right"] if kind.causal else []
         words.append(f"window:{kind.window}")
-    fields: dict[str, object] = {"rule": rule, "batch": lengths.sequences, "storage": lengths.storage}
-    fields |= _heads(kind) | {"D": kind.D} | ({"Dv": kind.Dv} if kind.Dv != kind.D else {})
+    fields = {"rule": rule, "batch": lengths.sequences, "storage": lengths.storage} | _sizes(kind)
     fields |= {"mask": "+".join(words)} if words else {}
     return [_entry("sequences of unlike lengths", fields | {"count": kind.count})], []
 
@@ -218,9 +230,12 @@ def _step(kind: LayerKind, rule: str, lengths: Lengths) -> tuple[list[str], list
 def _keys_and_mask(kind: LayerKind, Lq: int, Lk: int) -> tuple[int, str] | None:
     """Return how many keys any query sees, and the mask over them; None where no mask says it.
 
-    The queries are the last of the Lk positions. Keys that no query sees are left out, as caches of sliding
-    layers do. A mask that hides nothing is left out as well.
+    The queries are the last of the Lk positions. A recurrent layer has a state in place of the
+    others. Keys that no query sees are left out, as caches of sliding layers do. A mask that hides nothing is
+    left out as well.
     """
+    if kind.update:
+        return Lq, "none"
     if kind.indexed is not None and Lk > kind.indexed:
         return None
     if not kind.causal:
@@ -249,20 +264,22 @@ def _toml(
     batch: tuple[int, ...],
     mask: str,
     count: float,
+    seed: int,
     pairs: list[tuple[int, int]],
 ) -> str:
     """Return an entry. Of its pairs of lengths all are equal, or one side is the same in all."""
     queries, keys = (_unique(side) for side in zip(*pairs, strict=True))
-    fields: dict[str, object] = {"rule": rule}
+    fields: dict[str, object] = {"operation": "recurrent"} if kind.update else {}
+    fields["rule"] = rule
     if batch != (1,):
         fields["B"] = list(batch)
     fields |= _heads(kind)
     fields |= {"L": queries} if queries == keys else {"Lq": queries, "Lk": keys}
-    fields["D"] = kind.D
-    if kind.Dv != kind.D:
-        fields["Dv"] = kind.Dv
+    fields |= _features(kind)
     if mask != "none":
         fields["mask"] = mask
+    if seed:
+        fields["seed"] = seed
     fields["count"] = int(count) if count == int(count) else float(f"{count:.6g}")
     fields["stage"] = stage
     return _entry(what, fields)
@@ -271,6 +288,15 @@ def _toml(
 def _heads(kind: LayerKind) -> dict[str, object]:
     found: dict[str, object] = {"H": kind.H}
     return found if kind.Hkv == kind.H else found | {"Hkv": kind.Hkv}
+
+
+def _features(kind: LayerKind) -> dict[str, object]:
+    found: dict[str, object] = {"D": kind.D}
+    return found if kind.Dv == kind.D else found | {"Dv": kind.Dv}
+
+
+def _sizes(kind: LayerKind) -> dict[str, object]:
+    return _heads(kind) | _features(kind)
 
 
 def _entry(what: str, fields: Mapping[str, object]) -> str:

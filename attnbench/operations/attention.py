@@ -105,4 +105,5 @@ ATTENTION = Operation(
     unread=_unread,
     returns=("lse",),
     lengths=("q", "k"),
+    encoded=("k", "v"),
 )

@@ -12,6 +12,7 @@ from attnbench.types.arithmetic import ARITHMETICS
 from attnbench.types.backend import Backend, Layout
 from attnbench.types.case import AUTOCAST, DTYPES, PASSES, Case
 from attnbench.types.device import DEVICES
+from attnbench.types.encoding import Encoding
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
 from attnbench.types.fleet import Executor
 from attnbench.types.operation import Operation
@@ -98,24 +99,40 @@ def _cases(value: object) -> str | None:
 
 
 _FUNCTIONS = (
-    "available", "bind", "check", "connect", "decide", "draw", "flops", "inputs", "no_gradients", "outputs",
-    "parameters", "plan", "planned", "prepare", "put", "read", "reference", "refuses", "render",
-    "score_elements", "score_flops", "sink", "solve", "supports", "take", "tensors", "touched", "unread",
-    "value", "weights",
+    "available", "bind", "check", "connect", "decide", "decode", "draw", "encode", "flops", "inputs",
+    "no_gradients", "outputs", "parameters", "plan", "planned", "prepare", "put", "read", "reference",
+    "refuses", "render", "score_elements", "score_flops", "shares", "sink", "solve", "supports", "take",
+    "tensors", "touched", "unread", "value", "weights",
 )  # fmt: skip
 
 _FLAGS = (
     "check_only", "compiles", "concatenates", "concurrent", "dropout", "forkable", "has_dot_form",
-    "ignores_dropped", "masks_by_head", "needs_contiguous", "needs_dot_form", "pairs_keys",
+    "ignores_dropped", "masks_by_head", "mirrors", "needs_contiguous", "needs_dot_form", "pairs_keys",
+    "writes_out",
 )  # fmt: skip
 
 _TESTS: dict[str, Test] = {
     **dict.fromkeys(("baseline", "formula", "source", "summary"), _text),
     **dict.fromkeys(_FUNCTIONS, _function),
     **dict.fromkeys(_FLAGS, _flag),
-    **dict.fromkeys(("converts", "kept", "marks", "requires", "returns", "rules"), _words),
+    **dict.fromkeys(
+        (
+            "converts",
+            "encoded",
+            "grains",
+            "keeps",
+            "kept",
+            "lengths",
+            "marks",
+            "requires",
+            "returns",
+            "rules",
+        ),
+        _words,
+    ),
     "operations": _some_words,
     "storages": _some_words,
+    "encodings": _some_words,
     "laws": partial(_some_of, get_args(Law)),
     "dtypes": partial(_some_of, DTYPES),
     "autocast": partial(_some_of, AUTOCAST),
@@ -159,6 +176,7 @@ KINDS = (
     Kind("backends", "a backend", "backends", Backend),
     Kind("operations", "an operation", "operations", Operation),
     Kind("storages", "a storage", "storages", Storage),
+    Kind("encodings", "an encoding", "encodings", Encoding),
     Kind("suites", "a suite", "suites", Suite),
     Kind("verdict_rules", "a verdict rule", "verdicts", VerdictRule),
     Kind("metrics", "a metric", "metrics", Metric, unlike=("head",)),

@@ -13,6 +13,7 @@ from attnbench.plugins.sources import installed, named, wanted
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.compared import sided
+from attnbench.types.encoding import Encoding, encoding_name, is_encoded, make_encodings_known
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Source, Suite, VerdictRule
 from attnbench.types.fleet import Executor
@@ -22,7 +23,18 @@ from attnbench.types.storage import Storage, make_storages_known
 from attnbench.types.words import FORMATS, unknown_name
 
 T = TypeVar(
-    "T", Rule, Backend, Operation, Storage, Suite, VerdictRule, Metric, Reporter, EnvironmentFact, Executor
+    "T",
+    Rule,
+    Backend,
+    Operation,
+    Storage,
+    Encoding,
+    Suite,
+    VerdictRule,
+    Metric,
+    Reporter,
+    EnvironmentFact,
+    Executor,
 )
 
 
@@ -61,6 +73,7 @@ class Registry:
     faults: tuple[str, ...]
     operations: dict[str, Entry[Operation]] = field(default_factory=dict)
     storages: dict[str, Entry[Storage]] = field(default_factory=dict)
+    encodings: dict[str, Entry[Encoding]] = field(default_factory=dict)
     metrics: dict[str, Entry[Metric]] = field(default_factory=dict)
     reporters: dict[str, Entry[Reporter]] = field(default_factory=dict)
     environment_facts: dict[str, Entry[EnvironmentFact]] = field(default_factory=dict)
@@ -147,6 +160,7 @@ def load_registry(sources: Iterable[Source] | None = None, *, raising: bool = Fa
     gathered = {kind.field: _gather(kind, loaded, faults) for kind in KINDS}
     make_known(entry.record for entry in gathered["operations"].values())
     make_storages_known(entry.record for entry in gathered["storages"].values())
+    make_encodings_known(entry.record for entry in gathered["encodings"].values())
     notes = [
         f"{plugin.source}: takes {plugin.cpu_s:.1f} s to load in every command: import heavy libraries where "
         "they are used, in a backend inside prepare"
@@ -186,6 +200,12 @@ def storage_source(registry: Registry, case: Case) -> Source | None:
     """Return the plugin that brings the storage of a case; None for one that every process knows."""
     entry = registry.storages.get(case.storage)
     return entry.source if entry is not None and case.batch else None
+
+
+def encoding_source(registry: Registry, case: Case) -> Source | None:
+    """Return the plugin that brings the encoding of a case; None for one that every process knows."""
+    entry = registry.encodings.get(encoding_name(case))
+    return entry.source if entry is not None and is_encoded(case) else None
 
 
 def named_by(words: Iterable[str], entries: Mapping[str, Entry[T]]) -> tuple[str, ...]:

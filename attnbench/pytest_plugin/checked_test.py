@@ -73,6 +73,7 @@ class CheckedBackend:
             memory_limit_bytes=None,
             operation_source=context.opening.operation_source,
             storage_source=context.opening.storage_source,
+            encoding_source=context.opening.encoding_source,
         )
         try:
             with warnings.catch_warnings():

@@ -10,7 +10,7 @@ from attnbench.cases.ids import case_id
 from attnbench.cases.memory import free_memory
 from attnbench.inputs.kinds import FAMILIES, NORMAL
 from attnbench.ipc import verifier_messages as rm
-from attnbench.plugins.registry import Registry, storage_source
+from attnbench.plugins.registry import Registry, encoding_source, storage_source
 from attnbench.runner.case import CaseRun
 from attnbench.runner.check import check_reference
 from attnbench.runner.context import CaseContext, open_context
@@ -76,6 +76,7 @@ class SessionVerifier:
                 without=_STRESS_INPUTS,
                 operation_source=self._registry.operations[case.operation].source,
                 storage_source=storage_source(self._registry, case),
+                encoding_source=encoding_source(self._registry, case),
             )
             try:
                 return self._opened(opening, case.threads)

@@ -341,9 +341,8 @@ def steps_words(answer: RunAnswer, numbers: Mapping[str, int]) -> list[str]:
     for best, *others in _stages(answer).values():
         words = f"{_step_of(best, numbers)}: {_total_time(best)} with {FASTEST_OF_EACH}"
         baseline = [total_times_text(total, best) for total in others if total.backend == answer.baseline]
-        told.append(
-            "; ".join([words, *(f"{answer.baseline} takes {times} times as long" for times in baseline)])
-        )
+        takes = ("as long" if float(times) == 1 else f"{times} times as long" for times in baseline)
+        told.append("; ".join([words, *(f"{answer.baseline} takes {how}" for how in takes)]))
     return told
 
 

@@ -110,7 +110,12 @@ def _ratio_to_best(judged: JudgedRecord) -> str | None:
     record = judged.record
     if record.ratio_to_best is None or record.backend == record.best:
         return None if record.ratio_to_best is None else "1"
-    return times(record.ratio_to_best, record.ratio_to_best_low, record.ratio_to_best_high)
+    low, high = record.ratio_to_best_low, record.ratio_to_best_high
+    if low is None and record.ratio and record.ratio_low and record.ratio_high:
+        # Files from before 2026-11-28 have no ends; those of the ratio to the baseline are about as far off.
+        share = record.ratio_to_best / record.ratio
+        low, high = share * record.ratio_low, share * record.ratio_high
+    return times(record.ratio_to_best, low, high)
 
 
 def _rate(name: str, words: Callable[[float, float | None], str]) -> Cell:
@@ -139,6 +144,11 @@ def _extra(judged: JudgedRecord) -> str | None:
     if count is None:
         return None
     return f"<{human_bytes(COUNTED_BYTES)}" if count < COUNTED_BYTES else human_bytes(count)
+
+
+def _of_encoding(judged: JudgedRecord) -> str | None:
+    value = judged.record.encoding_error
+    return None if value is None else f"{100 * value:.2g}%"
 
 
 def _once(name: str) -> Cell:
@@ -229,6 +239,9 @@ COLUMNS: tuple[Column, ...] = (
                head="GB/s", cell=_rate("gbps", _three_digits), dropped=5),
     _of_record("limit_share", "float64", "Share of the best speed possible here."),
     _of_record("batch_invariant", "str", "Whether a sequence has the same bits alone as in its batch."),
+    _of_record("encoding_error", "float64", "What encoding keys and values changes in the exact output, RMS "
+               "over RMS; no backend can be blamed for it.",
+               head="kv error", cell=_of_encoding, dropped=4),
     _of_record("copy_share", "float64", "`gbps` over that of a copy of the inputs; of interest in decode."),
     _of_record("peak_extra_bytes", "Int64", "Memory that a call takes at its peak, output included.",
                head="extra", cell=_extra, dropped=8),

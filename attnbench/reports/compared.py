@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from attnbench.compare.gate import ACCEPTABLE, GateResult
+from attnbench.compare.gate import ACCEPTABLE, PLACEHOLDER, GateResult
 from attnbench.reports.columns import KIND
 from attnbench.reports.formats import (
     GAP,
@@ -187,7 +187,12 @@ def left_out_words(compared: Compared) -> str:
 
 _MOST_ENTRIES = 3
 _PLAIN = re.compile(r"[][\w@./:+=,-]*")
-_ACCEPT = "to accept it, add these lines to gate.toml, and compare with --gate gate.toml:"
+
+
+def _accept_words(gate: GateResult) -> str:
+    """Say where the lines of :func:`acceptance_lines` go."""
+    where = gate.file or "gate.toml, and compare with --gate gate.toml"
+    return f"to accept it, add these lines to {where}, with your reason for {PLACEHOLDER!r}:"
 
 
 def acceptance_lines(gate: GateResult) -> list[str]:
@@ -209,8 +214,8 @@ def acceptance_lines(gate: GateResult) -> list[str]:
         lines += ["[[cells]]", f"case = {_quoted(case)}"]
         if backend:
             lines += [f"backend = {_quoted(glob.escape(backend))}"]
-        lines += [f"accept = {_quoted('say why')}"]
-        most = max((max(cell.ratio, cell.high or 0.0) for cell in own if cell.ratio), default=0.0)
+        lines += [f"accept = {_quoted(PLACEHOLDER)}"]
+        most = max((cell.ratio for cell in own if cell.ratio), default=0.0)
         if most > 1:
             lines += [f"at-most = {ceil(100 * most) / 100}"]
         lines += [""]
@@ -360,7 +365,7 @@ def _print_summary(console: Console, compared: Compared, gate: GateResult, *, le
         console.print(Text(f"warning: {warning}", style="yellow"))
     console.print(Text(gate_words(gate), style="green" if gate.exit_code == 0 else "bold red"))
     if lines := acceptance_lines(gate):
-        console.print(Text(_ACCEPT))
+        console.print(Text(_accept_words(gate)), soft_wrap=True)
         console.print(Text("\n".join(f"  {line}".rstrip() for line in lines)), soft_wrap=True)
     conventions = compared.conventions if legend else ()
     told = code_differences(compared), other_differences(compared), left_out_words(compared)
@@ -384,18 +389,22 @@ def markdown(compared: Compared, gate: GateResult) -> str:
     told = [cell for cell in ordered if cell.verdict not in ("same", "none")]
     shown, folded = told[:MOST_OPEN], told[MOST_OPEN:]
     folded += [cell for cell in ordered if cell.verdict in ("same", "none")]
+    cases = [cell.case for cell in ordered if cell.backend]
+    names, shared = short_names(cases), shared_words(cases)
     lines = [f"{as_text(_sentence(compared, gate))}.", ""]
     if compared.forced:
         lines = [f"**{as_text(forced_words(compared))}**", "", *lines]
+    if shared:
+        lines += [f"All cases: {as_text(shared)}.", ""]
     if shown:
-        lines += [_rows(shown, heads)]
+        lines += [_rows(shown, heads, names)]
     if folded:
         cut = f"\n{len(folded) - MOST_FOLDED} more: --format json\n" if len(folded) > MOST_FOLDED else ""
         summary = f"<summary>{len(folded)} more cells</summary>"
-        lines += [f"<details>{summary}\n\n{_rows(folded[:MOST_FOLDED], heads)}{cut}\n</details>\n"]
+        lines += [f"<details>{summary}\n\n{_rows(folded[:MOST_FOLDED], heads, names)}{cut}\n</details>\n"]
     if entries := acceptance_lines(gate)[:_MOST_LINES]:
         lines += [
-            f"{_ACCEPT}\n",
+            f"{_accept_words(gate)}\n",
             "```toml",
             *(_shortened(line, _LONGEST_LINE) for line in entries),
             "```",
@@ -410,15 +419,20 @@ def markdown(compared: Compared, gate: GateResult) -> str:
 
 
 def _sentence(compared: Compared, gate: GateResult) -> str:
-    """The whole comparison in a sentence: the gate, the counts, the worst cell, where and how long."""
+    """The whole comparison in a sentence: where and how long, the gate, the counts, the worst cell."""
     mark = "✅" if gate.exit_code == 0 else "❌"
-    said = (gate_words(gate), compared.measured, counts(compared), worst_words(compared))
-    return f"{mark} attnbench compare: {'; '.join(filter(None, said))}"
+    where = f", {compared.measured}" if compared.measured else ""
+    said = (gate_words(gate), counts(compared), worst_words(compared))
+    return f"{mark} attnbench compare{where}: {'; '.join(filter(None, said))}"
 
 
-def _rows(cells: Sequence[ComparedCell], heads: Sequence[str]) -> str:
+def _rows(cells: Sequence[ComparedCell], heads: Sequence[str], names: Mapping[str, str]) -> str:
     rows = [
-        {"case": cell.case, **cell_words(cell), "why": _shortened(cell.reason, _LONGEST_REASON)}
+        {
+            "case": names.get(cell.case, cell.case),
+            **cell_words(cell),
+            "why": _shortened(cell.reason, _LONGEST_REASON),
+        }
         for cell in cells
     ]
     heads = ["case", *(head for head in heads if any(row[head] for row in rows))]

@@ -11,6 +11,7 @@ from attnbench.reports.answer import Grid, numbered
 from attnbench.reports.columns import KEYS, KIND, NAMES, OVER, in_order, name_text, record_row, table_columns
 from attnbench.reports.formats import as_markdown, as_text, listing
 from attnbench.reports.judged import JudgedRecord, ReportPart, several_kinds
+from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.overview import Line, answer_blocks
 from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
@@ -61,7 +62,11 @@ def render(parts: Sequence[ReportPart], format: Format, view: View | None = None
     judged = [one for part in parts for one in part.judged]
     if format == "markdown":
         answered = _markdown_answer(parts, details=view.details)
-        return answered if view.summary else answered + _markdown(judged, view.trace)
+        if view.summary:
+            return answered
+        shared = "" if answered else shared_words(one.record.case for one in judged)
+        head = f"All cases: {as_text(shared)}.\n\n" if shared else ""
+        return answered + head + _markdown(judged, view.trace)
     return listing([record_row(one) for one in judged], KEYS, format)
 
 
@@ -98,9 +103,9 @@ def _grid(grid: Grid) -> str:
 
 
 def _markdown(judged: Sequence[JudgedRecord], trace: bool) -> str:
-    columns = table_columns(judged, over=OVER)
+    columns, names = table_columns(judged, over=OVER), short_names(one.record.case for one in judged)
     rows = [
-        {"case": one.record.case, KIND: one.device_kind, NAMES: name_text(one.record)}
+        {"case": names[one.record.case], KIND: one.device_kind, NAMES: name_text(one.record)}
         | {"status": one.record.status}
         | {column.head: column.cell(one) for column in columns}
         | {"reason": one.record.reason, "ran": ", ".join(one.record.ran)}

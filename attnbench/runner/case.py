@@ -17,7 +17,7 @@ from attnbench.cases.ids import case_id
 from attnbench.cases.memory import free_memory
 from attnbench.cases.work import held_bytes, pool_bytes, quadratic_bytes, too_large
 from attnbench.ipc import verifier_messages as rm
-from attnbench.plugins.registry import Registry, storage_source
+from attnbench.plugins.registry import Registry, encoding_source, storage_source
 from attnbench.runner.check import (
     Candidate,
     Entries,
@@ -39,6 +39,7 @@ from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.device import CPU, DEVICES
+from attnbench.types.encoding import encoding_name
 from attnbench.types.mask import mask_text
 from attnbench.types.record import CandidatePlan, CaseLine, Failure, Line, Record, RepetitionLine
 from attnbench.types.rule import Rule
@@ -80,6 +81,8 @@ def refusal(
         return "unsupported", f"computes {_all_of(backend.operations)}, not {case.operation}"
     if case.storage not in backend.storages:
         return "unsupported", f"takes {_all_of(backend.storages)} inputs, not {case.storage}"
+    if encoding_name(case) not in backend.encodings:
+        return "unsupported", f"takes keys and values as {_all_of(backend.encodings)}, not {case.kv}"
     for output in case.returns:
         if output not in backend.returns:
             return "unsupported", f"does not return {output}"
@@ -253,6 +256,7 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
         without=pool.options.without,
         operation_source=operation.source,
         storage_source=storage_source(run.registry, run.case),
+        encoding_source=encoding_source(run.registry, run.case),
     )
     limit_bytes = pool.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
     limit_bytes += run.pool_bytes
@@ -271,8 +275,7 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
                         other,
                         run.case,
                         rule,
-                        operation.source,
-                        opening.storage_source,
+                        opening,
                         entries,
                         limit_bytes,
                     )

@@ -42,11 +42,11 @@ from attnbench.runner.processes import (
     WorkerKilled,
     WorkerLink,
 )
-from attnbench.stats.protocol import ORACLE_FLOPS, can_be_forked
+from attnbench.stats.protocol import can_be_forked
 from attnbench.types.arithmetic import UNIT, coarser
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
-from attnbench.types.extensions import Source
+from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import operation_of
 from attnbench.types.record import CandidatePlan
 from attnbench.types.rule import Rule
@@ -314,6 +314,7 @@ def _check_rest(
         arithmetic=inexact.arithmetic,
         inexact=inexact.problem,
         batch_invariant=invariant,
+        encoding_error=context.opened.encoding_error,
         code={module: digest for module, digest in code.items() if module.partition(".")[0] != "attnbench"},
     )
     return found, peak_bytes
@@ -324,13 +325,12 @@ def check_variants(
     verifier: VerifierLink,
     case: Case,
     rule: Entry[Rule],
-    operation_source: Source,
-    storage_source: Source | None,
+    opening: rm.OpenCase,
     entries: Entries,
     memory_limit_bytes: int,
 ) -> tuple[dict[str, rm.Judged], Failures]:
     """Check backends on variants of a case: small cases of other lengths; return what passed, and what
-    failed.
+    failed. opening: of the case.
 
     They detect backends that are right at known shapes only, and show in a high precision what a low one
     would hide. Each has ordinary inputs, and shares the stress inputs with the others. Backends that compile
@@ -352,13 +352,16 @@ def check_variants(
         with _kept_workers() as workers:
             for number, variant in enumerate(variants):
                 left_out = [family.name for family in FAMILIES[1:] if family.name not in asked[number]]
-                opening = rm.OpenCase(
-                    case_id(variant), rule.source, secrets.randbits(63), 0, ORACLE_FLOPS,
-                    (*pool.options.without, *left_out), operation_source, storage_source,
-                )  # fmt: skip
+                opened = msgspec.structs.replace(
+                    opening,
+                    case=case_id(variant),
+                    timed_entropy=secrets.randbits(63),
+                    timed_draws=0,
+                    without=(*pool.options.without, *left_out),
+                )
                 left = [entry for entry in group if entry.name not in failures]
                 try:
-                    with open_context(verifier, opening, variant.threads, memory_limit_bytes) as context:
+                    with open_context(verifier, opened, variant.threads, memory_limit_bytes) as context:
                         weighed = left if number == 0 else []
                         names = [one.name for one in weighed if _gives_weights(pool, variant, one.record)]
                         check_reference(pool, context, weights=bool(names))
@@ -404,7 +407,7 @@ def _kept_workers() -> Iterator[dict[str, WorkerLink]]:
 def _gives_weights(pool: WorkerPool, case: Case, backend: Backend) -> bool:
     """Return whether a backend declares weights for a case; never with dropout."""
     wanted = WEIGHTS not in pool.options.without and case.operation == "attention" and not case.dropout
-    wanted = wanted and not case.batch
+    wanted = wanted and not case.batch and not is_encoded(case)
     return wanted and backend.weights is not None
 
 

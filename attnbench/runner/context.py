@@ -17,6 +17,7 @@ from attnbench.plugins.registry import Entry
 from attnbench.runner.pool import WorkerPool
 from attnbench.runner.processes import VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
 from attnbench.types.backend import Backend
+from attnbench.types.encoding import is_encoded
 
 _ONE_CALL = m.Compute()
 
@@ -80,8 +81,9 @@ class CaseContext:
 
     @contextmanager
     def for_plain(self, index: int) -> Iterator[ArrayBlock]:
-        """Yield the inputs of a draw as the plain reference gets them: those of a batch apart."""
-        if not parse_case(self.case).batch:
+        """Yield the inputs of a draw as the plain reference gets them: a batch apart, and none encoded."""
+        case = parse_case(self.case)
+        if not case.batch and not is_encoded(case):
             yield self.draws[index]
             return
         drawn, fd = self.verifier.ask(rm.GetDraw(index, apart=True), rm.Arrays)
@@ -151,6 +153,7 @@ def prepare_worker(
         parameters=context.parameters.arrays,
         operation_source=context.opening.operation_source,
         storage_source=context.opening.storage_source,
+        encoding_source=context.opening.encoding_source,
         memory_limit_bytes=None if entry is None else context.memory_limit_bytes,
     )
     try:
@@ -171,7 +174,9 @@ def reported_code(
         WorkerFailed: they are not those that other processes of the run had.
     """
     opening, side = context.opening, ""
-    brought = (opening.operation_source, opening.storage_source, opening.rule_source)
+    brought = (
+        opening.operation_source, opening.storage_source, opening.encoding_source, opening.rule_source
+    )  # fmt: skip
     sources = [source for source in brought if source is not None]
     if entry is not None:
         side = entry.side

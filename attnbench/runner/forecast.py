@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 from attnbench.cases.ids import case_id, parse_case
@@ -26,6 +27,7 @@ from attnbench.stats.protocol import LONG_WORKERS, ORACLE_FLOPS, TIMED_DRAWS, ca
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.device import DEVICES
+from attnbench.types.encoding import DTYPE, encoding_name
 from attnbench.types.errors import BadInput
 from attnbench.types.record import Shard
 from attnbench.types.rule import Rule
@@ -131,20 +133,21 @@ def plan_run(
 ) -> RunPlan:
     """Plan a run of selected cases with the named backends.
 
-    If none is named, all run that take the storage of some case, with the baseline and ``brought``.
+    If none is named, all run that take the storage and the encoding of some case, with the baseline and
+    ``brought``.
 
     brought: backends of plugins that the user named. They count as named where no backend is.
 
     Raises:
-        BadInput: a backend does not exist, or no installed one takes the storage of a case.
+        BadInput: a backend does not exist, or no installed one takes the storage and encoding of a case.
     """
-    storages = frozenset(case.storage for case in selection.cases)
+    forms = frozenset((case.storage, encoding_name(case)) for case in selection.cases)
     for name in (*backends, options.baseline, selection.baseline):
         if name:
             registry.backend(name)
     of_suites = selection.baseline
-    if of_suites and storages.isdisjoint(registry.backends[of_suites].record.storages):
-        # The user chose another storage for the cases of a suite.
+    if of_suites and forms.isdisjoint(_taken(registry.backends[of_suites].record)):
+        # The user chose another storage or encoding for the cases of a suite.
         of_suites = None
     # All shards of a selection have one baseline.
     whole = selection.shard.cases if selection.shard else map(case_id, selection.cases)
@@ -152,7 +155,7 @@ def plan_run(
     on = selection.compiled_on
     return RunPlan(
         cases=selection.cases,
-        backends=tuple(backends) or _all(registry, storages, (options.baseline, *brought)),
+        backends=tuple(backends) or _all(registry, forms, (options.baseline, *brought)),
         registry=registry,
         options=options,
         named=tuple(backends or brought),
@@ -163,14 +166,28 @@ def plan_run(
     )
 
 
-def _all(registry: Registry, storages: frozenset[str], named: Sequence[str]) -> tuple[str, ...]:
-    """Return all backends but those that are not named and take none of the storages."""
-    taken = {name: entry.record.storages for name, entry in registry.backends.items()}
-    for storage in sorted(storages.difference(*taken.values())):
-        others = sorted({one for its in taken.values() for one in its} - {"dense"})
-        has = (f"{one} ({', '.join(name for name, its in taken.items() if one in its)})" for one in others)
-        raise BadInput(f"no installed backend takes the storage {storage!r}; others do: {'; '.join(has)}")
-    return tuple(name for name, its in taken.items() if name in named or not storages.isdisjoint(its))
+def _taken(backend: Backend) -> frozenset[tuple[str, str]]:
+    """Return the storages and encodings that a backend takes, in pairs."""
+    return frozenset(product(backend.storages, backend.encodings))
+
+
+def _all(registry: Registry, forms: frozenset[tuple[str, str]], named: Sequence[str]) -> tuple[str, ...]:
+    """Return all backends but those that are not named and take none of the pairs of storage and encoding."""
+    taken = {name: _taken(entry.record) for name, entry in registry.backends.items()}
+    for form in sorted(forms.difference(*taken.values())):
+        others = sorted({one for its in taken.values() for one in its} - {("dense", "dtype")})
+        who = {one: ", ".join(name for name, its in taken.items() if one in its) for one in others}
+        has = "; ".join(f"{_form_word(one)} ({names})" for one, names in who.items())
+        storage, encoding = form
+        what = f"the storage {storage!r}" if encoding == DTYPE.name else _form_word(form)
+        raise BadInput(f"no installed backend takes {what}; others do: {has}")
+    return tuple(name for name, its in taken.items() if name in named or not forms.isdisjoint(its))
+
+
+def _form_word(form: tuple[str, str]) -> str:
+    """Return a storage and an encoding as ids have them, without the usual encoding."""
+    storage, encoding = form
+    return storage if encoding == DTYPE.name else f"{storage}/kv={encoding}"
 
 
 @dataclass(frozen=True)

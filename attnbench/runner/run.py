@@ -22,7 +22,7 @@ from attnbench.inputs.draw import INPUTS_VERSION
 from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.code import code_of, stamps
 from attnbench.plugins.libraries import libraries
-from attnbench.plugins.registry import Entry, Registry, storage_source
+from attnbench.plugins.registry import Entry, Registry, encoding_source, storage_source
 from attnbench.results.format import (
     RunWriter,
     StoredRun,
@@ -354,6 +354,7 @@ def _libraries(plan: RunPlan) -> dict[str, str]:
         *(registry.rules[case.rule].source for case in plan.cases),
         *(registry.operations[case.operation].source for case in plan.cases),
         *filter(None, (storage_source(registry, case) for case in plan.cases)),
+        *filter(None, (encoding_source(registry, case) for case in plan.cases)),
     ]
     return libraries(
         {source.distribution for source in sources} - {"attnbench"},

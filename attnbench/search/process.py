@@ -28,7 +28,7 @@ START_S = 60.0
 
 
 class JudgingQuestion(Struct, frozen=True):
-    """The backend of a search, where its rules are by name, and where operations and storages are."""
+    """The backend of a search, its rules by name, and where operations, storages and encodings are."""
 
     backend: str
     source: Source

@@ -240,6 +240,7 @@ def _question(backend: str, registry: Registry) -> JudgingQuestion:
         [
             *(found.source for found in registry.operations.values()),
             *(found.source for found in registry.storages.values()),
+            *(found.source for found in registry.encodings.values()),
         ]
     )
     rules = {name: found.source for name, found in registry.rules.items()}

@@ -21,6 +21,7 @@ from attnbench.inputs.kinds import (
     DROPPED,
     FAMILIES,
     GRADED,
+    KEPT_BY_CODES,
     NORMAL,
     SEARCHED,
     SLICED,
@@ -36,6 +37,7 @@ from attnbench.types.backend import Backend
 from attnbench.types.batch import Lengths, batch_text
 from attnbench.types.case import AUTOCAST, ORDERS, Case
 from attnbench.types.device import DEVICES
+from attnbench.types.encoding import DTYPE, KEPT, encoding_words
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, mask_of
 from attnbench.types.mask_words import WORDS
@@ -130,7 +132,7 @@ def can_meet(one: str, a: str, other: str, b: str) -> bool:
         half = both.get("dtype", AUTOCAST[0]) in AUTOCAST
         if added or not half or get("before") or get("values") == GRADED:
             return False
-    if not _stored_together(both):
+    if not _stored_together(both) or not _encoded_together(both):
         return False
     if get("returns") and (get("pass") == "backward" or one_wanted or get("autocast")):
         return False
@@ -154,6 +156,17 @@ def _stored_together(both: Row) -> bool:
         return False
     shared = any((get(name) or "").startswith("same") for name in ("k", "v"))
     return not shared and get("values") not in (SLICED, TRANSPOSED, DROPPED)
+
+
+def _encoded_together(both: Row) -> bool:
+    """Return whether two classes can be those of one case with encoded keys and values, or of one without."""
+    get = both.get
+    if not get("kv"):
+        return True
+    if both.get("operation", PLAIN) != PLAIN or both.get("pass", "forward") != "forward":
+        return False
+    ways = ("layout", "q", "k", "v", "grad", "upstream", "autocast")
+    return not any(get(name) for name in ways) and get("values") in (None, "", *KEPT_BY_CODES, *KEPT)
 
 
 @dataclass(frozen=True)
@@ -218,7 +231,7 @@ class Space:
         lengths: dict[str, Any] = {"B": B, "Lq": Lq, "Lk": Lk}
         if row.get("storage"):
             lengths = {"batch": batch_text(_sequences(row, B, (Lq, Lk), random))} | _storage(row, random)
-        returned = row.get("returns")
+        returned, encoded = row.get("returns"), {"kv": row["kv"]} if row.get("kv") else {}
         try:
             mask = random.choice(self.options.masks) if self.options.masks else _mask(row, B, Lk, random)
             case = build_case(
@@ -226,7 +239,7 @@ class Space:
                 D=D, Dv=Dv, mask=mask, dtype=row["dtype"], device=self.device, pass_=row["pass"],
                 layout=self.options.layout or _layout(row["layout"], random),
                 threads=self.options.threads or (2 if row["threads"] else 1),
-                returns=(returned,) if returned else (), seed=random.randrange(SEEDS), **layer,
+                returns=(returned,) if returned else (), seed=random.randrange(SEEDS), **layer, **encoded,
             )  # fmt: skip
         except BadCase:
             return None
@@ -305,7 +318,7 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
         **({"threads": ("",)} if options.threads else {}),
         **({"layout": ("",)} if options.layout else {}),
     }
-    whole = properties | _of_storages(backend) | chosen
+    whole = properties | _of_storages(backend) | _of_encodings(backend) | chosen
     return Space(backend, rules, _without_impossible(whole), device, options)
 
 
@@ -321,6 +334,14 @@ def _of_storages(backend: Backend) -> dict[str, tuple[str, ...]]:
         sized = any(storage_named(name).sizes for name in storages)
         found["sizes"] = ("", *SIZES) if sized else ("",)
     return found
+
+
+def _of_encodings(backend: Backend) -> dict[str, tuple[str, ...]]:
+    """Return the property of encoded keys and values, for a backend that takes any."""
+    words = encoding_words(backend.encodings)
+    if words == (DTYPE.name,):
+        return {}
+    return {"kv": tuple("" if word == DTYPE.name else word for word in words)}
 
 
 def _without_impossible(properties: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

@@ -213,16 +213,19 @@ class Over:
 def over_best(one: Record, best: Record, repetitions: Mapping[int, Mapping[str, float]]) -> Over:
     """Compare a backend with the fastest of its case, in pairs of samples.
 
-    repetitions: the median times by repetition. Where a record has no paired ratio to this backend, with its
-    p-value, the quotients of these times stand in: files from before 2026-11-28 have none.
+    repetitions: the median times by repetition. Files from before 2026-11-28 have no interval of the paired
+    ratio; that of the quotients of these times stands in.
     """
-    if one.best == best.backend and one.ratio_to_best is not None and one.ratio_to_best_p_value is not None:
-        takes: TimeRatio | None = TimeRatio(one.ratio_to_best, _interval_to_best(one))
+    paired = one.ratio_to_best if one.best == best.backend else None
+    if paired is not None and one.ratio_to_best_p_value is not None:
+        takes: TimeRatio | None = TimeRatio(paired, _interval_to_best(one))
         few, p_value = min(one.repetitions, best.repetitions) < SIGN_TEST_FROM, one.ratio_to_best_p_value
     else:
         pair = {one.backend, best.backend}
         logs = [log(ns[one.backend] / ns[best.backend]) for ns in repetitions.values() if pair <= ns.keys()]
-        takes, few, p_value = _compared(logs), len(logs) < SIGN_TEST_FROM, ratio_p_value(logs)
+        moved = 0.0 if paired is None or not logs else log(paired) - median(logs)
+        few, p_value = len(logs) < SIGN_TEST_FROM, ratio_p_value(logs)
+        takes = _compared([value + moved for value in logs])
     if takes is None or takes.interval is None:
         return Over(takes, False, few)
     low, high = takes.interval.low, takes.interval.high

@@ -54,7 +54,7 @@ def checked_record(case: str, rule: str, backend: str, found: CandidatePlan, acc
     return Record(
         case, rule, backend, status, reason, accuracy=found.accuracy, parts=found.parts, notes=found.notes,
         ran=found.ran, kernel_of=found.kernel_of, dropout=found.dropout, arithmetic=found.arithmetic,
-        failed_check=check, batch_invariant=found.batch_invariant,
+        failed_check=check, batch_invariant=found.batch_invariant, encoding_error=found.encoding_error,
     )  # fmt: skip
 
 
@@ -230,6 +230,7 @@ def _with_times(
         limit_share=limit and limit_share(planned.flops, planned.bytes_moved, timing.median_ms, limit),
         copy_share=limit and planned.bytes_moved * 1e3 / timing.median_ms / limit.bytes_per_s,
         batch_invariant=plan.batch_invariant,
+        encoding_error=plan.encoding_error,
         faults_per_call=timing.faults_per_call,
         prepare_ms=plan.prepare_ms,
         first_call_ms=plan.first_call_ms,

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def tensors(case: Case, specs: Specs) -> Specs:
     """Return the one stored tensor: its first axis counts the queries, or the keys, of all sequences.
 
-    Where a tensor has none, as a state, it counts the sequences.
+    Of a tensor without such an axis, as a state or the scales of a head, it counts sequences.
     """
     first, at = specs[0], _tokens(specs[0])
-    if at == 0:
+    if at is None:
         return (replace(first, shape=(len(specs), *first.shape[1:])),)
     shape = (sum(spec.shape[at] for spec in specs), *first.shape[1:at], *first.shape[at + 1 :])
     axes = first.axes[at] + first.axes[1:at] + first.axes[at + 1 :]
@@ -34,7 +34,7 @@ def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
     import numpy as np
 
     at = _tokens(specs[0])
-    if at == 0:
+    if at is None:
         return (np.concatenate(arrays),)
     return (np.concatenate([np.moveaxis(array[0], at - 1, 0) for array in arrays]),)
 
@@ -44,7 +44,7 @@ def take(case: Case, specs: Specs, stored: Sequence[Any]) -> Sequence[Any]:
     import numpy as np
 
     at = _tokens(specs[0])
-    if at == 0:
+    if at is None:
         return np.split(stored[0], len(specs))
     ends = np.cumsum([spec.shape[at] for spec in specs])
     return [np.moveaxis(part, 0, at - 1)[None] for part in np.split(stored[0], ends[:-1])]
@@ -64,9 +64,9 @@ def _names(case: Case) -> list[str]:
     return [f"cu_seqlens_{of}" for of in lengths] if len(lengths) > 1 else ["cu_seqlens"]
 
 
-def _tokens(spec: TensorSpec) -> int:
-    """Return the place of the axis that counts queries or keys, after that of batch elements; 0 for none."""
-    return next((place for place, letter in enumerate(spec.axes) if letter in "ipj"), 0)
+def _tokens(spec: TensorSpec) -> int | None:
+    """Return the place of the axis of queries or keys, behind that of batch elements; None without one."""
+    return next((place for place, letter in enumerate(spec.axes) if letter in "ipj"), None)
 
 
 PACKED = Storage(

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.storages import packed
 from attnbench.types.batch import parse_batch
+from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import TensorSpec, operation_of
-from attnbench.types.storage import Size, Storage, sizes_of
+from attnbench.types.storage import Shared, Size, Storage, sizes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +31,12 @@ TAILS = ("-1", "stale", "in the pool")
 """Entries behind a sequence's last page: none, a page of another sequence, any page."""
 UNUSED = ("zeros", "copied tokens", "largest number", "NaN")
 """Contents of slots without a key."""
-_BITS_OF_BFLOAT16 = {"largest number": 0x7F7F, "NaN": 0x7FC0}
+_BITS = {
+    2: {"largest number": 0x7F7F, "NaN": 0x7FC0},
+    1: {"largest number": 0x7E, "NaN": 0x7F},
+}
+"""Of bfloat16, and of a byte, which may be a code. In float8_e4m3fn these are what the words say; two of the
+second are NaN as the float16 scale of a block."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +44,13 @@ class Drawn:
     """Where keys lie in one draw.
 
     table: (N, most pages) int32. slots: of each sequence, the places of its keys among all slots of the
-    cache, in order. unused: a word of :data:`UNUSED`.
+    cache, in order. unused: a word of :data:`UNUSED`. shared: the keys that sequences have in common.
     """
 
     table: NDArray[np.int32]
     slots: tuple[NDArray[np.int64], ...]
     unused: str
+    shared: tuple[Shared, ...]
 
 
 def pages_of(case: Case) -> list[int]:
@@ -73,23 +80,44 @@ def drawn(case: Case) -> Drawn:
     own = np.split(rng.permutation(pool), np.cumsum(counts))[: len(counts)]
     used = np.concatenate(own)
     tail = TAILS[rng.integers(len(TAILS))]
-    shape = len(counts), table_width(case)
+    shape, lengths = (len(counts), table_width(case)), [keys for _, keys in parse_batch(case.batch)]
     if tail == "-1":
         table = np.full(shape, -1)
     else:
         table = rng.choice(used, shape) if tail == "stale" else rng.integers(pool, size=shape)
+    unused = UNUSED[rng.integers(len(UNUSED))]
+    # Sequences have scales of their own, so equal keys may have unequal codes.
+    shared = () if is_encoded(case) else _drawn_prefixes(lengths, page, rng)
+    for one in shared:
+        own[one.number][: one.keys // page] = own[one.first][: one.keys // page]
     for row, pages in zip(table, own, strict=True):
         row[: len(pages)] = pages
-    lengths = [keys for _, keys in parse_batch(case.batch)]
     slots = tuple(
         (pages[:, None] * page + np.arange(page)).ravel()[:length]
         for pages, length in zip(own, lengths, strict=True)
     )
-    return Drawn(table.astype(np.int32), slots, UNUSED[rng.integers(len(UNUSED))])
+    return Drawn(table.astype(np.int32), slots, unused, shared)
+
+
+def _drawn_prefixes(lengths: list[int], page: int, rng: np.random.Generator) -> tuple[Shared, ...]:
+    """Draw which sequences begin with pages of another one, in every second draw.
+
+    Whole pages are shared, as engines do: into the last page of a sequence its next key is written.
+    """
+    whole = [number for number, keys in enumerate(lengths) if keys >= page]
+    if len(whole) < 2 or rng.integers(2):
+        return ()
+    first, *others = rng.permutation(whole).tolist()
+    chosen = others[: rng.integers(1, len(others) + 1)]
+    most = [min(lengths[first], lengths[number]) // page for number in chosen]
+    return tuple(
+        Shared(number, first, page * int(rng.integers(1, pages + 1)))
+        for number, pages in zip(chosen, most, strict=True)
+    )
 
 
 def tensors(case: Case, specs: Specs) -> Specs:
-    """Return the cache of keys or values; other tensors are packed."""
+    """Return the cache of keys or values, also of a scale for each token; other tensors are packed."""
     whole = packed.tensors(case, specs)
     if not _is_cached(specs):
         return whole
@@ -111,8 +139,8 @@ def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
         cache[:] = np.resize(tokens, cache.shape)
     elif where.unused == "zeros":
         cache[:] = 0
-    elif case.dtype == "bfloat16":
-        cache[:] = _BITS_OF_BFLOAT16[where.unused]
+    elif tokens.dtype.kind in "iu":
+        cache[:] = _BITS[tokens.dtype.itemsize][where.unused]
     else:
         cache[:] = np.finfo(tokens.dtype).max if where.unused == "largest number" else np.nan
     cache[np.concatenate(where.slots)] = tokens
@@ -169,6 +197,7 @@ PAGED = Storage(
     planned=planned,
     plan=plan,
     sizes=(Size("page", "keys in a page", 16, most=1 << 20),),
+    shares=lambda case: drawn(case).shared,
     kept=("k", "v"),
     refuses=refuses,
     baseline="gather",

@@ -55,6 +55,14 @@ BY_FAMILY: dict[str, str] = {
 """By the family of inputs that alone shows a failure, where no known mistake gives the same output."""
 
 EQUALS = "Your output equals the known mistake “{summary}”: {advice}."
+WEIGH = (
+    "Dropped keys have weight: a query's output changes with the values of keys that its mask drops. Give "
+    "them -inf for a score, not a finite number; attnbench.masks.keep_rows gives the pairs that a mask keeps."
+)
+COARSE = (
+    "Compute all parts, the softmax too, in the case's dtype or a finer one, or decline this dtype in "
+    "supports(). If it is meant, declare the arithmetic as computes_in."
+)
 NOT_REPEATED = (
     "In a process of its own it is right on such inputs: look for values that it keeps from one call to the "
     "next, and for memory that it reads before writing it."

@@ -23,6 +23,7 @@ from attnbench.testing.findings import Finding
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.device import CPU, DEVICES
+from attnbench.types.encoding import DTYPE, encoding_words
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import mask_text, parse_mask
 from attnbench.types.operation import operation_named
@@ -127,6 +128,8 @@ def candidates(
     }
     if backend.storages != ("dense",):
         values["storage"] = tuple(word for name in backend.storages for word in _storage_words(name))
+    if backend.encodings != (DTYPE.name,):
+        values["kv"] = encoding_words(backend.encodings)
     if backend.returns:
         values["returns"] = ((), *((name,) for name in backend.returns))
     random = Random(0)
@@ -209,7 +212,7 @@ def _with_rule(row: Row, rules: Sequence[Rule], number: int, options: Overrides)
     (D, Dv), (H, Hkv) = row["features"], row["heads"]
     for turn in range(len(rules)):
         rule, mask = rules[(number + turn) % len(rules)], row["mask"]
-        sizes = _lengths(row) | {"returns": row.get("returns", ())}
+        sizes = _lengths(row) | {"returns": row.get("returns", ()), "kv": row.get("kv", DTYPE.name)}
         if rule.update is not None:
             # A recurrence has one length, and sees what comes before each step.
             sizes, mask = sizes | _steps(row), "none"
@@ -256,7 +259,9 @@ def _large(backend: Backend, rule: Rule, wanted: dict[str, Any], options: Overri
     there = options.dtypes or backend.dtypes
     dtypes = [dtype for dtype in (*half, "float32", *there) if dtype in there]
     device = options.device or device_of(backend)
-    case = _case(rule, variants(backend)[0], dtype=dtypes[0], device=device, **sizes)
+    words = encoding_words(backend.encodings)
+    kv = DTYPE.name if DTYPE.name in words else words[0]
+    case = _case(rule, variants(backend)[0], dtype=dtypes[0], device=device, kv=kv, **sizes)
     if case is None or case.B * case.H * case.Lq * case.Lk * rule.score_elements(case) > MOST_ELEMENTS:
         return None
     return case

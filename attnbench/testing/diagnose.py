@@ -15,9 +15,20 @@ from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, draw_family, fa
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, OUT, UPSTREAM, parameter_names
 from attnbench.kit.reference import PLAIN
-from attnbench.testing.advice import ALL_NAN, ALL_ZERO, BY_FAMILY, EQUALS, KEPT, NOT_REPEATED, SOMETIMES
-from attnbench.testing.diagnosis_process import Diagnosed, Look, Smallest
+from attnbench.testing.advice import (
+    ALL_NAN,
+    ALL_ZERO,
+    BY_FAMILY,
+    EQUALS,
+    KEPT,
+    NOT_REPEATED,
+    SOMETIMES,
+    WEIGH,
+)  # fmt: skip
+from attnbench.testing.diagnosis_process import Diagnosed, Look, Place, Smallest
 from attnbench.testing.mistakes import mistakes_for
+from attnbench.testing.mistakes.inputs import WEIGHS
+from attnbench.testing.mistakes.masks import added_mask
 from attnbench.testing.mistakes.parts import Mistake
 from attnbench.trial.judge import ALL_DRAWS, EQUAL_CALLS, equal_calls, judge, surroundings
 from attnbench.trial.point import Point
@@ -50,7 +61,6 @@ AS_NEAR = 2.0
 """Answers of two mistakes that are as near as that to this one may each be its cause."""
 RIGHT = 32.0
 """In units of rounding: an answer nearer to the exact one counts as right here. This is not the verdict."""
-MOST_NAMED = 3
 ROUNDING = 16.0
 """In units of the dtype's rounding of the largest element: the effect of other orders of summation."""
 
@@ -59,12 +69,11 @@ AFTER = "after calls on other cases it gave another answer to the same inputs"
 WRONG_AFTER = "after calls on other cases, in one process, its answer was wrong"
 
 _NAMES = tuple(family.name for family in FAMILIES)
+_DROPPED_WEIGH = "dropped_keys_weigh"
 _SIMPLE = "one_hot"
 """If one key has all the weight, scores hardly matter, so a second mistake shows alone."""
-_AXES: dict[int, tuple[str, ...]] = {
-    4: ("batch element", "head", "row", "feature"),
-    3: ("batch element", "row", "feature"),
-}
+_AXES = {4: "bhie", 3: "bie"}
+"""The letters of an output's axes, of heads (B, H, Lq, Dv) and of a layer (B, Lq, E)."""
 CHANGED = "near_duplicate"
 MOST_ASKED = 60
 """Cases that are asked to make one small."""
@@ -85,8 +94,17 @@ class Trial:
         return {name: widen(part, self.held.case.dtype) for name, part in parts.items()}
 
 
-def begin(case: Case, backend: str, source: Source, rule_source: Source, family: str = NORMAL) -> Trial:
+def begin(
+    case: Case,
+    backend: str,
+    source: Source,
+    rule_source: Source,
+    family: str = NORMAL,
+    zeroed: NDArray[np.bool_] | None = None,
+) -> Trial:
     """Prepare a backend and give it inputs of a family; call it within :func:`surroundings`.
+
+    zeroed: True for each key (Lk) whose values are 0, in attention.
 
     Raises:
         NotPrepared: it could not be prepared. Whatever its code raises.
@@ -100,6 +118,10 @@ def begin(case: Case, backend: str, source: Source, rule_source: Source, family:
         stored = dict(draw_inputs(case, rule, case.seed, 0))
     else:
         stored = dict(zip(ACTIVATIONS, draw_family(case, rule, family, case.seed, 0), strict=True))
+    if zeroed is not None:
+        # Bits of 0 are the number 0 in every dtype.
+        values = stored[ACTIVATIONS[2]] = stored[ACTIVATIONS[2]].copy()
+        values[:, :, zeroed] = 0
     if case.pass_ != "forward":
         stored[UPSTREAM] = draw_upstream(case, case.seed, 0)
     held = held.with_inputs(stored, fresh=True, delivery=family if family in DELIVERIES else "")
@@ -127,7 +149,8 @@ def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
             return found
         plain = judge(replace(point, values=NORMAL), backend, source, look.rule_source, ALL_DRAWS)
         if plain.status == "right" and point.values in BY_FAMILY:
-            return Diagnosed(f"{BY_FAMILY[point.values]} {found.do}".rstrip(), kind="family")
+            told = f"{BY_FAMILY[point.values]} {found.do}".rstrip()
+            return Diagnosed(told, kind="family", places=found.places)
     except Refused as refusal:
         return Diagnosed(f"Called again in a process of its own, it failed: {refusal.reason}.", kind="failed")
     except Exception:
@@ -135,8 +158,8 @@ def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
     return found
 
 
-def smallest(look: Look, backend: str, source: Source) -> Smallest:
-    """Make a case small on which a backend is wrong, as the search does."""
+def smallest(look: Look, backend: str, source: Source) -> Smallest | None:
+    """Make a case small on which a backend is wrong, as the search does; None where it is right here."""
 
     def is_wrong(point: Point) -> bool:
         try:
@@ -144,6 +167,8 @@ def smallest(look: Look, backend: str, source: Source) -> Smallest:
         except Exception:
             return False
 
+    if not is_wrong(_shown(look)):
+        return None
     small = shrink(_shown(look), is_wrong, MOST_ASKED).point
     without_seed = replace(small, case=replace(small.case, seed=0))
     if small.case.seed and is_wrong(without_seed):
@@ -162,6 +187,7 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
     case = parse_case(look.case)
     rule = next(r for r in loaded_here(look.rule_source).of(Rule) if r.name == case.rule)
     shown = sorted(set(look.families) & set(_NAMES), key=_NAMES.index)[:2] or [NORMAL]
+    placed = None
     for family in dict.fromkeys((*shown, _SIMPLE)):
         if family not in families_of(case, rule):
             continue
@@ -169,18 +195,68 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
             trial = begin(case, backend, source, look.rule_source, family)
             got = trial.call()
             right = _answer(PLAIN.prepare, *_in_float64(trial))
-            if _distance(got, right, right) <= RIGHT * EPS[case.dtype]:
+            if _near(got, right, case):
                 continue
             # On another kind of inputs alone, that kind is what to tell of.
             if family == NORMAL and (nothing := _nothing(got)):
                 return nothing
             known = _known_mistakes(got, right, trial)
+            if known and family != NORMAL:
+                plain = begin(case, backend, source, look.rule_source)
+                known = [one for one in known if _fits_ordinary(one, plain)]
         if known:
             equals = {one.name: EQUALS.format(summary=one.summary, advice=one.advice) for one in known}
+            if any(one in WEIGHS for one in known):
+                # Other cases of this fault may show no more than that.
+                equals[_DROPPED_WEIGH] = WEIGH
             return Diagnosed(equals[known[0].name], known[0].name, equals=equals)
-        if where := _wrong_parts(got, right, case):
-            return Diagnosed(where)
-    return Diagnosed()
+        words, where = _wrong_parts(got, right, case)
+        placed = placed or Diagnosed(words, places=where)
+        if words or where:
+            break
+    else:
+        # Wrong everywhere on each of these inputs, or right on all.
+        family = shown[0]
+    if placed is not None and _dropped_keys_weigh(case, backend, source, look.rule_source, family):
+        return Diagnosed(WEIGH, _DROPPED_WEIGH, equals={_DROPPED_WEIGH: WEIGH})
+    return placed or Diagnosed()
+
+
+def _near(got: Parts, right: Parts, case: Case) -> bool:
+    return _distance(got, right, right) <= RIGHT * EPS[case.dtype]
+
+
+def _dropped_keys_weigh(case: Case, backend: str, source: Source, rule_source: Source, family: str) -> bool:
+    """Return whether a query's output changes with the values of keys that it drops, by more than rounding.
+
+    Asks about the query of the first batch element and head that drops the most keys and keeps one.
+    """
+    if case.operation != "attention" or case.mask.is_none or case.pass_ == "backward":
+        return False
+    dropped = np.isneginf(added_mask(case)[0, 0])
+    counts = np.where(dropped.all(-1), 0, dropped.sum(-1))
+    query = int(counts.argmax())
+    if not counts[query]:
+        return False
+    with surroundings(case):
+        one, other = (
+            begin(case, backend, source, rule_source, family, zeroed).call()[OUT][0, 0, query]
+            for zeroed in (None, dropped[query])
+        )
+    return bool(np.abs(other - one).max() > RIGHT * EPS[case.dtype] * np.abs(one).max())
+
+
+def _fits_ordinary(mistake: Mistake, plain: Trial) -> bool:
+    """Return False for a mistake that is wrong on ordinary inputs, on which the backend is right.
+
+    Of a backend that is wrong there too, nothing is known: it may have a second fault.
+    """
+    case, wide = plain.held.case, _in_float64(plain)
+    right = _answer(PLAIN.prepare, *wide)
+    if not _near(plain.call(), right, case):
+        return True
+    given = (plain.held.setup, plain.inputs, plain.upstream) if mistake.by_rounding else wide
+    return _near(_answer(mistake.prepare, *given), right, case)
 
 
 def _nothing(got: Parts) -> Diagnosed | None:
@@ -236,44 +312,34 @@ def _answer(prepare: Callable[[Setup], Call], setup: Setup, inputs: Triple, upst
         return {name: x.detach().double().cpu().numpy() for name, x in zip(made.names, parts, strict=True)}
 
 
-def _wrong_parts(got: Parts, right: Parts, case: Case) -> str:
-    """Name the wrong gradients, and the places of errors in the output; "" where all is wrong."""
+def _wrong_parts(got: Parts, right: Parts, case: Case) -> tuple[str, dict[str, Place]]:
+    """Name the wrong gradients in words, "" for none; and the places of errors in the output."""
     bad: dict[str, NDArray[np.bool_]] = {}
     for name, exact in right.items():
         limit = RIGHT * EPS[case.dtype] * float(np.abs(exact).max())
         wrong = ~np.asarray(np.abs(got[name] - exact) <= limit)
         if wrong.any():
             bad[name] = wrong
-    sentences = []
+    words = ""
     if gradients := [name for name in bad if name != "out"]:
         output = "the output, " if "out" in bad else ""
         others = ", ".join(name for name in got if name not in bad)
         fine = f"; right: {others}" if others else ""
-        sentences.append(f"Wrong: {output}the gradients of {', '.join(gradients)}{fine}.")
-    if "out" in bad and (where := places(bad["out"])):
-        sentences.append(where)
-    return " ".join(sentences)
+        words = f"Wrong: {output}the gradients of {', '.join(gradients)}{fine}."
+    return words, places(bad["out"]) if "out" in bad else {}
 
 
-def places(bad: NDArray[np.bool_]) -> str:
-    """Name the batch elements, heads, rows and features that are wrong; "" where all of them are.
+def places(bad: NDArray[np.bool_]) -> dict[str, Place]:
+    """Return the axes on which a part alone is wrong, by letter: batch elements, heads, rows, features.
 
     bad: True for each wrong element, of which there are some, of an output (B, H, Lq, Dv) or (B, Lq, E).
     """
-    found = []
-    for axis, name in enumerate(_AXES[bad.ndim]):
+    found = {}
+    for axis, letter in enumerate(_AXES[bad.ndim]):
         wrong = np.flatnonzero(bad.any(axis=tuple(a for a in range(bad.ndim) if a != axis)))
         if len(wrong) < bad.shape[axis]:
-            found.append(f"{name}{'s' if len(wrong) > 1 else ''} {_numbers(wrong)} of {bad.shape[axis]}")
-    return f"All errors are in {' and '.join(found)}." if found else ""
-
-
-def _numbers(numbers: NDArray[Any]) -> str:
-    first, last = int(numbers[0]), int(numbers[-1])
-    if len(numbers) == last - first + 1 and len(numbers) > 1:
-        return f"{first} to {last}"
-    named = ", ".join(str(int(n)) for n in numbers[:MOST_NAMED])
-    return named if len(numbers) <= MOST_NAMED else f"{named}, …"
+            found[letter] = Place(tuple(map(int, wrong)), bad.shape[axis])
+    return found
 
 
 def _distance(left: Parts, right: Parts, scale: Parts) -> float:

@@ -47,18 +47,27 @@ SHRUNK: tuple[Kind, ...] = ("", "family")
 """Kinds of faults whose case is made small, if they equal no known mistake."""
 
 
+class Place(Struct, frozen=True):
+    """The numbers on one axis of an output that have a wrong element, of ``size``."""
+
+    wrong: tuple[int, ...]
+    size: int
+
+
 class Diagnosed(Struct, frozen=True, tag=True):
     """The diagnosis of a case.
 
     do: what to do, "" for unknown. mistake: the known one that it equals. kind: the same of all cases that
     show one fault, as far as is known. equals: every known mistake that gives this answer, with what to do:
-    several do where a case does not tell them apart.
+    several do where a case does not tell them apart. places: by the letter of an axis, where a part of the
+    output alone is wrong.
     """
 
     do: str = ""
     mistake: str = ""
     kind: Kind = ""
     equals: dict[str, str] = {}
+    places: dict[str, Place] = {}
 
 
 class Smallest(Struct, frozen=True, tag=True):
@@ -119,8 +128,9 @@ def _answer(asked: Asked, reply: Callable[[Reply], object]) -> None:
         reply(found)
         if found.kind in SHRUNK and not found.mistake:
             unknown.append(one)
-    if unknown:
-        reply(smallest(unknown[0], asked.backend, asked.source))
+    small = smallest(unknown[0], asked.backend, asked.source) if unknown else None
+    if small is not None:
+        reply(small)
     try:
         for case, what in unsteady(asked.again, asked.backend, asked.source):
             reply(Unsteady(case, what))

@@ -25,6 +25,7 @@ class Finding:
     (:mod:`attnbench.types.status`), ``repeatability`` if answers changed, "" if a call failed otherwise.
     mistake: the known mistake that gives the same answers, "" for none. exit_code: 3 where no check failed,
     but a case could not be run. again: how to ask its case again, where the report's command can't.
+    smallest: the command that asks the smallest case that shows it, where one was sought.
     """
 
     backend: str
@@ -36,6 +37,15 @@ class Finding:
     mistake: str = ""
     exit_code: int = 1
     again: tuple[str, ...] = ()
+    smallest: str = ""
+
+    @property
+    def advice(self) -> str:
+        """What to do, and how to ask the smallest case, without the problem; "" where nothing is known."""
+        lines = [f"advice for {self.backend}: {self.do}"] if self.do else []
+        if self.smallest:
+            lines.append(f"the smallest case on which {self.backend} fails: {self.smallest}")
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         lines = [f"problem: {self.problem}"]
@@ -44,6 +54,8 @@ class Finding:
         lines += [f"  {case}" for case in self.cases[:SHOWN]]
         if len(self.cases) > SHOWN:
             lines.append(f"  and {count_of(len(self.cases) - SHOWN, 'more case')}")
+        if self.smallest:
+            lines.append(f"  the smallest case that fails: {self.smallest}")
         lines += [f"  {line}" for line in self.again]
         return "\n".join(lines)
 

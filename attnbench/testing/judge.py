@@ -20,6 +20,7 @@ from attnbench.testing.cases import NO_OPTIONS, ChosenCases, ConformanceCase, ab
 from attnbench.testing.diagnosis_process import Asked, Diagnosed, Smallest, Unsteady, look
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
 from attnbench.testing.problems import findings_of, looks
+from attnbench.types.encoding import is_encoded
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
 from attnbench.types.record import Record, Shard
@@ -236,8 +237,7 @@ def reported(planned: Plan, records: Sequence[Record], registry: Registry) -> Re
         counted = [record for record in ran if not MEANING[record.status].unknown]
         unchecked = own[0].reason if own and not ran else ""
         numbers = (len(right), len(counted), choice.declined, choice.asked)
-        rules = {registry.rules[record.rule].source for record in own if not record.passed}
-        command = _command(name, registry.backends[name].source, rules)
+        command = f"attnbench check CASE {_asking(name, own, registry)}"
         counts.append(Counts(name, *numbers, unchecked, command))
         findings += choice.findings
         findings += _closely(name, own, right, registry)
@@ -246,10 +246,24 @@ def reported(planned: Plan, records: Sequence[Record], registry: Registry) -> Re
     return Report(tuple(counts), merged(findings))
 
 
-def _command(name: str, source: Source, rules: Collection[Source]) -> str:
+def advice_on(records: Sequence[Record], named: Sequence[str], registry: Registry) -> tuple[Finding, ...]:
+    """Return what a report would say of the failures of named backends, after a check of any cases."""
+    found = [
+        finding
+        for name in named
+        if (own := [record for record in records if record.backend == name])
+        for finding in _closely(name, own, [], registry)
+    ]
+    return tuple(finding for finding in merged(found) if finding.advice)
+
+
+def _asking(name: str, own: Sequence[Record], registry: Registry) -> str:
+    """Return the options that name a backend, and the plugins of it and of the rules of what failed."""
+    rules = {registry.rules[record.rule].source for record in own if not record.passed}
     there = {*installed()}
-    named = dict.fromkeys(_word(one) for one in (source, *rules) if one not in there)
-    return " ".join([f"attnbench check CASE --backend {name}", *(f"--plugin {word}" for word in named)])
+    sources = (registry.backends[name].source, *rules)
+    named = dict.fromkeys(_word(one) for one in sources if one not in there)
+    return " ".join([f"--backend {name}", *(f"--plugin {word}" for word in named)])
 
 
 def _word(source: Source) -> str:
@@ -272,7 +286,8 @@ def _closely(name: str, own: list[Record], right: list[Record], registry: Regist
     # The last ones are missing if a backend ended the process.
     diagnoses = dict(zip(wrong, (one for one in replies if isinstance(one, Diagnosed)), strict=False))
     smallest = next((one for one in replies if isinstance(one, Smallest)), None)
-    findings = findings_of(own, diagnoses, entry.record, rules_in(registry), smallest)
+    asking = _asking(name, own, registry)
+    findings = findings_of(own, diagnoses, entry.record, rules_in(registry), smallest, asking)
     if any(one.kind == "sometimes" for one in diagnoses.values()):
         return findings
     do = "Keep nothing from one call to the next, and nothing for all cases in a global."
@@ -289,7 +304,11 @@ def steady_cases(right: Sequence[Record]) -> list[Record]:
     One whose rule has constants comes second, after the same without them.
     """
     small = [(parse_case(record.case), record) for record in right]
-    small = [(case, one) for case, one in small if not (case.dropout or case.batch) and case.Lk <= 128]
+    small = [
+        (case, one)
+        for case, one in small
+        if not (case.dropout or case.batch or is_encoded(case)) and case.Lk <= 128
+    ]
     found: dict[tuple[int, int, int, str], Record] = {}
     for case, record in small:
         found.setdefault((case.Lq, case.Lk, case.D, case.pass_), record)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from attnbench.cases.ids import parse_case
-from attnbench.testing.advice import BY_CHECK, BY_FAMILY, RAISES_NOTHING
+from attnbench.testing.advice import BY_CHECK, BY_FAMILY, COARSE, RAISES_NOTHING
 from attnbench.testing.conditions import condition
 from attnbench.testing.diagnosis_process import SHRUNK, Diagnosed, Look, Smallest
 from attnbench.testing.findings import About, Finding
+from attnbench.testing.places import places_in_words
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.extensions import Source
@@ -69,19 +74,20 @@ def _failures(records: Iterable[Record]) -> list[Record]:
 
 
 def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str, Look]:
-    """Choose the wrong answers to diagnose, by the case of the record; plain cases come first.
+    """Choose the wrong answers to diagnose, by the case of the record: plain cases first, coarse ones last.
 
     sources: by rule.
     """
-    found: list[tuple[Case, str, Look]] = []
+    found: list[tuple[Case, bool, str, Look]] = []
     for record in _failures(records):
         case = parse_case(_shown(record))
         computed = case.B * case.H * case.Lq * case.Lk * case.D
         known = operation_of(case).heads is not None and not case.batch and record.failed_check in LOOKED_AT
         if known and not case.dropout and computed <= MOST_COMPUTED:
-            found.append((case, record.case, Look(_shown(record), sources[record.rule], _families(record))))
-    found.sort(key=lambda one: _trouble(one[0]))
-    return {name: look for _, name, look in found[:MOST_LOOKS]}
+            look = Look(_shown(record), sources[record.rule], _families(record))
+            found.append((case, record.status == "inaccurate", record.case, look))
+    found.sort(key=lambda one: (one[1], _trouble(one[0])))
+    return {name: look for _, _, name, look in found[:MOST_LOOKS]}
 
 
 def _trouble(case: Case) -> tuple[int, int]:
@@ -97,14 +103,22 @@ def findings_of(
     backend: Backend,
     rules: Mapping[str, Rule],
     smallest: Smallest | None = None,
+    asking: str = "",
 ) -> list[Finding]:
     """Return the mistakes of one backend: all cases of one mistake, or failures of one kind, are one finding.
 
     diagnoses: by the case of the record, where an answer got a close look. smallest: the case that was made
-    small of one of them.
+    small of one of them. asking: the options by which ``attnbench check`` asks the backend.
     """
     failures = _failures(records)
     judged = [record for record in records if record.passed or record in failures]
+    # An answer that is only coarse is another fault than one of wrong maths.
+    coarse = {record.case for record in failures if record.status == "inaccurate"}
+    diagnoses = {
+        case: one
+        for case, one in diagnoses.items()
+        if one.mistake or one.kind == "sometimes" or case not in coarse
+    }
     known = _known(diagnoses)
     faults = {_fault(one): one for one in known.values()}
     # If one fault is known, what got no close look is most likely the same.
@@ -112,14 +126,14 @@ def findings_of(
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in failures:
         diagnosis = known.get(record.case)
-        if diagnosis is None and record.failed_check in BY_VALUE:
+        if diagnosis is None and record.failed_check in BY_VALUE and record.status != "inaccurate":
             diagnosis = only
         kind = _kind(record) if diagnosis is None else (diagnosis.mistake, diagnosis.kind, diagnosis.do)
         groups.setdefault(kind, []).append(record)
     found = []
     # Known mistakes come first: other wrong answers may be the same.
     for group in sorted(groups.values(), key=lambda each: not any(one.case in known for one in each)):
-        looked_at = sorted(group, key=lambda record: record.case not in known)
+        looked_at = sorted(group, key=lambda record: _place_in_finding(record, diagnoses, known))
         diagnosis = known.get(looked_at[0].case)
         others = [record for record in judged if record not in group and not MEANING[record.status].unknown]
         told = ""
@@ -127,10 +141,29 @@ def findings_of(
             told = _condition(group, others, None)
         elif diagnosis.kind in SHRUNK:
             told = _condition(group, others, smallest)
-            if smallest is not None:
-                told = _joined(told, f"The smallest case that fails (for --replay): {smallest.point}")
-        found.append(_finding(looked_at, diagnosis, told, backend, rules, any_known=bool(known)))
+            own = [diagnoses[record.case] for record in group if record.case in known]
+            where = places_in_words([one.places for one in own], [record.reason for record in group])
+            told = _joined(where, told)
+            if diagnosis.do and any(one.do != diagnosis.do for one in own):
+                diagnosis = replace(diagnosis, do=f"Of the first case below: {diagnosis.do}")
+        finding = _finding(looked_at, diagnosis, told, backend, rules, any_known=bool(known))
+        if (
+            smallest is not None
+            and diagnosis is not None
+            and not finding.mistake
+            and diagnosis.kind in SHRUNK
+        ):
+            command = f"attnbench check {asking} --replay {shlex.quote(smallest.point)}"
+            finding = dataclasses.replace(finding, smallest=command)
+        found.append(finding)
     return found
+
+
+def _place_in_finding(
+    record: Record, diagnoses: Mapping[str, Diagnosed], known: Mapping[str, Diagnosed]
+) -> tuple[bool, bool]:
+    """Put the case first whose diagnosis is told: all sentences on one case are on this one."""
+    return record.case not in known, diagnoses.get(record.case) != known.get(record.case)
 
 
 def _condition(group: Sequence[Record], others: Sequence[Record], smallest: Smallest | None) -> str:
@@ -193,6 +226,8 @@ def _finding(
     elif check == "rule_forms":
         problem = f"wrong answers: {wrong}"
         do = f"The rule {record.rule!r}: {BY_CHECK[check]}"
+    elif record.status == "inaccurate":
+        problem, do = f"answers are coarser than the case's dtype: {wrong}", _joined(COARSE, common)
     elif check in BY_VALUE:
         problem = f"wrong answers in cases that supports() let through: {wrong}"
         family = next((BY_FAMILY[name] for name in _families(record) if name in _OWN_ADVICE), "")

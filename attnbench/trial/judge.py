@@ -275,11 +275,7 @@ class _Trial:
 
     def _plain_answer(self, index: int) -> dict[str, Stored]:
         with surroundings(replace(self.point.case, threads=1)):
-            opened = self.opened
-            if isinstance(opened, BatchVerifier):
-                arrays = opened.arrays(index, 0, apart=True)
-            else:
-                arrays = opened.arrays(index, 0)
+            arrays = self.opened.arrays(index, 0, apart=True)
             ready = self.plain.with_inputs(arrays, fresh=True)
             if ready.passed is not None:
                 self.opened.expect(index, exact_gradients(ready))

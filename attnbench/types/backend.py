@@ -68,9 +68,15 @@ class Backend:
     the inputs are leaves that require gradients, grad mode is on, and the graph of the output must reach all
     inputs and parameters. The backward pass is timed, alone or with the call, and may run several times.
     A case that asks for further outputs (``case.returns``) gets a tuple of all. A case with a batch passes
-    what its storage makes of the inputs, then the tensors that say where numbers lie, as lengths. If the
+    what its storage makes of the inputs, then the tensors that say where numbers lie, as lengths. A case with
+    encoded keys and values passes q, then the tensors of its encoding, as k, v, k_scale and v_scale; it has
+    no layout BLHD. If the
     function has a method ``renew``, it is called with a dictionary of the latter whenever inputs were
     written, before the next call and untimed.
+
+    writes_out: whether the prepared function takes ``out=``, the tensors that it is to write and to return (a
+    tuple where there are several outputs). The check makes every second call so, with memory full of NaN;
+    timed calls never.
 
     converts: inputs that it holds in an order of its own, among those that the storage keeps between calls
     (:attr:`Storage.kept`): never queries. Whenever inputs were written, the method ``convert`` of the
@@ -80,10 +86,11 @@ class Backend:
     ``available(device)`` returns the reason in words why it can't run on this machine at all (a kernel that
     this build lacks, no compiler), or None. Called in the worker, before ``supports``.
 
-    operations, rules, dtypes, devices, passes, storages, returns: what it can do at all; ``rules`` None means
-    any rule, ``needs_dot_form`` any rule that has a dot-product form. A backend with gradients has all three
-    passes. Its forward pass is then also checked on inputs that require gradients, unless ``supports``
-    refuses the case with the pass ``both`` or it compiles.
+    operations, rules, dtypes, devices, passes, storages, encodings, returns: what it can do at all; ``rules``
+    None means any rule, ``needs_dot_form`` any rule that has a dot-product form. encodings: by name, without
+    grains, which ``supports`` may refuse. A backend with gradients has all three passes. Its forward pass is
+    then also checked on inputs that require gradients, unless ``supports`` refuses the case with the pass
+    ``both`` or it compiles.
 
     requires: modules that must be importable; checked without importing them. forkable: whether a prepared
     process may be forked (no threads, no device of its own). compiles: whether preparation takes seconds, so
@@ -129,7 +136,9 @@ class Backend:
     devices: tuple[str, ...] = ("cpu", "cuda")
     passes: tuple[Pass, ...] = ("forward",)
     storages: tuple[str, ...] = ("dense",)
+    encodings: tuple[str, ...] = ("dtype",)
     returns: tuple[str, ...] = ()
+    writes_out: bool = False
     converts: tuple[str, ...] = ()
     layout: Layout = "BHLD"
     requires: tuple[str, ...] = ()

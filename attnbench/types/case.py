@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, get_args
 
 from attnbench.types.batch import batch_text, parse_batch
 from attnbench.types.device import CPU, DEVICES
+from attnbench.types.encoding import encoding_of, is_encoded, parse_encoding
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import EVERYTHING, Mask
 from attnbench.types.mask_words import check_choice, check_whole
@@ -78,6 +79,9 @@ class Case:
 
     returns: further outputs of the operation, as ``("lse",)``.
 
+    kv: how keys and values are held: the name of an :class:`attnbench.types.encoding.Encoding` with the grain
+    of its scales, as ``int8:head``; ``dtype`` for numbers of the dtype.
+
     Raises:
         BadCase: the case can't exist; the text restates the input.
     """
@@ -106,6 +110,7 @@ class Case:
     storage: str = "dense"
     sizes: tuple[tuple[str, int], ...] = ()
     returns: tuple[str, ...] = ()
+    kv: str = "dtype"
 
     fewest: ClassVar[int] = 1
     """The least Lq and Lk."""
@@ -143,6 +148,7 @@ class Case:
             )
         _check_returns(self)
         _check_storage(self)
+        _check_encoding(self)
         refused = operation.refuses(self)
         if refused is not None:
             raise BadCase(refused)
@@ -233,6 +239,30 @@ def _check_storage(case: Case) -> None:
     for refused in (_of_batches(case), storage.refuses(case)):
         if refused is not None:
             raise BadCase(refused)
+
+
+def _check_encoding(case: Case) -> None:
+    """Raise :class:`BadCase` unless the case can have its encoding."""
+    if not is_encoded(case):
+        return
+    if case.kv != (whole := parse_encoding(case.kv)):
+        raise BadCase(f"kv={case.kv}: write {whole!r}")
+    for refused in (_of_encodings(case), encoding_of(case).refuses(case)):
+        if refused is not None:
+            raise BadCase(f"kv={case.kv}: {refused}")
+
+
+def _of_encodings(case: Case) -> str | None:
+    """Return what encoded keys and values can't have, or None."""
+    if not operation_of(case).encoded:
+        return f"{case.operation} has no keys and values to encode"
+    if case.pass_ != "forward":
+        return f"codes have no gradients: take the forward pass, not {case.pass_!r}"
+    if case.dropout:
+        return "codes have no dropout: only inputs in the dtype can be checked with it"
+    if case.layout != "own":
+        return f"codes and scales have an order of their own, and no layout {case.layout}"
+    return None
 
 
 def _of_batches(case: Case) -> str | None:

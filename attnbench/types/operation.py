@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Draw = Callable[[Case, Rule, Callable[[str], Generator]], Named]
 
 Shape = tuple[int, ...]
-Kind = Literal["float", "float32", "int32", "int64", "bool"]
+Kind = Literal["float", "float32", "int8", "uint8", "int32", "int64", "bool"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TensorSpec:
 
     def item_bytes(self, case: Case) -> int:
         """Bytes of one element."""
-        return {"float": case.item_bytes, "float32": 4, "int32": 4, "int64": 8, "bool": 1}[self.kind]
+        return {"float": case.item_bytes, "float32": 4, "int32": 4, "int64": 8}.get(self.kind, 1)
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,7 @@ class Operation:
     lengths: the lengths of a sequence in a batch of unlike ones: ``("q", "k")`` for queries and keys, one
         name where each step has both; () where it has no batches.
     baseline: the backend that ratios of its cases refer to where nobody names one; "" for the storage's.
+    encoded: the names of the inputs that an encoding may hold, as k and v.
 
     Without ``heads`` only forward passes without dropout are computed. What else is known of such an
     operation makes its check stronger:
@@ -147,6 +148,7 @@ class Operation:
     updates: bool = False
     lengths: tuple[str, ...] = ()
     baseline: str = ""
+    encoded: tuple[str, ...] = ()
     stress: Callable[[Case, Rule], Mapping[str, Draw]] = lambda case, rule: {}
     trivial: Callable[[Problem], Mapping[str, Arrays]] = lambda problem: {}
     growth: Callable[[Case, Rule, Named], tuple[float, float]] = lambda case, rule, inputs: (0.0, 0.0)

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from attnbench.types.batch import batch_text, parse_batch
 from attnbench.types.case import LARGEST_SEED, Case
+from attnbench.types.encoding import encoding_of, is_encoded
 from attnbench.types.operation import TensorSpec, operation_of
 from attnbench.types.rule import Rule
 from attnbench.types.storage import Storage, storage_of
@@ -81,9 +82,25 @@ Held = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
 
 
 def held_inputs(case: Case, rule: Rule, storage: Storage) -> tuple[Held, ...]:
-    """Return for each input of the operation how it is held."""
-    by_problem = [operation_of(case).inputs(problem, rule) for problem in problems_of(case)]
+    """Return for each input, as the case encodes it, how it is held."""
+    by_problem = [stored_inputs(problem, rule) for problem in problems_of(case)]
     return _held(case, storage, by_problem)
+
+
+def encoded_specs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
+    """Return those inputs of the operation that an encoding holds, as the operation has them."""
+    operation = operation_of(case)
+    return tuple(spec for spec in operation.inputs(case, rule) if spec.name in operation.encoded)
+
+
+def stored_inputs(problem: Case, rule: Rule) -> tuple[TensorSpec, ...]:
+    """Return the inputs of a problem as its encoding holds them; codes and scales follow the others."""
+    specs = operation_of(problem).inputs(problem, rule)
+    if not is_encoded(problem):
+        return specs
+    held = encoded_specs(problem, rule)
+    others = tuple(spec for spec in specs if spec not in held)
+    return (*others, *encoding_of(problem).tensors(problem, held))
 
 
 def held_outputs(case: Case, storage: Storage) -> tuple[Held, ...]:

@@ -120,10 +120,10 @@ class CandidatePlan(Struct, frozen=True):
     and preparation. first_call_ms: the first call with compilation and allocation. warmup_ms: the trace of
     the warm-up, per call. fresh: whether each repetition gets a fresh process; otherwise the process is
     replaced every few repetitions. anew: whether that process prepares the backend anew; otherwise it is a
-    fork of one that has. accuracy, ran, kernel_of, parts, dropout, arithmetic, batch_invariant: as in a
-    record. inexact: why its outputs are not as exact as the dtype allows; "" if they are, or if the backend
-    declares its arithmetic. code: of each module that came with the plugins, digits of the SHA-256 of its
-    file; attnbench's own are in the manifest.
+    fork of one that has. accuracy, ran, kernel_of, parts, dropout, arithmetic, batch_invariant,
+    encoding_error: as in a record. inexact: why its outputs are not as exact as the dtype allows; "" if they
+    are, or if the backend declares its arithmetic. code: of each module that came with the plugins, digits of
+    the SHA-256 of its file; attnbench's own are in the manifest.
     """
 
     calls: int
@@ -145,6 +145,7 @@ class CandidatePlan(Struct, frozen=True):
     arithmetic: str = ""
     inexact: str = ""
     batch_invariant: BatchInvariant = ""
+    encoding_error: float | None = None
     code: dict[str, str] = field(default_factory=dict)
 
 
@@ -231,7 +232,9 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     tflops, gbps: from exact counts. limit_share: the least time that the machine needs, as measured in this
     run, over the time taken. copy_share: gbps over that of a copy of the inputs, as measured in this run.
     batch_invariant: whether the first sequence of a batch has the same bits alone as in company; "" where it
-    was not asked. peak_extra_bytes: of one call. faults_per_call: minor page faults while timed.
+    was not asked. encoding_error: of a case with encoded keys and values, how far their exact answer is from
+    that of the numbers that were encoded, RMS over RMS; no kernel can be blamed for it. peak_extra_bytes: of
+    one call. faults_per_call: minor page faults while timed.
     prepare_ms: loading and preparation. first_call_ms: the first call with compilation and allocation.
     timed_calls: calls in timed samples. verified_calls: the outputs of these that were compared with the
     oracle. notes: what a reader should know, in words.
@@ -276,6 +279,7 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     limit_share: float | None = None
     copy_share: float | None = None
     batch_invariant: BatchInvariant = ""
+    encoding_error: float | None = None
     peak_extra_bytes: Annotated[int, Meta(ge=0)] | None = None
     faults_per_call: float | None = None
     prepare_ms: float | None = None

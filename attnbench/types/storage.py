@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from attnbench.types.encoding import encoding_of, is_encoded
 from attnbench.types.errors import BadCase
 from attnbench.types.operation import TensorSpec, operation_of
 from attnbench.types.words import unknown_name
@@ -30,6 +31,18 @@ class Size:
     """Where a case chooses none."""
     least: int = 1
     most: int = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The first keys of a sequence, which are those of another: both are read from the same places."""
+
+    number: int
+    """Of the sequence, from 0."""
+    first: int
+    """The number of the other, which itself shares none of an earlier one."""
+    keys: int
+    """How many."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,9 @@ class Storage:
     """Tensors that say where numbers lie, as lengths and tables. They follow the inputs in a call."""
     plan: Callable[[Case], Mapping[str, Any]] = lambda case: {}
     """Their arrays by name."""
+    shares: Callable[[Case], tuple[Shared, ...]] = lambda case: ()
+    """Says which keys and values sequences have in common in a draw; the draw then makes them equal. Not for
+    every seed: inputs whose sequences change by themselves have a seed without any."""
     kept: tuple[str, ...] = ()
     """Inputs that a program keeps between calls, as a cache: a backend may convert them."""
     touched: Callable[[Case, Rule], int] | None = None
@@ -132,9 +148,10 @@ def storage_of(case: Case) -> Storage:
 def baseline_in(case: Case, named: str) -> str:
     """Return the backend that ratios of a case refer to.
 
-    named: by the run; "" for that of the operation, or else of the storage.
+    named: by the run; "" for that of the operation, or else of the encoding or storage.
     """
-    return named or operation_of(case).baseline or storage_of(case).baseline
+    own = encoding_of(case).baseline if is_encoded(case) else storage_of(case).baseline
+    return named or operation_of(case).baseline or own
 
 
 def sizes_of(case: Case) -> dict[str, int]:

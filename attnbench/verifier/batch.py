@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,10 +11,11 @@ import numpy as np
 
 from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import Stored
-from attnbench.inputs.kinds import DROPPED, NEAR_DUPLICATE, SLICED, TRANSPOSED
+from attnbench.inputs.kinds import DROPPED, NEAR_DUPLICATE, NORMAL, SLICED, TRANSPOSED
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ERROR, HELD, PLAIN, UPSTREAM
 from attnbench.types.case import Case
+from attnbench.types.encoding import unencoded
 from attnbench.types.problem import (
     Held,
     alone,
@@ -27,11 +29,14 @@ from attnbench.types.problem import (
 )
 from attnbench.types.rule import Rule
 from attnbench.types.storage import APART, Storage, storage_of
-from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
+from attnbench.verifier.case import CaseVerifier, passing_trivial_answer, relative_error
 from attnbench.verifier.judging import in_turn
 
 if TYPE_CHECKING:
     Answer = Mapping[str, Stored]
+
+_SEEDS = 64
+"""A storage that shares keys with so many seeds, one after the other, shares them always."""
 
 
 class BatchVerifier:
@@ -79,25 +84,51 @@ class BatchVerifier:
             stay = (number for number in range(counts.get(NEAR_DUPLICATE, 0)) if (number + place) % 2)
             one.take_turns(draws, frozenset(stay) if several else frozenset())
         self.parameters = self.problems[0].parameters
+        for index, family in enumerate(self.families):
+            for shared in self.storage.shares(self._stored_case(index, 0)) if family == NORMAL else ():
+                self.problems[shared.number].share(index, self.problems[shared.first], shared.keys)
+
+    def _stored_case(self, index: int, change: int) -> Case:
+        """Return the case as the storage gets it for a draw.
+
+        Only sequences with ordinary numbers, and as they were drawn, have keys in common. Others get the
+        first seed with which none are.
+
+        Raises:
+            ValueError: the storage shares keys with every seed.
+        """
+        case = drawn_case(self.case, index, change)
+        if not change and index < len(self.families) and self.families[index] == NORMAL:
+            return case
+        for _ in range(_SEEDS):
+            if not self.storage.shares(case):
+                return case
+            case = replace(case, seed=mixed(case.seed, 1))
+        raise ValueError(f"the storage {self.storage.name} shares keys with each of {_SEEDS} seeds")
 
     def arrays(self, index: int, change: int, *, apart: bool = False) -> dict[str, Stored]:
         """Return the stored arrays of a draw by name, then those that say where numbers lie.
 
-        apart: an array for each problem, as the plain reference gets them.
+        apart: an array for each problem, none encoded, as the plain reference gets them.
 
         Raises:
             ValueError: what the storage takes back is not what it was given.
         """
-        by_problem = [one.arrays(index, change) for one in self.problems]
-        storage, case = APART if apart else self.storage, drawn_case(self.case, index, change)
+        by_problem = [one.arrays(index, change, apart=apart) for one in self.problems]
+        storage, case = APART if apart else self.storage, self._stored_case(index, change)
         stored: dict[str, Stored] = {}
-        for held in held_inputs(self.case, self.rule, storage):
+        for held in held_inputs(unencoded(self.case) if apart else self.case, self.rule, storage):
             stored |= _put(case, storage, held, [arrays[held[0][0].name] for arrays in by_problem])
         stored |= dict(storage.plan(case))
         if self.case.pass_ != "forward":
             held = held_upstream(self.case, storage)
             stored |= _put(case, storage, held, [arrays[UPSTREAM] for arrays in by_problem])
         return stored
+
+    def encoding_error(self) -> float:
+        """Return how far the exact output of encoded numbers is from that of the drawn ones, RMS over RMS."""
+        there = [one for one in self.problems if not is_empty(one.case)]
+        return relative_error(one.encoding_squares() for one in there)
 
     def arrays_alone(self, index: int, number: int) -> dict[str, Stored]:
         """Return the stored arrays of a draw for one sequence alone, in a forward pass."""
@@ -123,7 +154,7 @@ class BatchVerifier:
         wanted = {spec.name for _, stored in held for spec in stored}
         if set(answer) != wanted:
             raise ValueError(f"an answer of {sorted(answer)} where {sorted(wanted)} are asked for")
-        case = drawn_case(self.case, index, change)
+        case = self._stored_case(index, change)
         parts: list[dict[str, Stored]] = [{} for _ in self.problems]
         for name, (specs, tensors) in by_name.items():
             taken = storage.take(case, specs, [answer[spec.name] for spec in tensors])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +16,20 @@ from attnbench.inputs.draw import (
     draw_inputs,
     draw_parameters,
     draw_upstream,
+    store,
     widen,
     widen_inputs,
     widened,
 )
-from attnbench.inputs.kinds import DELIVERIES, NEAR_DUPLICATE, NORMAL, draw_family, largest_score
+from attnbench.inputs.encoded import encoded, meant, read_back, with_amplitudes
+from attnbench.inputs.kinds import DELIVERIES, NEAR_DUPLICATE, NORMAL, STRIDED, draw_family, largest_score
 from attnbench.inputs.symmetries import NO_CHANGE, Change
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ERROR, HELD, OUT, PLAIN, UPSTREAM
 from attnbench.oracle.solve import solve_weights
 from attnbench.types.arithmetic import assumed
 from attnbench.types.case import Case
+from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import operation_of
 from attnbench.types.problem import ProblemCase
 from attnbench.types.record import Accuracy
@@ -56,10 +59,13 @@ if TYPE_CHECKING:
 _CHANGES_REMEMBERED = 8
 
 _UNDECLARED = (
-    "it is assumed only in forward passes of attention with equal lengths, one output and no parameters: "
-    "declare computes_in"
+    "If its products are computed in {one}, declare computes_in={one!r}: these errors could be its rounding. "
+    "Else look for wrong maths"
 )
-_NO_ROUNDING = "these errors stay as they are on nearly equal inputs, as those of wrong maths do"
+_NO_ROUNDING = (
+    "Wrong maths, and not rounding in {one}, which can be as large: these errors stay as they are on nearly "
+    "equal inputs"
+)
 
 
 _INSTEAD = 100_000
@@ -88,6 +94,7 @@ class CaseVerifier:
         self._check = in_turn(self.counts)
         self._in_place_of: dict[int, str] = {}
         self._draws: dict[int, Drawn] = {}
+        self._prefixes: dict[int, tuple[CaseVerifier, int]] = {}
         self._changes: dict[tuple[int, int], Change] = {}
         self._redrawn: dict[tuple[int, int], Drawn] = {}
         self._scores: dict[str, dict[int, dict[str, Errors]]] = {}
@@ -129,7 +136,10 @@ class CaseVerifier:
         if index not in self._draws:
             inputs = self.drawn_inputs(index)
             upstream = self.drawn_upstream(index) if self.case.pass_ != "forward" else None
-            self._draws[index] = Drawn(inputs, self._solved(inputs), upstream)
+            wide = meant(self.case, self.rule, inputs)
+            exact = self.judging.solve(wide)
+            held = {name: wide[name] for name in self.operation.encoded} if is_encoded(self.case) else {}
+            self._draws[index] = Drawn(inputs, exact, upstream, meant=held)
             if self.operation.reference is None:
                 self._scores.setdefault(PLAIN, {})[index] = {
                     name: assumed_errors(exact, self._part(name).dtype)
@@ -139,7 +149,7 @@ class CaseVerifier:
 
     def _solved(self, inputs: Mapping[str, Stored], arithmetic: str = "") -> dict[str, Array]:
         """Return the exact outputs for inputs, as they are stored or as an arithmetic holds them."""
-        wide = widen_inputs(self.case, self.rule, inputs)
+        wide = meant(self.case, self.rule, inputs)
         if arithmetic:
             wide = {name: rounded(array, arithmetic) for name, array in wide.items()}
         return self.judging.solve(wide)
@@ -186,10 +196,19 @@ class CaseVerifier:
                 off = gradients[ERROR + name]
                 drawn.plain_errors[name] = errors_of(off, np.broadcast_to(array, off.shape))
 
-    def arrays(self, index: int, change: int, *, nudged: bool = False) -> dict[str, Stored]:
-        """Return the arrays of a draw for a worker, by name; change: the seed of a change, 0 for none."""
+    def arrays(
+        self, index: int, change: int, *, nudged: bool = False, apart: bool = False
+    ) -> dict[str, Stored]:
+        """Return the arrays of a draw for a worker, by name, as the case encodes them.
+
+        change: the seed of a change, 0 for none. apart: encoded inputs as what they mean, in the dtype of the
+        case, as the plain reference gets them.
+
+        Raises:
+            ValueError: the encoding does not keep the change.
+        """
         if nudged:
-            return dict(self._nudged(index).inputs)
+            return self._stored(self._nudged(index).inputs)
         drawn, made = self._after(index, change)
         arrays: dict[str, Stored] = {}
         # A tensor that serves twice stays one.
@@ -202,7 +221,20 @@ class CaseVerifier:
         if drawn.upstream is not None:
             axes = self.operation.outputs(self.case)[0].axes
             arrays[UPSTREAM] = made.do(UPSTREAM, axes, drawn.upstream, self.case.dtype)
-        return arrays
+        if not is_encoded(self.case):
+            return arrays
+        stored = encoded(self.case, self.rule, arrays)
+        own = read_back(self.case, self.rule, stored)
+        for name, numbers in own.items():
+            expected = made.do(name, self.inputs[name].axes, drawn.meant[name], "float64")
+            if not np.array_equal(numbers, expected):
+                raise ValueError(f"the encoding {self.case.kv} rounds {name} in another way after a change")
+        if apart:
+            return arrays | {name: store(numbers, self.case.dtype) for name, numbers in own.items()}
+        return stored
+
+    def _stored(self, inputs: Mapping[str, Stored]) -> dict[str, Stored]:
+        return encoded(self.case, self.rule, inputs) if is_encoded(self.case) else dict(inputs)
 
     def _errors(self, answer: Answer, expected: Mapping[str, Array], change: Change) -> dict[str, Errors]:
         """Return the errors of each part of an answer to changed inputs.
@@ -249,6 +281,24 @@ class CaseVerifier:
     def _part(self, name: str) -> Part:
         return self.judging.parts[name]
 
+    def encoding_squares(self) -> tuple[float, float]:
+        """Return sums of squares over two ordinary draws, of which the second has large channels.
+
+        They are those of what encoding changes in the exact output, and of the output of the drawn numbers.
+        """
+        changed = whole = 0.0
+        places = [index for index, family in enumerate(self.families) if family == NORMAL]
+        for index in places[:2]:
+            drawn = self.draw(index)
+            exact = self.judging.solve(widen_inputs(self.case, self.rule, drawn.inputs))[OUT]
+            changed += float(np.square(drawn.expected[OUT] - exact).sum())
+            whole += float(np.square(exact).sum())
+        return changed, whole
+
+    def encoding_error(self) -> float:
+        """Return how far the exact output of encoded numbers is from that of the drawn ones, RMS over RMS."""
+        return relative_error([self.encoding_squares()])
+
     def score(self, who: str, index: int, parts: Answer) -> str:
         """Compare an answer with the exact one; return the fault of values that are not finite, else ""."""
         errors = self._errors(parts, self.draw(index).expected, NO_CHANGE)
@@ -280,7 +330,7 @@ class CaseVerifier:
         if weights.shape != (case.B, case.H, case.Lq, case.Lk):
             raise ValueError(f"weights of shape {weights.shape}")
         rows = np.arange(case.Lq) if self.rows is None else self.rows
-        a, b, c = (widen(array, case.dtype) for array in self.draw(index).inputs.values())
+        a, b, c = meant(case, self.rule, self.draw(index).inputs).values()
         exact = solve_weights(case, self.rule, self.wide, (a, b, c), self.rows)
         got = widen(weights[:, :, rows], case.dtype)
         if who == PLAIN:
@@ -353,8 +403,8 @@ class CaseVerifier:
             if may_assume and (scatter is None or scatter.is_rounding):
                 numbers = {"accuracy": within.accuracy, "parts": within.parts}
                 return msgspec.structs.replace(judged, arithmetic=one, **numbers)
-            why = _NO_ROUNDING if may_assume else _UNDECLARED
-            problem = f"{judged.problem}. Rounding in {one} can be as large, but {why}"
+            why = (_NO_ROUNDING if may_assume else _UNDECLARED).format(one=one)
+            problem = f"{judged.problem}. {why}"
             return msgspec.structs.replace(judged, problem=problem)
         return judged
 
@@ -418,17 +468,40 @@ class CaseVerifier:
                 return False
         return True
 
+    def share(self, index: int, first: CaseVerifier, keys: int) -> None:
+        """Let a draw, before it is solved, have the first keys and values of another problem's draw."""
+        self._prefixes[index] = first, keys
+
     def drawn_inputs(self, index: int) -> dict[str, Stored]:
-        """Return the inputs of a draw as stored, by name."""
+        """Return the inputs of a draw in the dtype of the case, with the keys of another problem."""
+        inputs = self._own_inputs(index)
+        if index in self._prefixes:
+            first, keys = self._prefixes[index]
+            theirs = first.draw(index).inputs
+            for name, spec in self.inputs.items():
+                if "j" in spec.axes:
+                    places = (slice(None),) * spec.axes.index("j") + (slice(keys),)
+                    inputs[name] = inputs[name].copy()
+                    inputs[name][places] = theirs[name][places]
+        return inputs
+
+    def _own_inputs(self, index: int) -> dict[str, Stored]:
         if index >= len(self._check):
-            return draw_inputs(self.case, self.rule, self.entropy, index)
-        family, number = self._check[index]
+            family, number, entropy = NORMAL, index, self.entropy
+        else:
+            (family, number), entropy = self._check[index], self.case.seed
+        inputs = self._drawn_of(family, number, entropy)
+        if is_encoded(self.case) and family in (NORMAL, NEAR_DUPLICATE, STRIDED):
+            return with_amplitudes(self.case, self.rule, inputs, entropy, number)
+        return inputs
+
+    def _drawn_of(self, family: str, number: int, entropy: int) -> dict[str, Stored]:
         if family == NORMAL:
-            return draw_inputs(self.case, self.rule, self.case.seed, number)
+            return draw_inputs(self.case, self.rule, entropy, number)
         own = self.operation.stress(self.case, self.rule)
         if family in own:
-            return draw_inputs(self.case, self.rule, self.case.seed, number, own[family])
-        drawn = draw_family(self.case, self.rule, family, self.case.seed, number)
+            return draw_inputs(self.case, self.rule, entropy, number, own[family])
+        drawn = draw_family(self.case, self.rule, family, entropy, number)
         return dict(zip(self.inputs, drawn, strict=True))
 
     def drawn_upstream(self, index: int) -> Stored:
@@ -495,6 +568,12 @@ class CaseVerifier:
         plain = self._scores.get(PLAIN, {})
         errors = [plain[index][OUT]] if index in plain else []
         return self._verdict(self._part(OUT), errors, [index], [index])
+
+
+def relative_error(squares: Iterable[tuple[float, float]]) -> float:
+    """Return the root of a sum of squares over another, over problems; 0 where there is nothing."""
+    changed, whole = (sum(each) for each in zip(*squares, strict=True))
+    return float(np.sqrt(changed / whole)) if whole else 0.0
 
 
 def _judging(opening: rm.OpenCase, case: Case, rule: Rule, wide: Parameters) -> Judging:

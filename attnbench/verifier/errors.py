@@ -300,8 +300,18 @@ def _problem(errors: Errors, accuracy: Accuracy, axes: Sequence[str]) -> str:
         too_large.append(f"largest error {errors.max_abs:.3g} is above {accuracy.max_limit:.3g}")
     if not too_large:
         return ""
-    worst = f"got {errors.got:.6g}, expected {errors.expected:.6g}"
+    got, expected = told_apart(errors.got, errors.expected)
+    worst = f"got {got}, expected {expected}"
     return f"{', '.join(too_large)}; worst at {element(errors.worst, axes)}{among}: {worst}"
+
+
+def told_apart(one: float, other: float) -> tuple[str, str]:
+    """Write two numbers with six digits, or with as many as show that they differ."""
+    for digits in range(6, 18):
+        words = f"{one:.{digits}g}", f"{other:.{digits}g}"
+        if words[0] != words[1]:
+            break
+    return words
 
 
 def rounded(values: Array, arithmetic: str) -> Array:

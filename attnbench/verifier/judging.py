@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.cases.ids import rule_word
-from attnbench.inputs.draw import Parameters, Stored, store, widen, widen_inputs
+from attnbench.inputs.draw import Parameters, Stored, store, widen
+from attnbench.inputs.encoded import meant
 from attnbench.inputs.kinds import NEAR_DUPLICATE, NORMAL, families_of, family_draws
 from attnbench.inputs.symmetries import Change, draw_change
 from attnbench.ipc.names import OUT
 from attnbench.oracle.solve import FEWEST_ROWS, choose_rows, log_sums, solve, solve_outputs
 from attnbench.types.case import Case, output_shape
+from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import Problem, operation_of
 from attnbench.types.problem import ProblemCase, is_empty
 from attnbench.types.rule import Rule
@@ -92,7 +94,7 @@ class Judging:
 
     def trivial_answers(self, drawn: Drawn) -> dict[str, dict[str, Stored]]:
         """Return parts of answers that need no computation, by name; those of wrong constants come apart."""
-        given, own = widen_inputs(self.case, self.rule, drawn.inputs), self.parameters
+        given, own = meant(self.case, self.rule, drawn.inputs), self.parameters
         problem = Problem(self.case, self.rule, own.rule, own.projections, given)
         answers: dict[str, Mapping[str, Array]] = {
             "zeros": {name: np.zeros_like(exact) for name, exact in drawn.expected.items()}
@@ -137,7 +139,7 @@ class WrongConstant:
 
     def answer(self, drawn: Drawn) -> dict[str, Stored]:
         """Return its parts for a draw."""
-        a, b, c = (widen(array, self.case.dtype) for array in drawn.inputs.values())
+        a, b, c = meant(self.case, self.rule, drawn.inputs).values()
         exact = solve(self.case, self.rule, self.parameters, (a, b, c), self.rows)
         return {OUT: store(exact.astype(np.float64), self.case.dtype)}
 
@@ -208,14 +210,14 @@ class AttentionJudging(Judging):
     def may_assume_arithmetic(self) -> bool:
         """Return True without parameters, which round alike for all inputs, in a forward pass to ``out``."""
         parameters = self.parameters.rule or self.parameters.projections
-        alone = len(self.parts) == 1 and not isinstance(self.case, ProblemCase)
+        alone = len(self.parts) == 1 and not isinstance(self.case, ProblemCase) and not is_encoded(self.case)
         return self.case.pass_ == "forward" and alone and not parameters
 
     def trivial_answers(self, drawn: Drawn) -> dict[str, dict[str, Stored]]:
         """Return the answers that need no attention; none where no output is compared by value."""
         if not self._compares_values:
             return {}
-        a, b, c = drawn.inputs.values()
+        a, b, c = meant(self.case, self.rule, drawn.inputs).values()
         answers = trivial_answers(self.case, self.rule, self.parameters, (a, b, c), self.rows)
         return {name: {OUT: answer} for name, answer in answers.items()}
 

@@ -27,6 +27,7 @@ class Drawn:
     """One draw, with its exact answer."""
 
     inputs: Mapping[str, Stored]
+    """In the dtype of the case, before they are encoded."""
     expected: dict[str, Array]
     """The exact answer by parts, on the rows that are compared."""
     upstream: Stored | None = None
@@ -35,12 +36,17 @@ class Drawn:
     """For each gradient its terms before they are subtracted."""
     plain_errors: dict[str, Errors] = field(default_factory=dict)
     """For each gradient the errors of the plain reference."""
+    meant: Mapping[str, Array] = field(default_factory=dict)
+    """What encoded inputs mean, by name."""
     _scales: dict[str, Scale] = field(default_factory=dict, repr=False)
 
     def scale(self, name: str, dtype: Dtype) -> Scale:
         """Return the scale of an input, or of an exact output, by its name."""
         if name not in self._scales:
-            array = widen(self.inputs[name], dtype) if name in self.inputs else self.expected[name]
+            if name in self.meant:
+                array = self.meant[name]
+            else:
+                array = widen(self.inputs[name], dtype) if name in self.inputs else self.expected[name]
             self._scales[name] = scale_of([array])
         return self._scales[name]
 

@@ -22,6 +22,7 @@ from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.masks import kept_pairs
 from attnbench.plugins.code import FirstStamps, attnbench_code
 from attnbench.plugins.load import load
+from attnbench.types.encoding import Encoding, is_encoded, make_encodings_known
 from attnbench.types.extensions import Source
 from attnbench.types.operation import Operation, make_known
 from attnbench.types.problem import problems_of
@@ -95,6 +96,8 @@ def _open(request: rm.OpenCase) -> Opened:
         make_known(load(request.operation_source).of(Operation))
     if request.storage_source is not None:
         make_storages_known(load(request.storage_source).of(Storage))
+    if request.encoding_source is not None:
+        make_encodings_known(load(request.encoding_source).of(Encoding))
     case = parse_case(request.case)
     rule = _load_rule(request.rule_source, case.rule)
     if case.batch:
@@ -107,7 +110,9 @@ def _opened(
     opened: Opened, request: rm.OpenCase, code: FirstStamps
 ) -> tuple[rm.VerifierReply, tuple[int, ...]]:
     case, rule = opened.case, opened.rule
-    brought = (request.operation_source, request.storage_source, request.rule_source)
+    brought = (
+        request.operation_source, request.storage_source, request.encoding_source, request.rule_source
+    )  # fmt: skip
     sources = [source for source in brought if source is not None]
     fd, specs = pack(parameter_names(opened.parameters.rule, opened.parameters.projections), case.dtype)
     reply = rm.CaseOpened(
@@ -119,6 +124,8 @@ def _opened(
         attnbench=attnbench_code(),
         modules=code.of(sources),
         calls=opened.calls if isinstance(opened, DropoutVerifier) else 0,
+        # A variant case has no timed draws.
+        encoding_error=opened.encoding_error() if request.timed_draws and is_encoded(case) else None,
     )
     return reply, (fd,)
 
@@ -133,7 +140,9 @@ def _answer(
             elif isinstance(opened, BatchVerifier):
                 arrays = opened.arrays(request.index, request.change, apart=request.apart)
             else:
-                arrays = opened.arrays(request.index, request.change, nudged=request.nudged)
+                arrays = opened.arrays(
+                    request.index, request.change, nudged=request.nudged, apart=request.apart
+                )
             fd, specs = pack(arrays, opened.case.dtype)
             return rm.Arrays(specs), (fd,)
         case rm.Score():

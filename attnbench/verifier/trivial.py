@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.inputs.draw import Parameters, Stored, store, widen
+from attnbench.inputs.draw import Parameters, Stored, store
 from attnbench.masks import keep_rows, mask_heads
 from attnbench.oracle.solve import HeadInputs, finish, heads_for, weights_of
 from attnbench.types.case import Case
@@ -33,7 +33,7 @@ def trivial_answers(
     case: Case,
     rule: Rule,
     parameters: Parameters,
-    inputs: tuple[Stored, Stored, Stored],
+    inputs: tuple[Array, Array, Array],
     rows: Rows | None = None,
 ) -> dict[str, Stored]:
     """Return the output of every trivial answer by name, of the query rows ``rows`` (None for all), as
@@ -43,10 +43,9 @@ def trivial_answers(
     so that a layer can't hide behind its projections. Rows that see no key get whatever the rule of the
     answer gives.
 
-    parameters: float64, as for the oracle. inputs: as stored.
+    parameters, inputs: float64, as for the oracle.
     """
-    a, b, c = (widen(array, case.dtype) for array in inputs)
-    heads = heads_for(case, rule, parameters, (a, b, c), rows, np.float64)
+    heads = heads_for(case, rule, parameters, inputs, rows, np.float64)
     # (1 or B, Hkv, 1 or R, 1 or Dv): the query heads of a group have the same values.
     own_places = np.clip(heads.rows + case.query_offset, 0, case.Lk - 1)
     by_value = {

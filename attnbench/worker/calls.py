@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -13,6 +13,7 @@ from attnbench.inputs.kinds import GRADED
 from attnbench.ipc.messages import Compute, Outputs
 from attnbench.ipc.names import ERROR, HELD, WEIGHTS
 from attnbench.ipc.shared_memory import Stored, anonymous_file
+from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.problems import problem_setups
 from attnbench.timing.sample import timer_for
 from attnbench.worker.answers import (
@@ -26,8 +27,16 @@ from attnbench.worker.answers import (
 )
 from attnbench.worker.failures import NotPrepared, WrongOutput
 from attnbench.worker.gradients import plain_errors, plain_gradients, recast
-from attnbench.worker.guards import check_bands, check_unchanged, keep, ordinals, poison
-from attnbench.worker.outputs import as_stored, check_output, check_own_memory
+from attnbench.worker.guards import (
+    check_bands,
+    check_unchanged,
+    check_written,
+    empty_outputs,
+    keep,
+    ordinals,
+    poison,
+)
+from attnbench.worker.outputs import as_stored, check_output, check_own_memory, exchanged
 from attnbench.worker.prepared import PreparedBackend
 from attnbench.worker.state import (
     check_company,
@@ -40,6 +49,8 @@ from attnbench.worker.state import (
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from attnbench.worker.guards import Given
 
 
 WATCHED_CALLS = 4
@@ -72,8 +83,9 @@ def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
     with nothing_changed("the call", draws=bool(prepared.case.dropout)) if watched else nullcontext():
         sizes = output_sizes(prepared) if prepared.buffers else ()
         plugs = [poison(size, prepared.case.device) for size in sizes]
+        given = _outputs_to_write(prepared) if plain and past.calls % 2 else ()
         sample, output = timer_for(prepared.case.device, "hot", prepared.case.pass_ != "backward")(
-            prepared.call, *prepared.inputs, 1
+            _writing(prepared.call, given) if given else prepared.call, *prepared.inputs, 1
         )
         del plugs
         now = with_call(past, company)
@@ -81,12 +93,36 @@ def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
             check_company(company, past, prepared.case.threads, again if on_cpu else None)
     check_unchanged(prepared.inputs, before)
     check_bands(prepared.buffers)
+    if given:
+        check_written(output, given)
     check_held_output(prepared, output)
     # Without its graph, which would keep all tensors of the call.
     kept = _detached(output) if prepared.delivery == GRADED else output
     count = OUTPUTS_KEPT if prepared.output_bytes <= MOST_KEPT_BYTES // OUTPUTS_KEPT else 1
     earlier = (*prepared.earlier, kept)[-count:]
     return replace(prepared, past=now, earlier=earlier), output, sample.wall_ns
+
+
+def _outputs_to_write(prepared: PreparedBackend) -> tuple[Given, ...]:
+    """Return tensors for a call to write, in the backend's layout; () of one that takes none."""
+    import torch
+
+    if not prepared.backend.writes_out or prepared.case.layout != "own":
+        return ()
+    shapes = []
+    for spec in outputs_of(prepared):
+        shape = spec.shape
+        if exchanged(prepared.layout, shape):
+            shape = (shape[0], shape[2], shape[1], shape[3])
+        shapes.append(
+            (shape, case_dtype(prepared.case) if spec.kind == "float" else getattr(torch, spec.kind))
+        )
+    return empty_outputs(shapes, prepared.case.device)
+
+
+def _writing(call: Callable[..., Any], given: Sequence[Given]) -> Callable[..., Any]:
+    outs = tuple(out for out, _ in given)
+    return partial(call, out=outs if len(outs) > 1 else outs[0])
 
 
 def _detached(output: Any) -> Any:

@@ -11,7 +11,9 @@ from attnbench.cases.layouts import reach_of
 from attnbench.worker.failures import WrongOutput
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, dtype
+
+    Given = tuple[Tensor, Tensor]
 
 
 BAND_BYTES = 4096
@@ -96,6 +98,29 @@ def check_unchanged(inputs: Sequence[Tensor], before: Sequence[tuple[Tensor, int
             raise WrongOutput(
                 f"the call wrote to its {name} input, and put the values back", "inputs_changed"
             )
+
+
+def empty_outputs(shapes: Sequence[tuple[Sequence[int], dtype]], device: str) -> tuple[Given, ...]:
+    """Return tensors full of NaN for a call to write, each with the buffer around it, of NaN too."""
+    import torch
+
+    made = []
+    for shape, kind in shapes:
+        nothing = torch.full(tuple(shape), float("nan"), dtype=kind, device=device)
+        made.append(between_bands(nothing, nothing.stride(), counted=True))
+    return tuple(made)
+
+
+def check_written(answer: object, given: Sequence[Given]) -> None:
+    """Raise :class:`WrongOutput` unless a call returned the tensors that it was to write, and wrote only
+    these."""
+    returned = answer if isinstance(answer, tuple) else (answer,)
+    if len(returned) != len(given) or any(x is not out for x, (out, _) in zip(returned, given, strict=True)):
+        raise WrongOutput("the call was given out= and returned another tensor", "output_form")
+    for out, buffer in given:
+        band = BAND_BYTES // out.element_size()
+        if not (bool(buffer[:band].isnan().all()) and bool(buffer[-band:].isnan().all())):
+            raise WrongOutput("the call wrote outside the tensor that it was given as out=", "bounds")
 
 
 def check_bands(buffers: Sequence[Tensor]) -> None:

@@ -26,6 +26,7 @@ from attnbench.timing.rotation import Pool, RotatingTimer
 from attnbench.timing.sample import Timer, timer_for
 from attnbench.types.backend import Backend, Layout, Setup
 from attnbench.types.case import Case, projection_shapes
+from attnbench.types.encoding import Encoding, is_encoded, make_encodings_known, unencoded
 from attnbench.types.errors import BadCase
 from attnbench.types.extensions import Source
 from attnbench.types.operation import Operation, TensorSpec, make_known, operation_of
@@ -109,8 +110,8 @@ class PreparedBackend:
     @property
     def layout(self) -> Layout:
         """The backend's layout of heads, if the operation has heads."""
-        has_heads = operation_of(self.case).heads is not None and not self.case.batch
-        return self.backend.layout if has_heads else "BHLD"
+        one_form = operation_of(self.case).heads is None or self.case.batch or is_encoded(self.case)
+        return "BHLD" if one_form else self.backend.layout
 
     @property
     def inputs_of_call(self) -> tuple[TensorSpec, ...]:
@@ -310,6 +311,7 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
     rule = _brought(request.rule_source, Rule, case.rule)
     storage = storage_of(case)
     if request.backend_source is None:
+        case = unencoded(case)
         backend = _plain(case)
         storage = APART if case.batch else storage
     else:
@@ -391,8 +393,8 @@ def _decline(status: Status, asking: str, answer: str | None) -> None:
 
 
 def case_of(request: Prepare) -> Case:
-    """Return the case of a request; what its id names is loaded first: operation and storage."""
-    for source in (request.operation_source, request.storage_source):
+    """Return the case of a request; what its id names is loaded first: operation, storage and encoding."""
+    for source in (request.operation_source, request.storage_source, request.encoding_source):
         if source is not None:
             loaded_here(source)
     return parse_case(request.case)
@@ -404,6 +406,7 @@ def loaded_here(source: Source) -> Loaded:
     loaded = load(source)
     make_known(loaded.of(Operation))
     make_storages_known(loaded.of(Storage))
+    make_encodings_known(loaded.of(Encoding))
     # Preparation may take long; somebody may save a file meanwhile.
     CODE.of([source])
     return loaded

@@ -44,6 +44,8 @@ def test_tokens_of_ones_own() -> None:
         ("flash", {"tokens": TOKENS}, "flash has its own numbers"),
         ("five-tokens", {"tokens": TOKENS}, "five-tokens is an example with tokens of its own"),
         ("dot", {"labels": ["a"]}, "give tokens too"),
+        ("dot", {"tokens": [[1, 2], [3]]}, "row 1 has 2, row 2 has 1; give each token as many"),
+        ("dot", {"tokens": [[1, 2], 3]}, "give a list of lists, a row for each token"),
         ("dot", {"tokens": TOKENS, "heads": 3}, "2 features can't be cut into 3 heads"),
     ],
 )

@@ -117,6 +117,26 @@ def test_the_command_line_overrides_the_whole_gate_file(invoke: Invoke, base: Pa
     assert ignored.exit_code == 0
 
 
+def test_a_red_gate_names_the_file_that_was_given(invoke: Invoke, base: Path, tmp_path: Path) -> None:
+    slower, gate = new(tmp_path, cells=cells(1.1)), tmp_path / "mine.toml"
+    gate.write_text("[[cells]]\nbackend = 'gone'\nignore = 'it compiles'\n")
+    for format_ in ("table", "markdown"):
+        result = compare(invoke, base, slower, "--gate", gate, "--format", format_)
+        assert result.exit_code == 1
+        assert f"to accept it, add these lines to {gate}, with your reason for 'say why':" in result.stdout
+    assert "gate.toml, and compare" in compare(invoke, base, slower).stdout
+
+
+@pytest.mark.parametrize("format_", ["csv", "json"])
+def test_a_rule_that_fits_nothing_is_told_beside_data(
+    invoke: Invoke, base: Path, tmp_path: Path, format_: str
+) -> None:
+    gate = tmp_path / "mine.toml"
+    gate.write_text("[[cells]]\nbackend = 'gone'\nignore = 'it compiles'\n")
+    result = compare(invoke, base, new(tmp_path), "--gate", gate, "--format", format_)
+    assert "warning: a rule of the gate fits no cell: case '*', backend 'gone'" in result.stderr
+
+
 def test_the_summary_goes_where_github_says(
     invoke: Invoke, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +147,8 @@ def test_the_summary_goes_where_github_says(
     result = compare(invoke, base, slower, "--summary")
     assert result.exit_code == 1
     text = summary.read_text()
-    assert text.startswith("# before\n❌ attnbench compare: gate fails: 1 slower; measured on ")
+    assert text.startswith("# before\n❌ attnbench compare, measured on ")
+    assert ": gate fails: 1 slower; " in text.splitlines()[1]
     assert compare(invoke, base, slower, "--format", "markdown").stdout == text.removeprefix("# before\n")
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -51,6 +53,11 @@ def test_a_reason_names_both_limits_and_the_worst_element() -> None:
         "largest error 0.5 is above 9.54e-07; "
         "worst at (b=0, h=1, i=2, e=3) (i counts the 3 rows compared): got 1.5, expected 1"
     )
+
+
+def test_a_reason_shows_by_how_much_two_numbers_differ() -> None:
+    near = replace(errors(0.1, 0.5), got=1.6007512, expected=1.6007514)
+    assert judged(near, errors(0.0, 0.0))[1].endswith("got 1.6007512, expected 1.6007514")
 
 
 def test_what_is_no_number_is_refused_however_small_the_rest() -> None:

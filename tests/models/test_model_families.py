@@ -85,25 +85,14 @@ def test_layers_that_a_pass_runs_several_times_are_counted_so() -> None:
 # Layers without softmax attention
 
 HYBRIDS: list[tuple[Config, int, tuple[tuple[str, int], ...]]] = [
-    (config("jamba", 4096, 32, 32, 8, attn_layer_period=8, attn_layer_offset=4), 4, (("mamba", 28),)),
-    (
-        config("minimax_text_01", 6144, 80, 64, 8, head_dim=128, attn_type_list=[*[0] * 7, 1] * 10),
-        10, (("linear_attention", 70),),
-    ),
-    (
-        config(
-            "kimi_linear", 2304, 27, 32, **MLA,
-            linear_attn_config={"full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "head_dim": 128},
-        ),
-        7, (("linear_attention", 20),),
-    ),
+    (config("jamba", 4096, 32, 32, 8, attn_layer_period=8, attn_layer_offset=4), 4, (("Mamba-1 scan", 28),)),
     (config("lfm2", 2048, 16, 32, 8, full_attn_idxs=[2, 5, 8, 10, 12, 14]), 6, (("conv", 10),)),
     (
         config(
             "recurrent_gemma", 2560, 26, 10, 1, head_dim=256,
             block_types=["recurrent", "recurrent", "attention"],
         ),
-        8, (("recurrent", 18),),
+        8, (("RG-LRU", 18),),
     ),
     (
         {

@@ -228,12 +228,13 @@ def test_the_command_prints_a_suite_and_what_it_left_out(tmp_path: Path) -> None
     assert {(c.B, c.H, c.Hkv, c.Lq, c.Lk) for c in suite.cases} == {
         (1, 8, 1, 2048, 2048), (1, 8, 1, 16, 1024), (2, 8, 1, 1, 1024), (2, 8, 1, 1, 4096),
         (2, 8, 1, 1, 512), (2, 8, 1, 1, 2048),  # half of each, since a cache grows
+        (1, 16, 8, 2048, 2048), (1, 16, 8, 16, 16), (2, 16, 8, 1, 1),  # of its gated delta nets
     }  # fmt: skip
-    assert suite.summary == "qwen3_next, one of 2 devices: full attention"
+    assert suite.summary == "qwen3_next, one of 2 devices: gated delta net, full attention"
     assert done.stderr.splitlines() == [
-        "left out: linear_attention (36 layers): this is not softmax attention", "6 cases",
+        "9 cases",
         "next: attnbench run FILE --plan says how long it takes",
-    ]  # fmt: skip
+    ]
 
 
 def test_only_the_stages_that_are_given_have_cases(tmp_path: Path) -> None:
@@ -256,7 +257,8 @@ def test_only_the_stages_that_are_given_have_cases(tmp_path: Path) -> None:
     [
         ("[1]", [], "it is not an object: give the config.json of a model"),
         ('{"model_type": "x\\u0000\\n", "hidden_size": 8}', [], "it has no attention heads"),
-        ({"model_type": "mamba"}, [], "it has no attention heads"),
+        ({"model_type": "xlstm"}, [], "it has no attention heads"),
+        ({"model_type": "mamba", "num_hidden_layers": 24}, [], "Mamba-1 scan: its decay differs by feature"),
         (
             PUBLISHED["deepseek-v3.2"],
             ["--prefill", "8k", "--chunked", "none", "--decode", "none"],

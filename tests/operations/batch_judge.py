@@ -54,10 +54,8 @@ class Judge:
             return prepare(asked, parameters)[0]
 
     def given(self, backend: PreparedBackend, index: int, change: int = 0, **how: Any) -> PreparedBackend:
-        # The plain reference takes the sequences of a batch apart.
-        way = {"apart": how.pop("apart", False)} if self.opened.case.batch else {}
-        how.pop("apart", None)
-        arrays = self.opened.arrays(index, change, **way)
+        # The plain reference takes the sequences of a batch apart, and nothing encoded.
+        arrays = self.opened.arrays(index, change, apart=how.pop("apart", False))
         with grad_mode():
             return backend.with_inputs(arrays, fresh=how.pop("fresh", True), **how)
 

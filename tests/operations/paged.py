@@ -22,6 +22,7 @@ MISTAKES = {
     "table kept by its address": 0,
     "first page twice": 0,
     "pages counted from the end": 0,
+    "each page belongs to one sequence": 0,
     "first cache kept": 0,
     "slots of a page turned round": 3,
     "values converted as keys": 0,
@@ -84,6 +85,7 @@ class Paged:
                     for row in range(len(tables))
                 ]
             )
+        self.tables, self.lengths = tables, lengths
         self.places = list(zip(ends, ends[1:], tables.clone(), lengths, strict=False))
 
     def __call__(self, q, k, v, *places):
@@ -115,6 +117,12 @@ class Paged:
             pages, length = table[: count + 1].clamp(min=0), length + 1
         if self.mistake == "empty sequence reads its first entry" and length == 0:
             pages, length = table[:1].clamp(min=0), 1
+        if self.mistake == "each page belongs to one sequence":
+            # As with a table from pages to sequences, in which a later sequence replaces an earlier one.
+            used = [x[: -(-n // page)].tolist() for x, n in zip(self.tables, self.lengths, strict=True)]
+            last = {one: number for number, own in enumerate(used) for one in own}
+            number = next(n for n, own in enumerate(used) if own == pages.tolist())
+            kept = [last[one] == number for one in pages.tolist()]
         if self.mistake == "first page twice" and count > 1:
             pages = torch.cat([pages[:1], pages[:1], pages[2:]])
         if self.mistake == "pages counted from the end":
@@ -149,6 +157,9 @@ class Paged:
         scores = q.transpose(0, 1).to(wide) @ k.mT * self.case.D**-0.5
         later = torch.ones(len(q), k.shape[1]).triu(length - len(q) + 1).bool()
         scores = scores.masked_fill(later, -1e4 if self.mistake == "finite mask" else -torch.inf)
+        if self.mistake == "each page belongs to one sequence":
+            theirs = ~torch.tensor(kept, dtype=torch.bool).repeat_interleave(page)[:length]
+            scores = scores.masked_fill(theirs, -torch.inf)
         weights = scores.softmax(-1).nan_to_num(0)
         return (weights @ v).to(q.dtype).transpose(0, 1)
 

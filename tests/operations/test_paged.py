@@ -13,6 +13,7 @@ from batch_judge import Judge
 from torch import Tensor
 
 from attnbench.cases.ids import case_id, parse_case
+from attnbench.inputs.kinds import NORMAL
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.runner.case import refusal
 from attnbench.storages.paged import PAGED
@@ -20,7 +21,7 @@ from attnbench.testing.cases import choose
 from attnbench.types.batch import parse_batch
 from attnbench.types.errors import BadCase
 from attnbench.types.operation import TensorSpec
-from attnbench.types.problem import call_inputs
+from attnbench.types.problem import call_inputs, drawn_case
 from attnbench.types.storage import sizes_of
 from attnbench.worker.failures import NotPrepared
 
@@ -58,7 +59,7 @@ def test_a_mistake_is_refused_with_its_sequence(judge: Judge, mistake: str) -> N
 
 
 def test_each_draw_has_an_order_of_its_own_and_all_kinds_of_fillers(judge: Judge) -> None:
-    tables, unused, tails = set(), set(), set()
+    tables, unused, tails, prefixes = set(), set(), set(), set()
     for index in judge.draws:
         for change in (0, 3, 8):
             arrays = judge.opened.arrays(index, change)
@@ -67,7 +68,9 @@ def test_each_draw_has_an_order_of_its_own_and_all_kinds_of_fillers(judge: Judge
             assert all(np.array_equal(arrays[name], again[name], equal_nan=True) for name in arrays)
             assert lengths.tolist() == [19, 16, 33, 4, 0, 9, 1]
             own = [page for row, keys in zip(table, lengths, strict=True) for page in row[: -(-keys // 8)]]
-            assert len(set(own)) == len(own)
+            shared = len(own) - len(set(own))
+            prefixes.add(shared > 0)
+            assert not shared or not change
             assert 0 <= min(own) <= max(own) < len(arrays["k"])
             tables.add(table.tobytes())
             tails.add("none" if table[4, 0] == -1 else "a page")
@@ -77,6 +80,22 @@ def test_each_draw_has_an_order_of_its_own_and_all_kinds_of_fillers(judge: Judge
     assert len(tables) == 3 * len(judge.draws)
     assert unused == {"zeros", "NaN", "largest", "tokens"}
     assert tails == {"none", "a page"}
+    assert prefixes == {True, False}
+
+
+def test_sequences_on_the_same_pages_have_equal_keys_and_answers_of_their_own(judge: Judge) -> None:
+    shared = {
+        at: judge.opened.storage.shares(drawn_case(judge.opened.case, at, 0)) for at in judge.draws[:-1]
+    }
+    found = 0
+    for index, family in enumerate(judge.opened.families):
+        for one in shared[index] if family == NORMAL else ():
+            first, number = (judge.opened.problems[which].draw(index) for which in (one.first, one.number))
+            for name in ("k", "v"):
+                assert np.array_equal(*(x.inputs[name][:, :, : one.keys] for x in (first, number)))
+            assert not np.array_equal(first.inputs["q"][:, :, :1], number.inputs["q"][:, :, :1])
+            found += 1
+    assert found > 2
 
 
 def test_the_page_is_a_size_of_the_id_and_shapes_follow_from_it(registry: Registry) -> None:
@@ -119,7 +138,7 @@ def test_a_backend_converts_the_cache_with_every_write_and_never_sees_queries(ju
 def test_only_what_a_program_keeps_between_calls_is_converted(registry: Registry, name: str) -> None:
     case, rule = parse_case(CASE.format("float32", 8)), registry.rule("scaled_dot")
     backend = replace(registry.backend("right_own_order_of_the_cache"), converts=(name,))
-    found = refusal(backend, case, rule, cuda_devices=())
+    found = refusal(backend, case, rule, devices=())
     assert found == ("unsupported", f"converts {name}, which no program keeps between calls of paged")
 
 

@@ -138,6 +138,12 @@ def test_on_paper_are_all_charts_and_no_table_of_all_outcomes(browser: Any, tmp_
     assert not opened.tab.locator("#records").is_visible()
     assert opened.tab.locator(".paper-only").first.is_visible()
     assert opened.tab.locator(".heat").is_visible()
+    # A heading of a closed section would have nothing under it; a chart to choose in names its case.
+    assert not opened.tab.locator("summary", has_text="Not run here").is_visible()
+    assert opened.tab.locator("summary", has_text="Failures").is_visible()
+    assert opened.tab.locator("#chart-pareto .chosen").inner_text() == (
+        "L128 (one of 3; the page has the others)"
+    )
 
 
 def test_two_thousand_records_are_interactive_in_two_seconds(browser: Any, tmp_path: Path) -> None:

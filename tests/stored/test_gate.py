@@ -35,7 +35,7 @@ def test_the_sentence_counts_what_fails() -> None:
     found = hold(compared(cell("slower"), cell("same", "b")), Gate(fail_on=("mismatch",)))
     assert (found.exit_code, found.sentence) == (
         0,
-        "holds: none of 2 cells is mismatch; 1 slower, which it allows",
+        "holds: none of 2 cells is a mismatch; 1 slower, which it allows",
     )
 
 
@@ -71,19 +71,25 @@ def test_a_named_backend_without_a_time_on_both_sides_is_3_where_others_hold() -
 
 def test_what_the_lines_under_a_red_gate_accept_is_accepted(tmp_path: Path) -> None:
     odd = "tests/test_a.py::test[x-1]"
-    slower = replace(cell("slower", "", odd), ratio=1.3, high=1.334)
+    slower = replace(cell("slower", "", odd), ratio=1.3, low=1.1, high=2.7)
     found = compared(slower, cell("missing", "b"), cell("mismatch", "c"), cell("same", "d"))
     file = tmp_path / "gate.toml"
-    file.write_text("\n".join(acceptance_lines(hold(found, Gate()))))
+    lines = "\n".join(acceptance_lines(hold(found, Gate())))
+    file.write_text(lines)
+    with pytest.raises(BadFile, match="is still 'say why': write why the cell is accepted"):
+        read_gate(file, Gate())
+    file.write_text(lines.replace("say why", "exact now"))
     gate = read_gate(file, Gate())
-    assert [rule.at_most for rule in gate.rules] == [1.34, None]
+    assert [rule.at_most for rule in gate.rules] == [1.3, None]
     after = with_accepted(found, gate)
     assert [one.verdict for one in after.cells] == ["accepted", "accepted", "mismatch", "same"]
-    assert after.cells[0].reason == "slower; say why"
+    assert after.cells[0].reason == "slower; exact now"
     assert hold(after, gate).sentence == "fails: 1 mismatch"
     right = with_accepted(compared(*found.cells[:2], found.cells[3]), gate)
     assert hold(right, gate).sentence.endswith("; 2 accepted by its file")
-    worse = with_accepted(compared(replace(slower, ratio=1.4)), gate)
+    again = with_accepted(compared(replace(slower, ratio=1.4)), gate)
+    assert again.cells[0].verdict == "accepted", "1.4 may be 1.3"
+    worse = with_accepted(compared(replace(slower, ratio=1.4, low=1.34)), gate)
     assert (worse.cells[0].verdict, hold(worse, gate).exit_code) == ("slower", 1)
 
 
@@ -172,3 +178,10 @@ def test_a_binary_gate_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "gate.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadFile, match="is not TOML"):
         read_gate(tmp_path / "gate.toml", Gate())
+
+
+def test_a_gate_that_holds_says_so_in_a_sentence() -> None:
+    one, two = compared(cell("same")), compared(cell("same"), cell("same", "b"))
+    assert hold(two, Gate()).sentence == "holds: none of 2 cells is slower, a mismatch or missing"
+    assert hold(one, Gate(fail_on=("slower",))).sentence == "holds: the only cell is not slower"
+    assert hold(one, Gate(fail_on=())).sentence == "holds: no verdict fails it"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch  # here, since pytester has those modules imported anew that are first imported in its tests
+import wrong_by_habit as habits
 import wrong_first_tries as tries
 from click.testing import CliRunner, Result
 
@@ -100,6 +101,27 @@ def test_the_command_prints_the_report(checked: tuple[Result, Report]) -> None:
     assert "problem: wrong answers: RMS error" in result.stdout
     command = f"attnbench check CASE --backend no_scale --plugin {HERE}"
     assert f"  one of these cases again: {command}\n" in result.stdout
+
+
+def test_a_check_of_one_case_gives_the_same_advice(tmp_path: Path) -> None:
+    file, out = str(Path(habits.__file__)), str(tmp_path / "run.jsonl")
+    case = "attention/scaled_dot/H2-L17-D8/causal"
+    words = ["check", case, "--backend", "fills_in_minus_5", "--plugin", file, "--out", out]
+    result = CliRunner().invoke(attnbench, words, prog_name="attnbench")
+    assert result.exit_code == 1
+    advice = result.stdout.splitlines()[-1]
+    assert advice.startswith("advice for fills_in_minus_5: Your output equals the known mistake ")
+    assert "dropped keys still have weight: use -inf" in advice
+
+
+def test_the_plan_of_a_check_counts_cases_and_says_how_long() -> None:
+    words = ["check", "--plugin", str(FILE), "--plan"]
+    result = CliRunner().invoke(attnbench, words, prog_name="attnbench")
+    assert result.exit_code == 0
+    asked = [line for line in result.stdout.splitlines() if line.startswith("attention/")]
+    assert f"{len(asked)} cases, " in result.stderr
+    assert "s checking" in result.stderr
+    assert "then a search of 60 s for each right backend" in result.stderr
 
 
 def only(report: Report, backend: str) -> Finding:

@@ -14,7 +14,7 @@ from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.plugins.sources import named
 from attnbench.testing.diagnose import WRONG_AFTER, diagnose, places, smallest, unsteady
-from attnbench.testing.diagnosis_process import Asked, Diagnosed, Look, Unsteady, look
+from attnbench.testing.diagnosis_process import Asked, Diagnosed, Look, Place, Unsteady, look
 from attnbench.testing.judge import steady_cases
 from attnbench.types.record import Record
 
@@ -82,10 +82,21 @@ def by_habit(backend: str, case: str, family: str = "normal") -> Diagnosed:
         ("not_rescaled", "B1-H2-L65-D16", "accumulator_of_32_not_rescaled"),
         ("causal_off_by_one", "H2-L17-D8/causal", "causal_one_key_less"),
         ("causal_window_ignored", "H2-L17-D8/causal+window:4", "mask_ignored"),
+        ("adds_minus_10", "H2-L17-D8/causal", "mask_is_minus_10"),
+        ("fills_in_minus_5", "H2-L17-D8/causal", "masked_scores_are_minus_5"),
+        ("lets_the_next_key_weigh", "H2-L17-D8/causal", "dropped_keys_weigh"),
     ],
 )
 def test_a_habit_is_known(backend: str, case: str, mistake: str) -> None:
     assert by_habit(backend, case).mistake == mistake
+
+
+def test_a_mistake_that_ordinary_inputs_show_is_not_named_where_they_are_right() -> None:
+    # Where one key has all the weight, -100 drops as little as no mask does.
+    diagnosis = by_habit("adds_minus_100", "H2-L17-D8/causal", "one_hot")
+    assert diagnosis.mistake == "mask_is_minus_100"
+    assert "causal_ignored" not in diagnosis.equals
+    assert "dropped keys still have weight: use -inf" in diagnosis.do
 
 
 @pytest.mark.parametrize("family", ["normal", "strided", "large_logits"])
@@ -121,12 +132,13 @@ def test_a_fault_at_a_boundary_is_made_small() -> None:
     registry = load_wanted([habits.__file__])
     look = Look(f"{START}B2-H2-L129-D16", registry.rules["scaled_dot"].source, ("normal",))
     found = smallest(look, "block_boundary", named(habits.__file__))
+    assert found is not None
     assert found.point == f"{START}B1-H1-Lq65-Lk65-D1/none/float32/cpu/forward"
     assert found.least == {"Lq = Lk": 65}
 
 
 def test_an_unknown_mistake_is_placed(registry: Registry) -> None:
-    assert found(registry, "odd_row", PLAIN).do == "All errors are in row 3 of 17."
+    assert found(registry, "odd_row", PLAIN).places == {"i": Place((3,), 17)}
     both = found(registry, "odd_gradient", f"{PLAIN}/both")
     assert both.do == "Wrong: the gradients of v; right: out, q, k."
 
@@ -134,13 +146,13 @@ def test_an_unknown_mistake_is_placed(registry: Registry) -> None:
 def test_places_of_errors() -> None:
     bad = np.zeros((2, 3, 10, 4), bool)
     bad[:, :, 8:] = True
-    assert places(bad) == "All errors are in rows 8 to 9 of 10."
+    assert places(bad) == {"i": Place((8, 9), 10)}
     bad[:, :2] = False
-    assert places(bad) == "All errors are in head 2 of 3 and rows 8 to 9 of 10."
-    assert places(np.ones((2, 3, 10, 4), bool)) == ""
+    assert places(bad) == {"h": Place((2,), 3), "i": Place((8, 9), 10)}
+    assert places(np.ones((2, 3, 10, 4), bool)) == {}
     scattered = np.zeros((1, 10, 1), bool)
     scattered[:, [0, 2, 4, 6]] = True
-    assert places(scattered) == "All errors are in rows 0, 2, 4, … of 10."
+    assert places(scattered) == {"i": Place((0, 2, 4, 6), 10)}
 
 
 def test_answers_that_change_and_answers_that_stay(registry: Registry) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from attnbench import Backend
 from attnbench.plugins.registry import load_registry
-from attnbench.testing.diagnosis_process import Diagnosed, Smallest
+from attnbench.testing.diagnosis_process import Diagnosed, Place, Smallest
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
 from attnbench.testing.judge import rules_in
 from attnbench.testing.problems import MOST_LOOKS, findings_of, looks
@@ -63,6 +63,16 @@ def test_a_call_that_fails_is_declined_or_fixed(status: Status, words: str) -> N
         "It fails in all cases with a mask (not case.mask.is_none), or an explicit mask"
     )
     assert "let supports() return the reason" in finding.do
+
+
+def test_coarse_answers_are_a_finding_of_their_own() -> None:
+    reason = "as exact as float32 arithmetic: RMS error 3e-08 is above 3e-15"
+    coarse = record("none", "inaccurate", "values", reason)
+    by_case = {CASE.format("none"): Diagnosed(), CASE.format("causal"): Diagnosed("Do this.", "one")}
+    wrong, other = findings_of([coarse, record("causal", check="values")], by_case, MINE, RULES)
+    assert (wrong.mistake, wrong.cases) == ("one", (CASE.format("causal"),))
+    assert other.problem == f"answers are coarser than the case's dtype: {reason}."
+    assert other.do.startswith("Compute all parts, the softmax too, in the case's dtype")
 
 
 def test_what_was_not_judged_blames_no_backend() -> None:
@@ -145,16 +155,17 @@ def test_a_mistake_that_more_cases_show_explains_those_that_do_not_tell_two_apar
 def test_cases_of_one_unknown_fault_are_one_finding() -> None:
     """Also those that got no close look, as long as nothing else is known to be wrong."""
     failed = [record(mask, check="values") for mask in ("none", "causal", "padding", "bool")]
-    placed = {"none": "All errors are in row 3 of 9.", "causal": "All errors are in row 5 of 9."}
-    (one,) = found(*failed, **placed)
+    told = {"none": "Wrong: the gradients of v.", "causal": "Wrong: the gradients of q."}
+    (one,) = found(*failed, **told)
     assert len(one.cases) == 4
-    assert one.do == "All errors are in row 3 of 9."
+    assert one.cases[0] == CASE.format("none")
+    assert one.do == "Of the first case below: Wrong: the gradients of v."
     by_case = {
         CASE.format("none"): Diagnosed("Loud.", kind="family"),
         CASE.format("causal"): Diagnosed("In row 1."),
     }
     (one,) = findings_of(failed, by_case, MINE, RULES)
-    assert one.do == "In row 1."
+    assert one.do == "Of the first case below: In row 1."
     assert len(one.cases) == 4
 
 
@@ -178,11 +189,35 @@ def test_a_fault_that_was_made_small_has_its_condition_and_its_smallest_case() -
     right = [of(12, "none", "ok"), of(65, "causal", "ok"), of(12, "causal", "ok")]
     small = Smallest("attention/dot/B1-H1-Lq65-Lk65-D1/none/float32/cpu/forward", {"Lq = Lk": 65})
     by_case = {long.format(70, "none"): Diagnosed()}
-    (one,) = findings_of([of(70, "none"), of(129, "none"), *right], by_case, MINE, RULES, small)
+    asking = "--backend mine --plugin mine.py"
+    (one,) = findings_of([of(70, "none"), of(129, "none"), *right], by_case, MINE, RULES, small, asking)
     assert one.do == (
         "It fails in all cases with Lk > 64 and without a mask, and is right in all others. Look at the "
-        f"boundary of blocks at 64. The smallest case that fails (for --replay): {small.point}"
+        "boundary of blocks at 64."
     )
+    assert f"the smallest case that fails: attnbench check {asking} --replay {small.point}" in str(one)
+
+
+def test_places_of_errors_hold_in_all_cases_or_are_not_told() -> None:
+    def of(mask: str, head: int) -> Record:
+        reason = f"RMS error 1 is above 0; worst at (b=0, h={head}, i=3, e=0): got 1, expected 2"
+        return record(mask, check="values", reason=reason)
+
+    def told(*heads: int, places: tuple[dict[str, Place], ...]) -> str:
+        masks = ("none", "causal", "bool")[: len(heads)]
+        by_case = {
+            CASE.format(mask): Diagnosed(places=each) for mask, each in zip(masks, places, strict=False)
+        }
+        failed = [of(mask, head) for mask, head in zip(masks, heads, strict=True)]
+        return findings_of(failed, by_case, MINE, RULES)[0].do
+
+    first, row = Place((0,), 2), Place((3,), 9)
+    assert told(0, 0, places=({"h": first, "i": row}, {"h": first})) == "All errors are in head 0 of 2."
+    assert "head" not in told(0, 1, places=({"h": first}, {"h": Place((1,), 2)}))
+    # A case that got no close look names a place too.
+    assert "head" not in told(0, 1, places=({"h": first},))
+    larger = ({"i": Place((3,), 17)}, {"i": row})
+    assert told(0, 1, places=larger) == "All errors are in row 3."
 
 
 def test_the_text_of_a_report() -> None:

@@ -113,6 +113,35 @@ def causal_window_ignored(setup: Any) -> Attend:
     return attend
 
 
+def adds(number: float) -> Callable[[Any], Attend]:
+    """Return a kernel that adds a number to the scores of dropped keys, instead of -inf."""
+
+    def prepare(setup: Any) -> Attend:
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            keys = spread(setup, k)
+            dropped = parts(setup, q, keys).isneginf()
+            products = q @ keys.mT * setup.scoring.dot.scale
+            return (products + dropped * number).softmax(-1) @ spread(setup, v)
+
+        return attend
+
+    prepare.__name__ = f"adds_minus_{-number}"
+    return prepare
+
+
+@kernel
+def lets_the_next_key_weigh(setup: Any, scores: Tensor, v: Tensor) -> Tensor:
+    """Only the key after the last one that is kept has some weight."""
+    finite = scores.isfinite()
+    following = ~finite & finite.roll(1, -1)
+    return weights(scores.masked_fill(following, -6)) @ v
+
+
+@kernel
+def fills_in_minus_5(setup: Any, scores: Tensor, v: Tensor) -> Tensor:
+    return scores.masked_fill(scores.isneginf(), -5).softmax(-1) @ v
+
+
 def as_contiguous(setup: Any) -> Attend:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         read = [x.as_strided(x.shape, torch.empty(x.shape).stride(), x.storage_offset()) for x in (q, k, v)]
@@ -124,7 +153,8 @@ def as_contiguous(setup: Any) -> Attend:
 
 PREPARES = (
     not_rescaled, each_second_call, clamped, block_boundary, gives_nan, nan_of_large_scores, gives_zeros,
-    causal_off_by_one, causal_window_ignored, as_contiguous,
+    causal_off_by_one, causal_window_ignored, as_contiguous, adds(-10), adds(-100), fills_in_minus_5,
+    lets_the_next_key_weigh,
 )  # fmt: skip
 
 

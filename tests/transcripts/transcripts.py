@@ -76,6 +76,7 @@ NORMALISATIONS = (
     Normalisation(" check ", r"\d{8}T\d{6}-[0-9a-f]{8}", "RUN", "the start time names a run"),
     Normalisation(" check ", r", about [\d.]+ (s|min) left", "", "a forecast for this machine"),
     Normalisation(" check ", r" +\d\.\d+e-\d+", " ERROR", "rounding depends on the processor"),
+    Normalisation(" check ", r" on .*, \d+ cores?, torch", " on MACHINE, torch", "machines differ"),
     Normalisation(" check .*markdown", r"\| \d\.\d (?=\|)", "| N ", "a ratio of such errors"),
     Normalisation(" check .*wrong", r"(wrong \| mismatch \|.*\|) .* \|", r"\1 REASON |", "inputs are random"),
     Normalisation(" --plan", r"[\d.]+ (s|ms|min|h)\b", r"N \1", "a forecast for this machine"),

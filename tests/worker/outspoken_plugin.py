@@ -206,6 +206,38 @@ def gives_the_same_place(setup: Setup) -> Call:
     return call
 
 
+# What they write into a tensor that they are given
+
+
+def fills(q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:
+    return right(q, k, v) if out is None else out.copy_(right(q, k, v))
+
+
+def ignores_out(q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:
+    return right(q, k, v)
+
+
+def adds_to_out(q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:
+    return right(q, k, v) if out is None else out.add_(right(q, k, v))
+
+
+def leaves_a_row(q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:
+    if out is None:
+        return right(q, k, v)
+    out[:, :, :-1] = right(q, k, v)[:, :, :-1]
+    return out
+
+
+def writes_behind_out(q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:
+    if out is None:
+        return right(q, k, v)
+    ctypes.memset(out.data_ptr() + out.nbytes, 0, 8)
+    return out.copy_(right(q, k, v))
+
+
+WRITES_OUT = fills, ignores_out, adds_to_out, leaves_a_row, writes_behind_out
+
+
 # What they leave behind
 
 
@@ -397,6 +429,8 @@ def attnbench_backends() -> Iterator[Backend]:
     for name, act in ACTS.items():
         yield give(name=name, prepare=after(act))
         yield give(name=f"prepares_{name}", prepare=preparing(act))
+    for call in WRITES_OUT:
+        yield give(name=call.__name__, prepare=lambda setup, call=call: call, writes_out=True)
     yield Backend("heads_last", "a test", heads_last, layout="BLHD")
     yield Backend("prepares_no_call", "a test", lambda setup: None)
     yield Backend("asks_in_vain", "a test", gives_values, supports=asks_in_vain)

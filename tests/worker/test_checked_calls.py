@@ -78,6 +78,28 @@ def test_meddling_is_refused_and_switches_are_restored(prepared_worker: New, nam
     assert name.startswith("leaves") or refusal(worker) == first
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ignores_out", "the call was given out= and returned another tensor"),
+        ("writes_behind_out", "the call wrote outside the tensor that it was given as out="),
+    ],
+)
+def test_a_second_call_gets_a_tensor_to_write(prepared_worker: New, name: str, words: str) -> None:
+    worker = ready(prepared_worker, name)
+    worker.output()
+    assert refusal(worker).startswith(words)
+
+
+@pytest.mark.parametrize("name", ["fills", "adds_to_out", "leaves_a_row"])
+def test_a_tensor_to_write_is_full_of_nan_before_the_call(prepared_worker: New, name: str) -> None:
+    worker = ready(prepared_worker, name)
+    first, second = worker.output(), worker.output()
+    missing = {"fills": [], "adds_to_out": [*range(8)], "leaves_a_row": [7]}[name]
+    assert not np.isnan(first).any()
+    assert np.isnan(second).any(axis=(0, 1, 3)).nonzero()[0].tolist() == missing
+
+
 @pytest.mark.skipif(os.getpriority(os.PRIO_PROCESS, 0) == 19, reason="the priority is the lowest already")
 def test_a_call_that_lowers_its_priority_is_refused(prepared_worker: New) -> None:
     """An ordinary user can't put it back."""

@@ -288,7 +288,8 @@ SAMPLED = "attention/scaled_dot/B1-H2-Lq256-Lk32-D16/{}/float32/cpu/{}"
 @pytest.mark.parametrize("mask", ["none", "causal:lower_right", "padding"])
 @pytest.mark.parametrize("pass_", ["forward", "both", "backward"])
 def test_every_comparison_takes_some_rows_of_the_answer(mask: str, pass_: str) -> None:
-    """Of 256 rows the oracle solves 16: of draws, changed, nudged and rounded ones, weights, canaries."""
+    """Of 256 rows the oracle solves 16: of draws, changed, nudged and rounded ones, weights, trivial
+    answers."""
     made = plain_of(SAMPLED.format(mask, pass_), flops=1)
     opened = made.opened
     made.score(timed=1)

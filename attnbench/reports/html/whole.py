@@ -99,9 +99,7 @@ def _steps(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sente
 
 def _step_text(before: str, stage: str, best: Total, others: Iterable[Total]) -> str:
     step = f"attention in one step of {stage}" if stage else "attention in one step"
-    compared = [
-        f"{_time(other)} with {named(other.backend or '')} ({_times(other, best)})" for other in others
-    ]
+    compared = [f"{_times(other, best)} with {named(other.backend or '')}" for other in others]
     missing = f"; {count_of(len(best.missing), 'case')} without a time left out" if best.missing else ""
     text = f"{step} takes {_time(best)} with the fastest backend of each case"
     text = f"{before}{'; '.join([text, *compared])}{missing}."
@@ -110,7 +108,7 @@ def _step_text(before: str, stage: str, best: Total, others: Iterable[Total]) ->
 
 def _times(total: Total, best: Total) -> str:
     text = total_times_text(total, best)
-    return "as long" if float(text) == 1 else f"{text} ×"
+    return "as long" if float(text) == 1 else f"{_time(total)} ({text} ×)"
 
 
 def _time(total: Total) -> str:

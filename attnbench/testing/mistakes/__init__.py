@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attnbench.testing.mistakes.gradients import GRADIENTS
-from attnbench.testing.mistakes.inputs import ENDS, FIRST_TRIES, HEADS, LAYER, MASKS
+from attnbench.testing.mistakes.inputs import ENDS, FIRST_TRIES, HEADS, LAYER, MASKS, WEIGHS
 from attnbench.testing.mistakes.parts import Mistake
 from attnbench.testing.mistakes.scores import BLOCKS, PRECISION, RULES, SCORES
 from attnbench.types.case import Case
 
 VALUES: tuple[Mistake, ...] = (
-    *FIRST_TRIES, *SCORES, *BLOCKS, *MASKS, *HEADS, *ENDS, *RULES, *LAYER, *PRECISION,
+    *FIRST_TRIES, *SCORES, *BLOCKS, *MASKS, *WEIGHS, *HEADS, *ENDS, *RULES, *LAYER, *PRECISION,
 )  # fmt: skip
 """Mistakes in outputs. Of two that give the same answer the more particular one comes first."""
 

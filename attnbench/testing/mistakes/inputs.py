@@ -48,6 +48,7 @@ _INVERTED = "True keeps a pair here and in torch's SDPA, but drops it in nn.Mult
 _EMPTY = "set rows of queries that keep no key to 0 (masked_fill, after the softmax)"
 _EMPTY_ROWS = f"the output of a query without keys is 0 here: {_EMPTY}, or decline such cases in supports()"
 _NEGATIVE = f"use -inf, not a large negative number, and {_EMPTY}"
+_WEIGH = f"dropped keys still have weight: {_NEGATIVE}"
 _SHARED = (
     "key/value head h // (H // Hkv) serves query head h: repeat_interleave(case.group, dim=1) or enable_gqa"
 )
@@ -74,6 +75,13 @@ def clamped(least: float) -> Form:
     """Add a large negative number for dropped keys, instead of -inf."""
     return Form(
         weights=lambda setup, scores, added: RIGHT.weights(setup, scores, added.clamp_min(least)),
+    )
+
+
+def _filled(score: float) -> Form:
+    """Give dropped keys this score, whatever their own is."""
+    return weighed(
+        lambda setup, scores: normalised(setup, scores.masked_fill(scores.isneginf(), score)),
     )
 
 
@@ -144,7 +152,10 @@ MASKS: tuple[Mistake, ...] = (
         "explicit_mask_transposed", "a square mask with queries and keys exchanged",
         "the mask is (B, 1, Lq, Lk): queries first", Form(mask=explicit_transposed),
     ),
-    Mistake("mask_is_minus_10000", "dropped pairs get -1e4 instead of -inf", _NEGATIVE, clamped(-1e4)),
+    Mistake(
+        "mask_is_minus_10000", "dropped pairs get a finite number such as -1e4, not -inf", _WEIGH,
+        clamped(-1e4),
+    ),
     Mistake(
         "mask_after_softmax", "weights are masked and not normalised again",
         "mask the scores with -inf before the softmax, not the weights after it",
@@ -171,6 +182,16 @@ MASKS: tuple[Mistake, ...] = (
         "the mask (B, 1, Lq, Lk) is for all heads: expand it", Form(weights=_first_head_only),
     ),
 )  # fmt: skip
+
+WEIGHS: tuple[Mistake, ...] = tuple(
+    Mistake(f"{name}_minus_{number}", f"dropped pairs get {words} -{number}, not -inf", _WEIGH, form)
+    for number in (1000, 100, 50, 30, 20, 10, 5, 2, 1)
+    for name, words, form in (
+        ("mask_is", "a finite number such as", clamped(-number)),
+        ("masked_scores_are", "a finite score such as", _filled(-number)),
+    )
+)
+"""Dropped keys that keep some weight: less where the number is larger, and then in rows of large scores."""
 
 
 def _modulo(setup: Setup, x: Tensor) -> Tensor:

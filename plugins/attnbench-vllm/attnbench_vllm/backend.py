@@ -57,10 +57,17 @@ class Attention:
         )  # fmt: skip
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, seqused_k: Tensor, block_table: Tensor
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cu_seqlens_q: Tensor,
+        seqused_k: Tensor,
+        block_table: Tensor,
+        out: Tensor | None = None,
     ) -> Tensor:
         """Attend, (T, H, D)."""
-        out = q.new_empty(q.shape)
+        out = q.new_empty(q.shape) if out is None else out
         self.operators.cpu_attention_with_kv_cache(
             q, k, v, out, cu_seqlens_q, seqused_k, self.scale, self.causal, None, self.window, block_table,
             0.0, self.plan, self.sink, None,
@@ -113,6 +120,7 @@ VLLM = Backend(
     dtypes=("float32", "bfloat16", "float16"),
     devices=("cpu",),
     storages=("paged",),
+    writes_out=True,
     converts=("k", "v"),
     needs_dot_form=True,
     needs_contiguous=True,

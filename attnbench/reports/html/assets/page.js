@@ -104,7 +104,8 @@
     figure.querySelector(".note").textContent = far.length
       ? `Left out, more than 20 times as long as the best: ${far.join(", ")}.`
       : "";
-    figure.querySelector(".chosen")?.replaceChildren(view);
+    const views = figure.querySelectorAll("option").length;
+    figure.querySelector(".chosen")?.replaceChildren(`${view} (one of ${views}; the page has the others)`);
     figure.drawn?.finalize();
     const options = { actions: false, renderer: "svg", ast: true, config, tooltip: { theme: "custom" } };
     figure.drawn = await vegaEmbed(canvas, fill(specs[name], values), options);

@@ -7,7 +7,7 @@ from functools import partial
 
 from attnbench.testing.mistakes import VALUES
 from attnbench.testing.mistakes.gradients import GRADIENTS
-from attnbench.testing.mistakes.inputs import BLOCK, FIRST_TRIES, VECTOR
+from attnbench.testing.mistakes.inputs import BLOCK, FIRST_TRIES, VECTOR, WEIGHS
 from attnbench.testing.mistakes.masks import added_mask, whole_blocks
 from attnbench.testing.mistakes.parts import Form, Mistake
 from attnbench.testing.mistakes.scores import BLOCKS
@@ -199,5 +199,7 @@ def _mutant(mistake: Mistake) -> Mutant:
 
 
 MUTANTS: tuple[Mutant, ...] = tuple(
-    _mutant(mistake) for mistake in (*VALUES, *GRADIENTS) if mistake not in (*FIRST_TRIES, *BLOCKS[1:])
+    _mutant(mistake)
+    for mistake in (*VALUES, *GRADIENTS)
+    if mistake not in (*FIRST_TRIES, *BLOCKS[1:], *WEIGHS)
 )

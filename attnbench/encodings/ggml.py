@@ -1,0 +1,120 @@
+"""q8_0 and q4_0: blocks of 32 features with a float16 scale in front, in bytes, as llama.cpp holds them.
+
+The formulas are public: ``ggml-common.h`` and ``ggml-quants.c`` of github.com/ggml-org/ggml. k and v are
+bytes, (B, Hkv, L, D/32 · bytes of a block); features 32n to 32n + 31 lie in block n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from attnbench.types.encoding import Encoding
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from attnbench.types.case import Case
+    from attnbench.types.operation import TensorSpec
+
+    Specs = tuple[TensorSpec, ...]
+    Wide = NDArray[np.float64]
+    Bytes = NDArray[np.uint8]
+
+BLOCK = 32
+
+
+def _q8_0(blocks: Wide) -> tuple[Wide, Bytes]:
+    """Return the scale and the 32 bytes of a block: d = largest magnitude / 127, codes from -127 to 127."""
+    import numpy as np
+
+    d = np.abs(blocks).max(axis=-1, keepdims=True) / 127
+    codes = np.rint(blocks / np.where(d == 0, 1, d))
+    return d, codes.astype(np.int8).view(np.uint8)
+
+
+def _of_q8_0(codes: Bytes) -> Wide:
+    import numpy as np
+
+    return codes.view(np.int8).astype(float)
+
+
+def _q4_0(blocks: Wide) -> tuple[Wide, Bytes]:
+    """Return the scale and the 16 bytes of each block: d = the number of largest magnitude / -8.
+
+    Codes are from 0 to 15, for -8 to 7. Byte i has number i in its low bits and number i + 16 above.
+    """
+    import numpy as np
+
+    place = np.abs(blocks).argmax(axis=-1)[..., None]
+    d = np.take_along_axis(blocks, place, axis=-1) / -8
+    codes = np.floor(blocks / np.where(d == 0, 1, d) + 8.5).clip(0, 15).astype(np.uint8)
+    return d, (codes[..., :16] | (codes[..., 16:] << 4)).astype(np.uint8)
+
+
+def _of_q4_0(codes: Bytes) -> Wide:
+    import numpy as np
+
+    return np.concatenate([codes & 15, codes >> 4], axis=-1).astype(float) - 8
+
+
+def _blocks(
+    name: str,
+    summary: str,
+    bytes_of_codes: int,
+    write: Callable[[Wide], tuple[Wide, Bytes]],
+    read: Callable[[Bytes], Wide],
+    *,
+    mirrors: bool,
+) -> Encoding:
+    size = 2 + bytes_of_codes
+
+    def tensors(case: Case, specs: Specs) -> Specs:
+        return tuple(
+            replace(spec, kind="uint8", shape=(*spec.shape[:3], spec.shape[3] // BLOCK * size))
+            for spec in specs
+        )
+
+    def encode(case: Case, specs: Specs, numbers: Sequence[Wide]) -> Sequence[Bytes]:
+        import numpy as np
+
+        stored = []
+        for array in numbers:
+            d, codes = write(array.reshape(*array.shape[:3], array.shape[3] // BLOCK, BLOCK))
+            scale = np.ascontiguousarray(d.astype(np.float16)).view(np.uint8)
+            blocks = np.concatenate([scale, codes], axis=-1)
+            stored.append(blocks.reshape(*blocks.shape[:3], blocks.shape[3] * size))
+        return stored
+
+    def decode(case: Case, specs: Specs, stored: Sequence[Bytes]) -> Sequence[Wide]:
+        import numpy as np
+
+        numbers = []
+        for spec, array in zip(specs, stored, strict=True):
+            blocks = array.reshape(*spec.shape[:3], spec.shape[3] // BLOCK, size)
+            d = np.ascontiguousarray(blocks[..., :2]).view(np.float16).astype(float)
+            numbers.append((read(np.ascontiguousarray(blocks[..., 2:])) * d).reshape(spec.shape))
+        return numbers
+
+    return Encoding(
+        name=name,
+        summary=summary,
+        tensors=tensors,
+        encode=encode,
+        decode=decode,
+        mirrors=mirrors,
+        refuses=lambda case: (
+            f"D and Dv must be multiples of {BLOCK}" if case.D % BLOCK or case.Dv % BLOCK else None
+        ),
+        baseline="dequantise_sdpa",
+    )
+
+
+Q8_0 = _blocks(
+    "q8_0", "llama.cpp's blocks of 32 int8 codes, 34 bytes each", 32, _q8_0, _of_q8_0, mirrors=True
+)
+Q4_0 = _blocks(
+    "q4_0", "llama.cpp's blocks of 32 codes of 4 bits, 18 bytes each", 16, _q4_0, _of_q4_0, mirrors=False
+)

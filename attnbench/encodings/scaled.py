@@ -1,0 +1,236 @@
+"""Codes with scales in tensors of their own: a number is its code times the scale that it shares.
+
+The codes of k and v have their shapes, or half as many bytes along the features where a byte holds two codes.
+``k_scale`` and ``v_scale`` are float32. With zero points ``k_zero`` and ``v_zero`` follow, uint8 in the shape
+of the scales: a number is (code - zero) · scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnbench.types.encoding import Encoding, grain_of
+from attnbench.types.operation import Kind, TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from attnbench.types.case import Case
+
+    Specs = tuple[TensorSpec, ...]
+    Wide = NDArray[np.float64]
+
+BLOCK = 32
+SHARED: dict[str, tuple[int, ...]] = {
+    "head": (2, 3), "token": (3,), "channel": (2,), "block32": (4,), "tensor": (0, 1, 2, 3),
+}  # fmt: skip
+"""The axes over which numbers share a scale, by grain: of (B, Hkv, L, D), of blocks (B, Hkv, L, D/32, 32)."""
+
+
+def _grouped(case: Case, shape: Sequence[int], axes: str) -> tuple[tuple[int, ...], str]:
+    """Return a shape and its letters with blocks of features apart, where the grain has such."""
+    if grain_of(case) != "block32":
+        return tuple(shape), axes
+    return (*shape[:3], shape[3] // BLOCK, BLOCK), f"{axes[:3]}n{axes[3]}"
+
+
+def _shape_of_scales(case: Case, spec: TensorSpec) -> tuple[int, ...]:
+    """Return the shape of scales that multiplies grouped numbers."""
+    shape, _ = _grouped(case, spec.shape, spec.axes)
+    shared = SHARED[grain_of(case)]
+    return tuple(1 if axis in shared else size for axis, size in enumerate(shape))
+
+
+def scale_spec(case: Case, spec: TensorSpec, name: str, kind: Kind) -> TensorSpec:
+    """Return a tensor with a number for each group, as the scales: without the axes that share one."""
+    (shape, axes), shared = _grouped(case, spec.shape, spec.axes), SHARED[grain_of(case)]
+    kept = [axis for axis in range(len(shape)) if axis not in shared]
+    sizes = tuple(shape[axis] for axis in kept) or (1,)
+    return TensorSpec(f"{spec.name}_{name}", sizes, kind, axes="".join(axes[axis] for axis in kept))
+
+
+@dataclass(frozen=True)
+class Code:
+    """A code of one number. The functions are of whole arrays."""
+
+    kind: Kind
+    largest: float
+    """The largest number that a code stands for. The smallest is minus that, or 0 with zero points."""
+    write: Callable[[Wide], NDArray[Any]]
+    """The nearest codes of numbers between these two."""
+    read: Callable[[NDArray[Any]], Wide]
+    in_a_byte: int = 1
+    """How many codes a byte holds, one after the other along the features, the first in the low bits."""
+    zeros: bool = False
+    """Whether there are zero points."""
+
+
+def encoding(name: str, summary: str, code: Code) -> Encoding:
+    """Make an encoding of a code."""
+
+    def tensors(case: Case, specs: Specs) -> Specs:
+        shapes = [(*spec.shape[:3], spec.shape[3] // code.in_a_byte) for spec in specs]
+        codes = [
+            replace(spec, kind=code.kind, shape=shape) for spec, shape in zip(specs, shapes, strict=True)
+        ]
+        scales = [scale_spec(case, spec, "scale", "float32") for spec in specs]
+        zeros = [scale_spec(case, spec, "zero", "uint8") for spec in specs] if code.zeros else []
+        return (*codes, *scales, *zeros)
+
+    def encode(case: Case, specs: Specs, numbers: Sequence[Wide]) -> Sequence[Any]:
+        import numpy as np
+
+        codes, scales, zeros = [], [], []
+        for spec, array in zip(specs, numbers, strict=True):
+            shared = SHARED[grain_of(case)]
+            grouped = array.reshape(_grouped(case, spec.shape, spec.axes)[0])
+            highest = grouped.max(axis=shared, keepdims=True, initial=0.0)
+            lowest = grouped.min(axis=shared, keepdims=True, initial=0.0)
+            span = highest - lowest if code.zeros else np.maximum(highest, -lowest)
+            # A group of zeros has the scale 1.
+            scale = np.where(span == 0, 1, span / code.largest).astype(np.float32)
+            steps = grouped / scale.astype(np.float64)
+            if code.zeros:
+                zero = np.rint(-lowest / scale.astype(np.float64))
+                steps = np.rint(steps) + zero
+                zeros.append(zero.astype(np.uint8).reshape(scale_spec(case, spec, "zero", "uint8").shape))
+            least = 0.0 if code.zeros else -code.largest
+            codes.append(code.write(np.clip(steps, least, code.largest).reshape(spec.shape)))
+            scales.append(scale.reshape(scale_spec(case, spec, "scale", "float32").shape))
+        return [*codes, *scales, *zeros]
+
+    def decode(case: Case, specs: Specs, stored: Sequence[Any]) -> Sequence[Any]:
+        count = len(specs)
+        codes, scales, zeros = stored[:count], stored[count : 2 * count], stored[2 * count :]
+        numbers = []
+        for place, spec in enumerate(specs):
+            shape = _shape_of_scales(case, spec)
+            steps = code.read(codes[place]).reshape(_grouped(case, spec.shape, spec.axes)[0])
+            if code.zeros:
+                steps = steps - zeros[place].reshape(shape).astype(float)
+            numbers.append((steps * scales[place].reshape(shape).astype(float)).reshape(spec.shape))
+        return numbers
+
+    def refuses(case: Case) -> str | None:
+        if grain_of(case) == "tensor" and case.batch:
+            return "sequences of unlike lengths have a scale each: take the grain head"
+        least = BLOCK if grain_of(case) == "block32" else code.in_a_byte
+        if case.D % least or case.Dv % least:
+            return f"D and Dv must be multiples of {least}"
+        return None
+
+    return Encoding(
+        name=name,
+        summary=summary,
+        tensors=tensors,
+        encode=encode,
+        decode=decode,
+        grains=tuple(SHARED),
+        mirrors=not code.zeros,
+        refuses=refuses,
+        baseline="dequantise_sdpa",
+    )
+
+
+def _integers(kind: str, numbers: Wide) -> NDArray[Any]:
+    import numpy as np
+
+    return np.rint(numbers).astype(kind)
+
+
+def _wide(codes: NDArray[Any]) -> Wide:
+    wide: Wide = codes.astype(float)
+    return wide
+
+
+def _two_in_a_byte(numbers: Wide) -> NDArray[Any]:
+    import numpy as np
+
+    nibbles = np.rint(numbers).astype(np.int16) & 15
+    return (nibbles[..., ::2] | (nibbles[..., 1::2] << 4)).astype(np.uint8)
+
+
+def _nibbles(codes: NDArray[Any]) -> Wide:
+    """Return codes from 0 to 15, twice as many."""
+    import numpy as np
+
+    pairs = np.stack([codes & 15, codes >> 4], axis=-1).astype(float)
+    return pairs.reshape(*codes.shape[:-1], 2 * codes.shape[-1])
+
+
+def _signed_nibbles(codes: NDArray[Any]) -> Wide:
+    unsigned = _nibbles(codes)
+    return unsigned - 16 * (unsigned >= 8)
+
+
+Float8 = Literal["e4m3", "e5m2"]
+
+
+@cache
+def float8_numbers(form: Float8) -> Wide:
+    """Return the finite numbers of the codes from 0 on, in ascending order: those without a sign.
+
+    Micikevicius and others, FP8 formats for deep learning, 2022. ``e4m3`` has no infinity, and one NaN; its
+    largest number is 448. ``e5m2`` is as the formats of IEEE 754; its largest number is 57344.
+    """
+    import numpy as np
+
+    bits, bias, count = (3, 7, 0x7F) if form == "e4m3" else (2, 15, 0x7C)
+    codes = np.arange(count)
+    exponent, fraction = codes >> bits, (codes & ((1 << bits) - 1)) / (1 << bits)
+    whole = (exponent > 0) + fraction
+    numbers: Wide = np.ldexp(whole, np.maximum(exponent, 1) - bias)
+    return numbers
+
+
+def write_float8(form: Float8, numbers: Wide) -> NDArray[Any]:
+    """Return the codes of the nearest numbers, ties to the even code."""
+    import numpy as np
+
+    there = float8_numbers(form)
+    middles = (there[1:] + there[:-1]) / 2
+    size = np.abs(numbers)
+    below, upto = np.searchsorted(middles, size, "left"), np.searchsorted(middles, size, "right")
+    codes = np.where((below != upto) & (below % 2 == 1), upto, below)
+    return (codes | np.where(np.signbit(numbers), 0x80, 0)).astype(np.uint8)
+
+
+def read_float8(form: Float8, codes: NDArray[Any]) -> Wide:
+    """Return the numbers of codes, which are finite."""
+    size = float8_numbers(form)[codes & 0x7F]
+    numbers: Wide = size * (1 - 2 * (codes >> 7).astype(float))
+    return numbers
+
+
+def _float8(form: Float8, largest: float) -> Code:
+    return Code(
+        "uint8", largest, lambda numbers: write_float8(form, numbers), lambda codes: read_float8(form, codes)
+    )
+
+
+INT8 = encoding(
+    "int8",
+    "int8 codes from -127 to 127, float32 scales",
+    Code("int8", 127.0, lambda numbers: _integers("int8", numbers), _wide),
+)
+INT4 = encoding(
+    "int4",
+    "codes from -7 to 7, two in a byte, float32 scales",
+    Code("uint8", 7.0, _two_in_a_byte, _signed_nibbles, in_a_byte=2),
+)
+UINT8 = encoding(
+    "uint8",
+    "codes from 0 to 255 with a zero point, float32 scales",
+    Code("uint8", 255.0, lambda numbers: _integers("uint8", numbers), _wide, zeros=True),
+)
+UINT4 = encoding(
+    "uint4",
+    "codes from 0 to 15 with a zero point, two in a byte, float32 scales",
+    Code("uint8", 15.0, _two_in_a_byte, _nibbles, in_a_byte=2, zeros=True),
+)
+FP8_E4M3 = encoding("fp8_e4m3", "bytes of float8_e4m3fn, float32 scales", _float8("e4m3", 448.0))
+FP8_E5M2 = encoding("fp8_e5m2", "bytes of float8_e5m2, float32 scales", _float8("e5m2", 57344.0))

@@ -1,0 +1,82 @@
+"""Inputs whose keys and values are encoded: how they are drawn, what is stored, and what that means.
+
+Drawn numbers are rounded to the dtype of the case first, as a program has them that writes a cache. All that
+changes inputs acts on these, before they are encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from attnbench.inputs.draw import Stored, Wide, store, stream, widen, widen_inputs
+from attnbench.types.case import Case
+from attnbench.types.encoding import encoding_of, is_encoded
+from attnbench.types.problem import encoded_specs, stored_inputs
+from attnbench.types.rule import Rule
+
+SPREADS = 1.0, 0.5, 0.5
+"""Numbers of a head, a token and a channel are larger or smaller by powers of two with these exponents."""
+OUTLIERS, LARGER = 16, 8.0
+"""In every second draw one in so many channels, at least one, is so many times larger. Evenly drawn numbers
+flatter few bits: keys of language models have such channels (Liu and others, KIVI, 2024, figure 2)."""
+
+
+def with_amplitudes(
+    case: Case, rule: Rule, inputs: Mapping[str, Stored], entropy: int, index: int
+) -> dict[str, Stored]:
+    """Return ordinary inputs whose heads, tokens and channels differ in size, as those of caches do.
+
+    So a scale of another head, token, channel or tensor is far from the right one.
+    """
+    made = dict(inputs)
+    for spec in encoded_specs(case, rule):
+        rng = stream(case, "amplitudes", entropy, index, spec.name)
+        spreads = zip(SPREADS, spec.shape[1:], strict=True)
+        heads, tokens, channels = (np.exp2(rng.uniform(-most, most, size)) for most, size in spreads)
+        if index % 2:
+            count = max(1, len(channels) // OUTLIERS)
+            channels[rng.choice(len(channels), count, replace=False)] *= LARGER
+        wide = widen(inputs[spec.name], case.dtype)
+        wide = wide * heads[:, None, None] * tokens[:, None] * channels
+        made[spec.name] = store(wide, case.dtype)
+    return made
+
+
+def encoded(case: Case, rule: Rule, inputs: Mapping[str, Stored]) -> dict[str, Stored]:
+    """Return inputs as the case stores them, in the order of a call, from all in its dtype."""
+    specs = encoded_specs(case, rule)
+    names = [spec.name for spec in specs]
+    numbers = [widen(inputs[name], case.dtype) for name in names]
+    coded = iter(encoding_of(case).encode(case, specs, numbers))
+    made: dict[str, Stored] = {}
+    for spec in stored_inputs(case, rule):
+        array = inputs[spec.name] if spec.name in inputs and spec.name not in names else next(coded)
+        if array.shape != spec.shape:
+            raise ValueError(
+                f"the encoding {case.kv} makes {spec.name} of shape {array.shape}, not {spec.shape}"
+            )
+        made[spec.name] = array
+    return made
+
+
+def meant(case: Case, rule: Rule, inputs: Mapping[str, Stored]) -> dict[str, Any]:
+    """Return inputs as an operation's ``solve`` takes them, with keys and values as they are read back.
+
+    inputs: all in the dtype of the case, before they are encoded.
+    """
+    wide = widen_inputs(case, rule, inputs)
+    if is_encoded(case):
+        wide |= read_back(case, rule, encoded(case, rule, inputs))
+    return wide
+
+
+def read_back(case: Case, rule: Rule, stored: Mapping[str, Stored]) -> dict[str, Wide]:
+    """Return what stored keys and values mean, by name."""
+    specs = encoded_specs(case, rule)
+    encoding = encoding_of(case)
+    own = [stored[spec.name] for spec in encoding.tensors(case, specs)]
+    numbers = encoding.decode(case, specs, own)
+    return dict(zip((spec.name for spec in specs), numbers, strict=True))

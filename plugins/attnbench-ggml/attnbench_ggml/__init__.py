@@ -1,0 +1,14 @@
+"""ggml's recurrences on its CPU backend, as backends of attnbench."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attnbench import Backend, hookimpl
+from attnbench_ggml.recurrences import GGML_GATED_DELTA_NET, GGML_GATED_LINEAR_ATTN, GGML_RWKV_WKV7
+
+
+@hookimpl
+def attnbench_backends() -> Iterable[Backend]:
+    """Bring the gated delta net, gated linear attention, and the update of RWKV-7."""
+    return (GGML_GATED_DELTA_NET, GGML_GATED_LINEAR_ATTN, GGML_RWKV_WKV7)

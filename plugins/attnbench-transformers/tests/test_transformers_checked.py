@@ -1,0 +1,43 @@
+"""All backends through attnbench's own check, on a handful of cases that show what they can do."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+import attnbench
+
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="not installed: transformers")
+
+GDN = "transformers_gdn_steps", "transformers_gdn_chunks"
+KDA = "transformers_kda_steps", "transformers_kda_chunks"
+
+CASES = {
+    "recurrent/delta/B1-H2-Lq9-Lk9-D13/none/float32/cpu/forward": (*GDN, *KDA),
+    "recurrent/gated_delta/B2-H4-Hkv2-Lq70-Lk70-D16-Dv8/none/bfloat16/cpu/forward": (*GDN, *KDA),
+    "recurrent/gated_delta_channels/B1-H4-Hkv2-Lq65-Lk65-D8-Dv16/none/float32/cpu/forward": KDA,
+}
+"""Fewer steps than a chunk, and more; fewer heads of q and k; other features of v; half precision."""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[str, str]]:
+    """Status and reason by backend and case."""
+    out = tmp_path_factory.mktemp("runs")
+    run = attnbench.run([*CASES], [*GDN, *KDA], timed=False, out=out)
+    return {(record.backend, record.case): (record.status, record.reason) for record in run.records}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_recurrence_and_its_state_are_right(
+    found: dict[tuple[str, str], tuple[str, str]], case: str
+) -> None:
+    assert {name: found[name, case] for name in CASES[case]} == dict.fromkeys(CASES[case], ("ok", ""))
+
+
+def test_a_decay_by_channel_is_not_asked_of_the_gated_delta_rule(
+    found: dict[tuple[str, str], tuple[str, str]],
+) -> None:
+    *_, channels = CASES
+    assert {found[name, channels][0] for name in GDN} == {"unsupported"}

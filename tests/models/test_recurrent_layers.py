@@ -1,0 +1,134 @@
+"""The recurrent layers of hybrid models, held against the modules that transformers builds from a config."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from typing import Any
+
+import pytest
+from published import MLA, PUBLISHED, Config, config
+
+from attnbench.cases.suites import parse_suite
+from attnbench.models.config import describe
+from attnbench.models.layers import Model, shard
+from attnbench.models.suite import Lengths, model_suite
+from attnbench.types.errors import BadFile
+
+Layer = tuple[str, int, int, int, int]
+"""The rule, the heads of v, those of q and k, and the features of k and v."""
+
+
+def recurrent(model: Model) -> Counter[Layer]:
+    return Counter({(k.update, k.H, k.Hkv, k.D, k.Dv): k.count for k in model.layers if k.update})
+
+
+def built(type_: str) -> tuple[Config, Counter[Layer]]:
+    """Return the default config of a type as it is written, and the recurrent layers of the model."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    found: Counter[Layer] = Counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fields = transformers.AutoConfig.for_model(type_)
+        with torch.device("meta"):
+            model = transformers.AutoModel.from_config(fields)
+    for module in model.modules():
+        layer: Any = module
+        if hasattr(layer, "head_k_dim"):
+            sizes = layer.num_v_heads, layer.num_k_heads, layer.head_k_dim, layer.head_v_dim
+            found["gated_delta", *sizes] += 1
+        elif hasattr(layer, "ssm_state_size") and hasattr(layer, "n_groups"):
+            found["gated", layer.num_heads, layer.n_groups, layer.ssm_state_size, layer.head_dim] += 1
+        elif hasattr(layer, "slope_rate"):
+            found["gated", *[layer.num_attention_heads] * 2, *[layer.head_dim] * 2] += 1
+        elif type(layer).__name__.endswith("DeltaAttention"):
+            found["gated_delta_channels", *[layer.num_heads] * 2, *[layer.head_dim] * 2] += 1
+    return json.loads(fields.to_json_string()), found
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "kimi_linear", "minimax", "granitemoehybrid",
+        "nemotron_h", "falcon_h1", "zamba2", "mamba2",
+    ],
+)  # fmt: skip
+def test_recurrent_layers_are_those_that_transformers_builds(type_: str) -> None:
+    fields, found = built(type_)
+    assert recurrent(describe(fields)) == found
+    assert found
+
+
+def test_fields_as_they_are_published() -> None:
+    kimi = config(
+        "kimi_linear", 2304, 27, 32, **MLA,
+        linear_attn_config={
+            "full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "head_dim": 128, "num_heads": 32,
+        },
+    )  # fmt: skip
+    assert recurrent(describe(kimi)) == {("gated_delta_channels", 32, 32, 128, 128): 20}
+    minimax = config("minimax_text_01", 6144, 80, 64, 8, head_dim=128, attn_type_list=[*[0] * 7, 1] * 10)
+    assert recurrent(describe(minimax)) == {("gated", 64, 64, 128, 128): 70}
+    assert recurrent(describe(PUBLISHED["qwen3-next-80b"])) == {("gated_delta", 32, 16, 128, 128): 36}
+    bamba = config(
+        "bamba", 4096, 32, 32, 8, attn_layer_indices=[9, 18, 27], mamba_n_heads=128, mamba_d_state=256,
+        mamba_expand=2, mamba_d_head="auto",
+    )  # fmt: skip
+    assert recurrent(describe(bamba)) == {("gated", 128, 1, 256, 64): 29}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"model_type": "falcon_mamba", "num_hidden_layers": 64},
+            "Mamba-1 scan: its decay differs by feature",
+        ),
+        ({"model_type": "rwkv7", "num_hidden_layers": 24}, "RWKV-7 update: its state is corrected by"),
+    ],
+)
+def test_what_no_rule_says_is_named(fields: Config, words: str) -> None:
+    with pytest.raises(BadFile, match=words):
+        describe(fields)
+
+
+def test_one_step_of_each_stage_covers_all_layers() -> None:
+    lengths = Lengths((512, 2048), ((512, 4096),), (1024, 8192), (1, 16))
+    made = model_suite(describe(PUBLISHED["qwen3-next-80b"]), lengths)
+    suite = parse_suite(made.text, "model")
+    assert suite.stages is not None
+    assert suite.counts is not None
+    layers: dict[tuple[str, str], float] = {}
+    for case, stage, count in zip(suite.cases, suite.stages, suite.counts, strict=True):
+        layers[stage, case.operation] = layers.get((stage, case.operation), 0) + count
+    assert layers == {
+        (stage, operation): number
+        for stage in ("prefill", "chunked", "decode")
+        for operation, number in (("recurrent", 36), ("attention", 12))
+    }
+    staged = zip(suite.cases, suite.stages, strict=True)
+    steps = {(stage, case.B, case.Lq) for case, stage in staged if case.operation == "recurrent"}
+    # A state stands for all that came before, so a decode has one length.
+    assert steps == {
+        ("prefill", 1, 512), ("prefill", 1, 2048), ("chunked", 1, 512), ("decode", 1, 1), ("decode", 16, 1),
+    }  # fmt: skip
+    assert suite.baseline is None
+
+
+def test_a_step_with_sequences_of_unlike_lengths_counts_the_new_tokens() -> None:
+    made = model_suite(describe(PUBLISHED["qwen3-next-80b"]), Lengths(sequences="q512s2k_4q1s1k"))
+    batches = {case.operation: case.batch for case in parse_suite(made.text, "model").cases}
+    assert batches == {"attention": "q512s2k_4q1s1k", "recurrent": "q512_4q1"}
+
+
+def test_devices_share_the_heads_of_recurrent_layers() -> None:
+    (kind, _) = describe(PUBLISHED["qwen3-next-80b"]).layers
+    assert [(one.H, one.Hkv) for one in (shard(kind, 2), shard(kind, 32))] == [(16, 8), (1, 1)]
+
+
+def test_layers_that_are_left_out_have_a_reason() -> None:
+    jamba = describe(config("jamba", 4096, 32, 32, 8, attn_layer_period=8, attn_layer_offset=4))
+    notes = model_suite(jamba, Lengths((16,), (), (), (1,))).notes
+    assert any(note.startswith("left out: Mamba-1 scan (28 layers): its decay differs by") for note in notes)

@@ -1,0 +1,299 @@
+"""A plugin for encoded keys and values: for each encoding a right kernel, and planted mistakes.
+
+What codes and scales mean is written here once more in NumPy, from the table in docs/serving.md. A mistake is
+what a wrong kernel takes for the tensors that it got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnbench import Backend, hookimpl
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Array = np.ndarray[Any, Any]
+    Arrays = dict[str, Array]
+    Wrong = Callable[[Arrays], Arrays]
+
+
+def both(name: str, change: Callable[[Array], Array]) -> Wrong:
+    """Change a tensor of k and of v: the codes, "_scale" or "_zero"."""
+    return lambda t: t | {f"{x}{name}": change(t[f"{x}{name}"]) for x in "kv"}
+
+
+def one(name: str, change: Callable[[Array], Array]) -> Wrong:
+    return lambda t: t | {name: change(t[name])}
+
+
+def next_one(axis: int, name: str = "_scale") -> Wrong:
+    return both(name, lambda s: np.roll(s, 1, axis))
+
+
+def exchanged(name: str) -> Wrong:
+    return lambda t: t | {f"k{name}": t[f"v{name}"], f"v{name}": t[f"k{name}"]}
+
+
+def nibbles(codes: Array) -> tuple[Array, Array]:
+    return codes & 15, codes >> 4
+
+
+def swapped(codes: Array) -> Array:
+    low, high = nibbles(codes)
+    return high | (low << 4)
+
+
+def halves_first(codes: Array) -> Array:
+    """Pack again as if low bits were the first half of the features, and high bits the second."""
+    whole = np.concatenate(nibbles(codes), -1)
+    return whole[..., ::2] | (whole[..., 1::2] << 4)
+
+
+def as_float8(form: str, codes: Array) -> Array:
+    import torch
+
+    return torch.from_numpy(codes).view(getattr(torch, form)).float().numpy().astype(np.float64)
+
+
+def read_codes(name: str, codes: Array) -> Array:
+    if name.startswith("fp8"):
+        return as_float8({"fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}[name], codes)
+    if name in ("int4", "uint4"):
+        whole = np.empty((*codes.shape[:-1], 2 * codes.shape[-1]))
+        whole[..., ::2], whole[..., 1::2] = nibbles(codes)
+        return np.where(whole > 7, whole - 16, whole) if name == "int4" else whole
+    return codes.astype(np.float64)
+
+
+def read_blocks(name: str, stored: Array) -> Array:
+    size = {"q8_0": 34, "q4_0": 18}[name]
+    numbers = []
+    for start in range(0, stored.shape[-1], size):
+        block = stored[..., start : start + size]
+        d = np.frombuffer(block[..., :2].tobytes(), "<f2").astype(np.float64).reshape(*block.shape[:-1], 1)
+        codes = block[..., 2:]
+        if name == "q8_0":
+            numbers.append(d * np.where(codes > 127, codes - 256.0, codes))
+        else:
+            numbers.append(d * (np.concatenate(nibbles(codes), -1) - 8.0))
+    return np.concatenate(numbers, -1)
+
+
+def read(word: str, t: Mapping[str, Array], x: str) -> Array:
+    """Return k or v in float64."""
+    name, _, grain = word.partition(":")
+    if not grain:
+        return read_blocks(name, t[x])
+    steps, scale = read_codes(name, t[x]), t[f"{x}_scale"].astype(np.float64)
+    zero = t[f"{x}_zero"].astype(np.float64) if f"{x}_zero" in t else np.zeros_like(scale)
+    if grain == "block32":
+        scale, zero = (np.repeat(s, 32, -1) for s in (scale, zero))
+    at = {
+        "tensor": (None,) * 3, "head": (..., None, None), "token": (..., None),
+        "channel": (slice(None), slice(None), None), "block32": (...,),
+    }[grain]  # fmt: skip
+    return (steps - zero[at]) * scale[at]
+
+
+IGNORED, SQUARED, INVERTED = (lambda s: s * 0 + 1), np.square, np.reciprocal
+SCALED: dict[str, Wrong] = {
+    "scales ignored": both("_scale", IGNORED),
+    "scale of k ignored": one("k_scale", IGNORED),
+    "scale of v ignored": one("v_scale", IGNORED),
+    "scales squared": both("_scale", SQUARED),
+    "scales inverted": both("_scale", INVERTED),
+    "scales of k and v exchanged": exchanged("_scale"),
+    "scale of k for both": lambda t: t | {"v_scale": t["k_scale"]},
+    "v read as k": lambda t: t | {name: t[name.replace("v", "k", 1)] for name in t},
+}
+BY_AXIS = {"batch element": "head token channel block32", "head": "head token channel block32"}
+NIBBLES: dict[str, Wrong] = {
+    "nibbles swapped": both("", swapped),
+    "halves taken for pairs": both("", halves_first),
+    "high nibbles left out": both("", lambda x: x & 15),
+}
+ZEROS: dict[str, Wrong] = {
+    "zero points left out": both("_zero", lambda z: z * 0),
+    "sign of zero points": both("_zero", lambda z: -z.astype(np.int32)),
+    "zero points of k and v exchanged": exchanged("_zero"),
+    "zero point of the next head": next_one(1, "_zero"),
+    "zero points in units of the scale": lambda t: (
+        t | {f"{x}_zero": t[f"{x}_zero"] / t[f"{x}_scale"] for x in "kv"}
+    ),
+}
+
+
+def of_blocks(size: int, change: Callable[[Array], Array]) -> Wrong:
+    """Change blocks (…, blocks, bytes)."""
+    return both("", lambda x: change(x.reshape(*x.shape[:-1], -1, size)).reshape(x.shape))
+
+
+def scale_bytes(change: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda x: np.concatenate([change(x[..., :2]), x[..., 2:]], -1)
+
+
+def codes_of(change: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda x: np.concatenate([x[..., :2], change(x[..., 2:])], -1)
+
+
+def in_pairs(x: Array) -> Array:
+    """Pack 16 bytes again as if each held two neighbours."""
+    low, high = nibbles(x)
+    pairs = np.stack([low, high], -1).reshape(*x.shape[:-1], 32)
+    return pairs[..., :16] | (pairs[..., 16:] << 4)
+
+
+def blocks(size: int) -> dict[str, Wrong]:
+    unit = np.frombuffer(np.float16(1).tobytes(), np.uint8)
+    return {
+        "scales ignored": of_blocks(size, scale_bytes(lambda d: d * 0 + unit)),
+        "scale of the next block": of_blocks(size, scale_bytes(lambda d: np.roll(d, 1, -2))),
+        "scale of the next token": of_blocks(size, scale_bytes(lambda d: np.roll(d, 1, -3))),
+        "scale of the next head": of_blocks(size, scale_bytes(lambda d: np.roll(d, 1, 1))),
+        "first block's scale for all": of_blocks(
+            size, scale_bytes(lambda d: np.broadcast_to(d[..., :1, :], d.shape))
+        ),
+        "codes in reverse": of_blocks(size, codes_of(lambda c: c[..., ::-1])),
+        "v read as k": lambda t: t | {"v": t["k"]},
+    }
+
+
+def ungrouped(word: str) -> dict[str, Wrong]:
+    """Return the mistakes of an encoding whose scales are tensors of their own."""
+    name, _, grain = word.partition(":")
+    found = dict(SCALED)
+    axes = {"head": 2, "token": 3, "channel": 3, "block32": 4}.get(grain, 0)
+    for axis, what in enumerate(("batch element", "head", grain, "block")[:axes]):
+        found[f"scale of the next {what}"] = next_one(axis)
+        found[f"scale of the first {what} for all"] = both(
+            "_scale", lambda s, a=axis: np.broadcast_to(s.take([0], a), s.shape)
+        )
+    if name in ("int4", "uint4"):
+        found |= NIBBLES
+    if name.startswith("uint"):
+        found |= ZEROS
+        if grain == "tensor":
+            del found["zero point of the next head"]
+    if name == "int8":
+        found["codes without sign"] = both("", lambda x: x.astype(np.int32) % 256)
+        found["codes one too small"] = one("v", lambda x: x - 1)
+    if name == "int4":
+        found["codes from -8 without their sign"] = both("", lambda x: x ^ 0x88)
+    if name.startswith("fp8"):
+        found["sign left out"] = both("", lambda x: x & 0x7F)
+        found["half of the bits of a fraction"] = both("", lambda x: x & 0xFE)
+    return found
+
+
+MISTAKES: dict[str, dict[str, Wrong]] = {
+    **{
+        word: ungrouped(word)
+        for word in (
+            "int8:head", "int8:token", "int8:channel", "int8:block32", "int8:tensor", "int4:token",
+            "int4:block32", "uint8:token", "uint8:head", "uint4:channel", "fp8_e4m3:head", "fp8_e4m3:tensor",
+            "fp8_e5m2:token",
+        )
+    },
+    "q8_0": blocks(34) | {"codes without sign": of_blocks(34, codes_of(lambda c: c & 0x7F))},
+    "q4_0": blocks(18)
+    | {
+        "nibbles swapped": of_blocks(18, codes_of(swapped)),
+        "neighbours in a byte": of_blocks(18, codes_of(in_pairs)),
+        "codes from 1": of_blocks(18, codes_of(lambda c: c | 0x11)),
+    },
+}  # fmt: skip
+"""By the word of an encoding."""
+
+
+IN_BATCHES: dict[str, dict[str, Wrong]] = {
+    "int8:head": {
+        "scale of the next sequence": both("_scale", lambda s: np.roll(s, 1, 0)),
+        "scale of the first sequence": both("_scale", lambda s: np.broadcast_to(s[:1], s.shape)),
+        "scale of the next head": next_one(1),
+        "scales of k and v exchanged": exchanged("_scale"),
+        "v read as k": lambda t: t | {"v": t["k"], "v_scale": t["k_scale"]},
+    },
+    "int8:token": {
+        # Packed (S, Hkv), or paged (pages, page, Hkv).
+        "scale of the next token": both("_scale", lambda s: np.roll(s, 1, -2)),
+        "scale of the next head": next_one(-1),
+        "scale of the next page": both("_scale", lambda s: np.roll(s, 1, 0) if s.ndim > 2 else s * 0 + 1),
+        "scales of k and v exchanged": exchanged("_scale"),
+    },
+}
+"""Of sequences in a batch."""
+
+
+def in_batch(setup: Any, wrong: Wrong) -> Any:
+    """Give the built-in kernel what a wrong one takes for the tensors that it got."""
+    import torch
+
+    from attnbench.backends.dequantise_sdpa import OneByOne
+
+    right = OneByOne(setup)
+
+    class Wrongly:
+        renew = staticmethod(right.renew)
+
+        def __call__(self, q: Tensor, *others: Tensor) -> Tensor:
+            names = ("k", "v", "k_scale", "v_scale")
+            got = wrong({name: x.numpy() for name, x in zip(names, others, strict=False)})
+            return right(q, *(torch.from_numpy(np.ascontiguousarray(got[x])) for x in names), *others[4:])
+
+    return Wrongly()
+
+
+def attend(setup: Any, word: str, wrong: Wrong, *, remembers: bool = False) -> Any:
+    import torch
+
+    case, kept = setup.case, {}
+
+    def call(q: Tensor, *encoded: Tensor) -> Tensor:
+        names = ("k", "v", "k_scale", "v_scale", "k_zero", "v_zero")
+        t = {name: x.numpy() for name, x in zip(names, encoded, strict=False)}
+        if remembers:
+            kept.update(kept or {name: x.copy() for name, x in t.items() if "_" in name})
+            t |= kept
+        wrongly = wrong(t)
+        keys, values = (np.repeat(read(word, wrongly, x), case.group, 1) for x in "kv")
+        scores = q.double().numpy() @ keys.swapaxes(-1, -2) * case.D**-0.5
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        return torch.from_numpy(powers / powers.sum(-1, keepdims=True) @ values).to(q.dtype)
+
+    return call
+
+
+def backend_name(word: str, name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in f"{word} {name}")
+
+
+def backend(word: str, name: str, wrong: Wrong, **how: Any) -> Backend:
+    return Backend(
+        name=backend_name(word, name),
+        summary=f"{word}: {name}",
+        prepare=lambda setup: attend(setup, word, wrong, **how),
+        supports=lambda case, rule: None if case.kv == word else f"reads {word} only",
+        rules=("scaled_dot",),
+        encodings=(word.partition(":")[0],),
+    )
+
+
+@hookimpl
+def attnbench_backends() -> Iterator[Backend]:
+    for word, mistakes in IN_BATCHES.items():
+        for name, wrong in mistakes.items():
+            yield replace(
+                backend(word, f"{name} in a batch", wrong),
+                prepare=lambda setup, wrong=wrong: in_batch(setup, wrong),
+                storages=("packed", "paged"),
+            )
+    for word, mistakes in MISTAKES.items():
+        yield backend(word, "right", lambda t: t)
+        yield backend(word, "scales of the first call", lambda t: t, remembers=True)
+        for name, wrong in mistakes.items():
+            yield backend(word, name, wrong)

@@ -1,0 +1,199 @@
+"""Encoded keys and values are judged by what they mean: right kernels pass, planted mistakes do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import encoded
+import pytest
+from batch_judge import Judge
+
+import attnbench
+from attnbench.cases.ids import case_id, parse_case
+from attnbench.cases.work import bytes_of_problems
+from attnbench.plugins.registry import Registry, load_wanted
+from attnbench.runner.case import refusal
+from attnbench.types.encoding import encoding_words, known_encodings
+from attnbench.types.errors import BadCase
+from attnbench.verifier.case import passing_trivial_answer
+
+PLUGIN = str(Path(__file__).with_name("encoded.py"))
+CASE = "attention/scaled_dot/B2-H4-Hkv2-Lq3-Lk40-D64/none/{}/kv={}"
+BATCHED = "attention/scaled_dot/q5s40_q1s33_q3s3_q2s0_q0s7-H4-Hkv2-D32/causal:lower_right/{}/{}/kv={}"
+BUILT_IN = ("dequantise_sdpa", "dequantise_blocks")
+WORDS = tuple(encoded.MISTAKES)
+PLANTED = [(word, name) for word, mistakes in encoded.MISTAKES.items() for name in mistakes]
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return load_wanted([PLUGIN])
+
+
+@pytest.fixture(scope="module")
+def judges(registry: Registry) -> Callable[[str, str], Judge]:
+    """Open each case once."""
+    return cache(lambda dtype, word: Judge(registry, CASE.format(dtype, word)))
+
+
+@pytest.fixture(scope="module")
+def batches(registry: Registry) -> Callable[[str, str], Judge]:
+    """Open each case once."""
+    return cache(lambda storage, word: Judge(registry, BATCHED.format("bfloat16", storage, word)))
+
+
+@pytest.mark.parametrize("word", encoding_words(name for name in known_encodings() if name != "dtype"))
+def test_the_built_in_backends_pass_in_every_encoding(registry: Registry, word: str) -> None:
+    judge = Judge(registry, CASE.format("bfloat16", word).replace("D64", "D64-Dv32"))
+    for name in BUILT_IN:
+        assert judge.problem(name) == ""
+    assert passing_trivial_answer(judge.opened) == ""
+    assert {"normal", "near_duplicate", "strided", "one_hot", "large_logits"} <= set(judge.opened.families)
+
+
+@pytest.mark.parametrize(
+    ("rule", "mask", "dtype", "word", "returns"),
+    [
+        ("scaled_dot", "causal:lower_right", "float16", "fp8_e4m3:token", "/lse"),
+        ("scaled_dot", "window:9", "float32", "q8_0", ""),
+        ("alibi", "causal", "float64", "int4:channel", ""),
+        ("sinks", "padding", "bfloat16", "uint8:head", ""),
+        ("general", "none", "float32", "int8:block32", ""),
+        ("scaled_dot", "float:per_head", "float16", "uint4:tensor", ""),
+    ],
+)
+def test_the_built_in_backends_pass_with_rules_and_masks(
+    registry: Registry, rule: str, mask: str, dtype: str, word: str, returns: str
+) -> None:
+    case = CASE.replace("scaled_dot", rule).replace("none", mask).format(dtype, word) + returns
+    judge = Judge(registry, case)
+    for name in BUILT_IN if not returns else BUILT_IN[:1]:
+        assert judge.problem(name) == ""
+
+
+@pytest.mark.parametrize("storage", ["packed", "paged:16"])
+@pytest.mark.parametrize(
+    ("dtype", "word"),
+    [
+        ("bfloat16", "int8:head"),
+        ("float32", "int4:token"),
+        ("float16", "uint8:channel"),
+        ("bfloat16", "fp8_e4m3:block32"),
+        ("float32", "q8_0"),
+        ("bfloat16", "q4_0"),
+    ],
+)
+def test_encoded_batches_are_judged_too(registry: Registry, storage: str, dtype: str, word: str) -> None:
+    batch = BATCHED.format(dtype, storage, word)
+    judge = Judge(registry, batch)
+    assert judge.problem("dequantise_sdpa") == ""
+    assert judge.opened.passing_trivial_answer() == ""
+    assert {"normal", "near_duplicate", "one_hot"} <= set(judge.opened.families)
+
+
+@pytest.mark.parametrize("storage", ["packed", "paged:16"])
+@pytest.mark.parametrize(
+    ("word", "mistake"), [(w, m) for w, wrong in encoded.IN_BATCHES.items() for m in wrong]
+)
+def test_planted_mistakes_in_batches_are_refused(
+    batches: Callable[[str, str], Judge], storage: str, word: str, mistake: str
+) -> None:
+    problem = batches(storage, word).problem(encoded.backend_name(word, f"{mistake} in a batch"))
+    assert re.match("(on the stress input .*: )?sequence [0-9]: ", problem)
+
+
+def test_the_error_of_the_encoding_grows_with_fewer_bits_and_coarser_grains(
+    judges: Callable[[str, str], Judge],
+) -> None:
+    error = {word: judges("float32", word).opened.encoding_error() for word in ("int8:token", "int8:head")}
+    error |= {word: judges("float32", word).opened.encoding_error() for word in ("int4:token", "q8_0")}
+    assert 0 < error["int8:token"] < error["int8:head"] < error["int4:token"] < 1
+    assert 0 < error["q8_0"] < error["int8:head"]
+
+
+def test_records_have_the_error_of_the_encoding(tmp_path: Path) -> None:
+    case = "attention/scaled_dot/H2-Lq2-Lk40-D32"
+    run = attnbench.run(case, "dequantise_sdpa", kv=("int8:head", "q4_0"), out=tmp_path, timed=False)
+    coarse, fine = sorted(run.records, key=lambda record: record.case)[::-1]
+    assert [coarse.status, fine.status] == ["ok", "ok"]
+    assert 0 < fine.encoding_error < coarse.encoding_error
+    plain = attnbench.run(case, "eager", out=tmp_path, timed=False).records[0]
+    assert plain.encoding_error is None
+
+
+def test_a_scale_of_the_whole_tensor_needs_equal_sequences() -> None:
+    with pytest.raises(BadCase, match="have a scale each: take the grain head"):
+        parse_case(BATCHED.format("float32", "packed", "int8:tensor"))
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_codes_mean_what_the_document_says(
+    judges: Callable[[str, str], Judge], dtype: str, word: str
+) -> None:
+    """A kernel in float64 that reads them by itself is as exact as the dtype allows."""
+    assert judges(dtype, word).problem(encoded.backend_name(word, "right")) == ""
+
+
+@pytest.mark.parametrize(("word", "name"), PLANTED)
+def test_planted_mistakes_are_refused(judges: Callable[[str, str], Judge], word: str, name: str) -> None:
+    assert judges("bfloat16", word).problem(encoded.backend_name(word, name)) != ""
+
+
+@pytest.mark.parametrize("word", [word for word in WORDS if ":" in word])
+def test_remembered_scales_are_refused(judges: Callable[[str, str], Judge], word: str) -> None:
+    assert judges("float32", word).problem(encoded.backend_name(word, "scales of the first call")) != ""
+
+
+def test_a_backend_is_asked_only_for_encodings_that_it_declares(registry: Registry) -> None:
+    case, rule = parse_case(CASE.format("float32", "int8")), registry.rule("scaled_dot")
+    asked = refusal(registry.backend("sdpa_math"), case, rule, devices=())
+    assert asked == ("unsupported", "takes keys and values as dtype, not int8:head")
+    assert refusal(registry.backend("dequantise_sdpa"), case, rule, devices=()) is None
+
+
+def test_ids_say_the_grain_and_leave_out_the_dtype() -> None:
+    assert case_id(parse_case(CASE.format("float32", "int8"))).endswith("/forward/kv=int8:head")
+    assert "kv=" not in case_id(parse_case(CASE.format("float32", "dtype")))
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (CASE.format("float32", "int8:page"), "is not a grain of int8"),
+        (CASE.format("float32", "q8_0").replace("D64", "D48"), "multiples of 32"),
+        (CASE.format("float32/both", "int8"), "codes have no gradients"),
+        (CASE.format("float32/BLHD", "int8"), "no layout"),
+        ("multihead/scaled_dot/B1-H2-L8-D4-E8/kv=int8", "no keys and values to encode"),
+    ],
+)
+def test_what_codes_cannot_have_is_refused_in_words(case: str, words: str) -> None:
+    with pytest.raises(BadCase, match=words):
+        parse_case(case)
+
+
+@pytest.mark.parametrize(
+    ("word", "codes", "scales"),
+    [
+        ("int8:head", 40 * 128, 2 * 4),
+        ("int8:token", 40 * 128, 2 * 40 * 4),
+        ("int4:block32", 40 * 64, 40 * 4 * 4),
+        ("uint8:channel", 40 * 128, 128 * (4 + 1)),
+        ("q8_0", 40 * 4 * 34, 0),
+        ("q4_0", 40 * 4 * 18, 0),
+    ],
+)
+def test_bytes_count_codes_and_scales(registry: Registry, word: str, codes: int, scales: int) -> None:
+    rule, case = registry.rule("scaled_dot"), parse_case(CASE.format("bfloat16", word))
+    queries, outputs = 2 * 4 * 3 * 64 * 2, 2 * 4 * 3 * 64 * 2
+    assert bytes_of_problems(case, rule) == queries + outputs + 2 * 2 * (codes + scales)
+
+
+def test_bytes_leave_out_the_tokens_that_no_query_sees(registry: Registry) -> None:
+    # Of one query that is causal at the upper left one key is read.
+    case = parse_case("attention/scaled_dot/H4-Hkv2-Lq1-Lk40-D32/causal/bfloat16/kv=int8:token")
+    queries, codes, scales = 4 * 32 * 2, 2 * 32, 2 * 4
+    assert bytes_of_problems(case, registry.rule("scaled_dot")) == 2 * queries + 2 * (codes + scales)
