@@ -53,12 +53,12 @@ def run(
     ``"int8:head"``; several of them make several cases of each.
 
     options: as of ``attnbench run``, whose help has their defaults; None is the default too. budget: seconds
-    of measuring for each backend on each case. sets: repetitions, which are fresh processes of each backend;
-    small differences need 9. baseline: the backend that ratios refer to. delta: the least effect that counts
-    in a verdict, as a fraction. timeout: the longest wait for one answer of a backend, s. memory_limit: of a
-    backend, bytes. accuracy: the coarsest arithmetic of outputs that is accepted. allocator_pinned: False
-    leaves the C allocator as the system has it while timing; it may then fault in freed memory at every call.
-    timed: False only checks.
+    of measuring for each backend on each case. repetitions: each has fresh processes of each
+    backend; small differences need 9. baseline: the backend that ratios refer to. delta: the least effect
+    that counts in a verdict, as a fraction. timeout: the longest wait for one answer of a backend, s.
+    memory_limit: of a backend, bytes. accuracy: the coarsest arithmetic of outputs that is accepted.
+    allocator_pinned: False leaves the C allocator as the system has it while timing; it may then fault in
+    freed memory at every call. timed: False only checks.
 
     Raises:
         BadInput: something is unknown or impossible, or no case is in the shard.

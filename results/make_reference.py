@@ -29,10 +29,16 @@ SOME = ("eager", "sdpa_math", "sdpa_flash", "chunked", "per_head_loop")
 """Backends that are measured at every length of results/lengths.toml."""
 SUITES: dict[str, tuple[str, ...]] = {
     "smoke": (),
-    # Longer calls: enough budget for nine sets of each, which a verdict needs.
-    "gpt2": ("--budget", "0.5", "--sets", "9"),
-    "lengths": ("--budget", "0.5", "--sets", "9", *(word for one in SOME for word in ("--backend", one))),
-    "bert-base": ("--budget", "0.5", "--sets", "9"),
+    # Longer calls: enough budget for nine repetitions of each, which a verdict needs.
+    "gpt2": ("--budget", "0.5", "--repetitions", "9"),
+    "lengths": (
+        "--budget",
+        "0.5",
+        "--repetitions",
+        "9",
+        *(word for one in SOME for word in ("--backend", one)),
+    ),
+    "bert-base": ("--budget", "0.5", "--repetitions", "9"),
 }
 SHOWN = "gpt2"
 """The suite whose answer stands in the README."""

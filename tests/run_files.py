@@ -12,7 +12,7 @@ from attnbench.types.record import EndLine, Manifest, Record
 def manifest_of(**said: Any) -> Manifest:
     """The first line of a run, with these fields and nothing else of interest."""
     plain: dict[str, Any] = {
-        "format": 1, "run_id": "r", "started": "2026-01-01T00:00:00+00:00", "attnbench": "0.1.0",
+        "format": 2, "run_id": "r", "started": "2026-01-01T00:00:00+00:00", "attnbench": "0.1.0",
         "command": [], "cases": [], "backends": [], "named": [], "compiled_on": None, "protocol": {},
         "plugins": [], "environment": {},
     }  # fmt: skip

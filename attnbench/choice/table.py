@@ -179,7 +179,7 @@ def _conditions(manifest: Manifest) -> dict[str, Any]:
 
 
 def _decision(
-    name: str, records: Iterable[Record], sets: Mapping[int, Mapping[str, float]], registry: Registry,
+    name: str, records: Iterable[Record], repetitions: Mapping[int, Mapping[str, float]], registry: Registry,
     default: str,
 ) -> Decision:  # fmt: skip
     case = parse_case(name)
@@ -193,9 +193,9 @@ def _decision(
     best = min(timed, key=lambda one: (one.backend != one.best, one.median_ms))
     if best is ours:
         return Decision(name, None, f"{default} is the fastest")
-    found = over_best(ours, best, sets)
+    found = over_best(ours, best, repetitions)
     if not found.slower or found.compared is None or (gain := found.compared.interval) is None:
-        few = "too few sets" if found.few else "not proved"
+        few = "too few repetitions" if found.few else "not proved"
         return Decision(name, None, f"{best.backend} may be faster: {few}")
     assert best.median_ms is not None
     if best.median_ms * (gain.low - 1) < LOOKUP_MS:

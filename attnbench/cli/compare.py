@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 LIVE_BUDGET_S = 0.3
 """For each side of each backend on each case: more than a run takes, to tell small differences."""
-LIVE_SETS = 25
-"""Many short sets tell more than few long ones, because processes of the same code differ. Of 20 identical
-cells 14 were ``same`` with 16 sets of 0.25 s in all, 15 with 16 of 0.4 s, and 17 with 25 of 0.3 s, which took
-the least time."""
+LIVE_REPETITIONS = 25
+"""Many short repetitions tell more than few long ones, because processes of the same code differ. Of 20
+identical cells 14 were ``same`` with 16 repetitions of 0.25 s in all, 15 with 16 of 0.4 s, and 17 with 25 of
+0.3 s, which took the least time."""
 
 _OPTIONS = decorated(
     click.option(
@@ -90,7 +90,7 @@ _OPTIONS = decorated(
         help="Measuring time of each side of each backend on each case.",
     ),
     click.option(
-        "--sets", type=Whole(1), metavar="N", default=LIVE_SETS, show_default=True,
+        "--repetitions", type=Whole(1), metavar="N", default=LIVE_REPETITIONS, show_default=True,
         help="Number of fresh processes for each backend.",
     ),
 )  # fmt: skip
@@ -228,7 +228,7 @@ def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate) ->
     from attnbench.compare.paired import compared_live
     from attnbench.live.measure import choose_backends, measure_live, nothing_measured
     from attnbench.live.sides import two_sides
-    from attnbench.stats.verdict import sets_before_look
+    from attnbench.stats.verdict import repetitions_before_look
 
     registry = load_plugins()
     selection = selected(registry, chosen | {"words": words}, timed=True)
@@ -246,8 +246,9 @@ def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate) ->
         most = f"at most {count_of(cells, 'cell')}"
         options = options_of(chosen | {"delta": gate.least_delta}, timed=True)
         note(
-            f"{sides.base.name} against {sides.head.name}: {most}, each with {options.sets} "
-            f"sets in {options.budget_s:g} s; decided cells stop after {sets_before_look(cells)}"
+            f"{sides.base.name} against {sides.head.name}: {most}, each with "
+            f"{options.repetitions} repetitions in {options.budget_s:g} s; decided cells stop after "
+            f"{repetitions_before_look(cells)}"
         )
         warn_of_busy_cores(selection.cases)
         with progress() as tell:

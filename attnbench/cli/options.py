@@ -278,7 +278,8 @@ def measuring_options(*, timing: bool = False) -> Option:
 
 
 def given_options(ctx: click.Context, names: Iterable[str]) -> list[str]:
-    """Return the words of the parameters among these that the user gave: --sets, or cases for an argument."""
+    """Return the words of the parameters among these that the user gave: --repetitions, or cases for an
+    argument."""
     words = {p.name: p.opts[0] if isinstance(p, click.Option) else "cases" for p in ctx.command.params}
     default = click.core.ParameterSource.DEFAULT
     return [words[name] for name in names if ctx.get_parameter_source(name) is not default]

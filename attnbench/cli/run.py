@@ -260,11 +260,14 @@ def warn_of_busy_cores(cases: Iterable[Case]) -> None:
 def plan_words(foreseen: Forecast, options: Options) -> str:
     """Return the plan in one line: the number of cells, the time they take, the options that change it."""
     cases = foreseen.cases
-    each_s = options.budget_s / options.sets
+    each_s = options.budget_s / options.repetitions
     each = span_words(each_s) if each_s >= 1 else f"{1000 * each_s:.{1 if each_s < 0.01 else 0}f} ms"
     parts = [
         (foreseen.start_s, "starting up"),
-        (sum(case.timing_s for case in cases), f"timing ({count_of(options.sets, 'set')} of {each} a cell)"),
+        (
+            sum(case.timing_s for case in cases),
+            f"timing ({count_of(options.repetitions, 'repetition')} of {each} a cell)",
+        ),
         (sum(case.processes_s for case in cases), "starting processes"),
         (sum(case.checking_s for case in cases), "checking"),
         (sum(case.compiling_s for case in cases), "compiling"),
@@ -275,7 +278,7 @@ def plan_words(foreseen: Forecast, options: Options) -> str:
         words += ": " + ", ".join(
             f"{span_words(seconds)} {what}" for seconds, what in parts if seconds >= 0.5
         )
-        words += "; change it by --budget and --sets" if options.timed else ""
+        words += "; change it by --budget and --repetitions" if options.timed else ""
     slow = sum(case.cells for case in cases if case.over_budget)
     if slow:
         words += f"; {count_of(slow, 'measurement')} need more than the budget: their calls are slow"

@@ -18,9 +18,9 @@ _MATTER = frozenset({
 plugins need (``library NAME``)."""
 
 _DIALS_LISTED = frozenset({
-    "budget_s", "sets", "baseline", "delta", "timeout_s", "memory_limit_bytes", "oracle_flops", "timed_draws",
-    "timed", "without", "note", "min_rounds", "max_time", "min_time", "calibration_precision", "rounds",
-    "iterations",
+    "budget_s", "repetitions", "baseline", "delta", "timeout_s", "memory_limit_bytes", "oracle_flops",
+    "timed_draws", "timed", "without", "note", "min_rounds", "max_time", "min_time", "calibration_precision",
+    "rounds", "iterations",
 })  # fmt: skip
 """Settings that change the amount of measuring or the report. All others change the meaning of a time."""
 

@@ -23,15 +23,15 @@ from attnbench.stats.verdict import DELTA, FALSE_DISCOVERIES, Verdict, verdicts
 from attnbench.types.compared import BASE, HEAD, SIDES, Cell, Compared, ComparedCell, Outcome, parts_of, sided
 from attnbench.types.device import device_kind, shown_kinds, without_details
 from attnbench.types.errors import BadFile, BadInput
-from attnbench.types.record import Record, SetLine
+from attnbench.types.record import Record, RepetitionLine
 from attnbench.types.status import MEANING
 from attnbench.types.words import count_of, span_words, unknown_name
 
 CONVENTIONS = (
     "ratio: time over the baseline's, below 1 is faster, from pairs measured next to each other",
     "verdict: same, the whole interval lies within --delta of 1; slower or faster, the ratio is beyond "
-    f"it, with p ≤ {LEVEL:g} by a sign test over sets and ≤ {FALSE_DISCOVERIES:g} after Benjamini-Hochberg "
-    "over the cells; unclear, none of these",
+    f"it, with p ≤ {LEVEL:g} by a sign test over repetitions and ≤ {FALSE_DISCOVERIES:g} after "
+    "Benjamini-Hochberg over the cells; unclear, none of these",
 )
 
 
@@ -49,15 +49,15 @@ def compare_within(path: Path, baseline: str, delta_of: DeltaOf | None = None) -
     of_the_run = run.manifest.protocol.get("delta", DELTA)
     if isinstance(of_the_run, bool) or not isinstance(of_the_run, int | float) or not 0 < of_the_run < 1:
         raise BadFile(f"{str(path)!r}: its manifest is damaged: the least effect is {of_the_run!r}")
-    sets: dict[str, list[SetLine]] = defaultdict(list)
-    for line in run.sets:
-        sets[line.case].append(line)
+    repetitions: dict[str, list[RepetitionLine]] = defaultdict(list)
+    for line in run.repetitions:
+        repetitions[line.case].append(line)
     bases = {record.case: record for record in run.records if record.backend == baseline}
     compared = [
         against(
             record,
             bases[record.case],
-            sets[record.case],
+            repetitions[record.case],
             of_the_run if delta_of is None else delta_of(record.case, record.backend),
         )
         for record in run.records
@@ -79,14 +79,16 @@ def compare_within(path: Path, baseline: str, delta_of: DeltaOf | None = None) -
     )
 
 
-def against(record: Record, base: Record, sets: list[SetLine], delta: float) -> Record:
+def against(record: Record, base: Record, repetitions: list[RepetitionLine], delta: float) -> Record:
     """Return a record with its ratio to another baseline, if both have a time.
 
-    sets: those of the case. delta: the least effect that counts.
+    repetitions: those of the case. delta: the least effect that counts.
     """
-    found = compare(sets, record.backend, base.backend) if record.status == base.status == "ok" else None
-    sets_of_both = 0 if found is None else found.sets
-    return replace(with_ratio(record, found), baseline=base.backend, delta=delta, sets=sets_of_both)
+    found = (
+        compare(repetitions, record.backend, base.backend) if record.status == base.status == "ok" else None
+    )
+    of_both = 0 if found is None else found.repetitions
+    return replace(with_ratio(record, found), baseline=base.backend, delta=delta, repetitions=of_both)
 
 
 def compared_live(run: StoredRun, delta_of: DeltaOf | None = None) -> Compared:
@@ -148,7 +150,7 @@ def _live_outcome(base: Record | None, head: Record | None, verdict: Verdict | N
     alone = without_two_times(CellPair(*cells))
     if alone is not None:
         return alone
-    return ("unclear", "no set has both sides") if verdict is None else (verdict.word, verdict.reason)
+    return ("unclear", "no repetition has both sides") if verdict is None else (verdict.word, verdict.reason)
 
 
 def _as_cell(record: Record) -> Cell:
@@ -199,7 +201,7 @@ def _without_ratio(record: Record, base: Record) -> tuple[Outcome, str]:
     for one in (record, base):
         if one.status != "ok":
             return "missing", _why_not(one, base)
-    return "missing", "ok, and yet without a set that has samples of both"
+    return "missing", "ok, and yet without a repetition that has samples of both"
 
 
 def _why_not(one: Record, base: Record) -> str:

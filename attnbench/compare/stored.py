@@ -235,7 +235,7 @@ def _cell(key: Key, pair: CellPair, found: Unpaired | None, delta: float, kind: 
         low=low,
         high=high,
         delta=delta,
-        least_told=None if found is None else found.resolution,
+        resolution=None if found is None else found.resolution,
         device_kind=kind,
     )
 

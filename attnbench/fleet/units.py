@@ -14,7 +14,7 @@ from attnbench.results.format import RunWriter, StoredRun
 from attnbench.runner.forecast import CaseForecast
 from attnbench.types.errors import BadInput
 from attnbench.types.fleet import Task
-from attnbench.types.record import CaseLine, EndLine, Record, SetLine
+from attnbench.types.record import CaseLine, EndLine, Record, RepetitionLine
 
 LEAST_S, MOST_S = 30.0, 120.0
 """The forecast time of a unit: shorter ones mostly start processes, and of longer ones much may be lost."""
@@ -125,7 +125,7 @@ def keep_complete(run: StoredRun, path: Path) -> None:
     cases = set(complete_cases(run))
     here = [case for case in run.manifest.cases if case in cases]
     counts = {case: count for case, count in run.manifest.counts.items() if case in cases}
-    lines: list[CaseLine | SetLine | Record] = [*run.cases, *run.sets, *run.records]
+    lines: list[CaseLine | RepetitionLine | Record] = [*run.cases, *run.repetitions, *run.records]
     with RunWriter.create(path, replace(run.manifest, cases=here, counts=counts)) as writer:
         for line in lines:
             if line.case in cases:

@@ -20,7 +20,7 @@ Triple = tuple[Stored, Stored, Stored]
 NORMAL = "normal"
 """The kind of ordinary inputs."""
 
-DEEP_CHANGE = "deep_change"
+NEAR_DUPLICATE = "near_duplicate"
 """An ordinary draw that differs little from another."""
 
 STRIDED, SLICED, TRANSPOSED = "strided", "sliced", "transposed"
@@ -30,7 +30,7 @@ GRADED, TWO_GRAPHS, DROPPED = "graded", "two_graphs", "dropped"
 VIEWS = (STRIDED, SLICED, TRANSPOSED)
 DELIVERIES = (*VIEWS, GRADED, TWO_GRAPHS, DROPPED)
 
-KEPT_BY_CODES = (NORMAL, DEEP_CHANGE, STRIDED)
+KEPT_BY_CODES = (NORMAL, NEAR_DUPLICATE, STRIDED)
 """Kinds that mean the same in every encoding. Codes have no NaN and no gradients, nor lie in projections."""
 
 LARGEST_GRADED = 2**26
@@ -90,7 +90,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(NORMAL, draw_activations, elements=4096, most=16, fewest=lambda case: 2),
     # The draw before with two elements inside v or inside k changed, sums kept.
     Family(
-        DEEP_CHANGE,
+        NEAR_DUPLICATE,
         near_duplicate.draw,
         elements=1024,
         most=8,
@@ -99,7 +99,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     # All weight on the first, the last or a far key.
     Family(
-        "one_key",
+        "one_hot",
         known_scores.draw_one_hot,
         elements=1024,
         most=8,
@@ -108,7 +108,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     # Scores up to ±1000, tied or far apart.
     Family(
-        "loud",
+        "large_logits",
         known_scores.draw_large_logits,
         elements=1024,
         most=4,
@@ -117,7 +117,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     # Values on the unlikely keys, which a wrong scale changes most.
     Family(
-        "quiet",
+        "unlikely_values",
         known_scores.draw_unlikely_values,
         elements=256,
         most=2,
@@ -150,7 +150,7 @@ FAMILIES: tuple[Family, ...] = (
     # Ordinary numbers, but NaN in keys and infinity in values that the mask drops for every query.
     Family(DROPPED, partial(_draw_after_normal, 3), elements=1, most=1, applies=_drops_keys),
 )
-"""``normal`` comes first. ``deep_change`` with some number follows the ``normal`` draw of that number."""
+"""``normal`` comes first. ``near_duplicate`` with some number follows the ``normal`` draw of that number."""
 
 SEARCHED: tuple[Family, ...] = (
     # All scores of a row alike, far below zero: a running maximum that starts too high leaves nothing.

@@ -1,17 +1,18 @@
 """Stress inputs whose scores are known, because one feature alone makes them.
 
-``large_logits`` (``loud`` in records): scores of ±80 to ±1000, tied or far apart, on which all right kernels
-agree. Rounding is relative, so the error of a large score is large, and kernels that round differently would
-differ. Here one feature makes the whole score, of signed powers of two. The score is exact in any order of
-summation, ties stay ties after any scaling, and other scores are 40 or more apart.
+The words that seed their draws are older than their names and stay: with others, all inputs would differ.
 
-``one_hot`` (``one_key`` in records): the output is the value of one key, the first, the last or one far
-inside. Where scores are products, the score of this key is so far above all others that its weight is 1, and
-larger than exp can hold in float32. Elsewhere all values are 0 but that of this key, so that a kernel that
-forgets the key returns 0.
+``large_logits``: scores of ±80 to ±1000, tied or far apart, on which all right kernels agree. Rounding is
+relative, so the error of a large score is large, and kernels that round differently would differ. Here one
+feature makes the whole score, of signed powers of two. The score is exact in any order of summation, ties
+stay ties after any scaling, and other scores are 40 or more apart.
 
-``unlikely_values`` (``quiet`` in records): only unlikely keys have values, so that a wrong scale shows. Most
-keys score 0 and have the value 0. A few score -s and have values of one sign in each feature, so the output
+``one_hot``: the output is the value of one key, the first, the last or one far inside. Where scores are
+products, the score of this key is so far above all others that its weight is 1, and larger than exp can hold
+in float32. Elsewhere all values are 0 but that of this key, so that a kernel that forgets the key returns 0.
+
+``unlikely_values``: only unlikely keys have values, so that a wrong scale shows. Most keys score 0 and have
+the value 0. A few score -s and have values of one sign in each feature, so the output
 is about e^-s times a sum without cancellation. A scale that is wrong by 1 % changes the output by s %: by 8 %
 in bfloat16, where a right kernel is off by one. The scores are exact, whatever a kernel scales and rounds
 first (:func:`attnbench.inputs.one_feature.kindly_rounded`). The weights of likely keys are 1 before division,

@@ -5,8 +5,6 @@ only, draws of odd number keys only, so that an answer kept by the content of an
 v the largest and the smallest element change places, which keeps every sum of powers and of magnitudes. In k
 one element is raised and another lowered by as much, which keeps the sum. First and last elements stay. A
 backend that compares addresses, shapes, sums or ends takes these inputs for the draw before.
-
-Records call this kind ``deep_change``.
 """
 
 from __future__ import annotations

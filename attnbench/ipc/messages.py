@@ -15,7 +15,7 @@ from attnbench.timing.warmup import IN_CHECKS, Limits
 from attnbench.types.case import Dtype
 from attnbench.types.device import ATTACHED
 from attnbench.types.extensions import Source
-from attnbench.types.record import Block, MachineScale
+from attnbench.types.record import MachineScale, SegmentSamples
 from attnbench.types.status import Check, Status
 
 
@@ -42,7 +42,7 @@ class Fork(Struct, frozen=True, tag=True):
 
 
 class Reap(Struct, frozen=True, tag=True):
-    """Wait for a forked process that has ended or was killed. Answer: :class:`Ended`."""
+    """Wait for a forked process that has ended or was killed. Answer: :class:`Reaped`."""
 
     pid: int
 
@@ -228,7 +228,7 @@ class Forked(Struct, frozen=True, tag=True):
     attnbench: Stamp
 
 
-class Ended(Struct, frozen=True, tag=True):
+class Reaped(Struct, frozen=True, tag=True):
     """The exit code of a process, or minus the signal that killed it."""
 
     code: int
@@ -328,7 +328,7 @@ class SlotsTaken(Struct, frozen=True, tag=True):
     received_ns, passed_ns: the begin and end of each slot, by the clock that all processes share.
     """
 
-    block: Block
+    samples: SegmentSamples
     received_ns: list[int]
     passed_ns: list[int]
 
@@ -353,7 +353,7 @@ class ScaleMeasured(Struct, frozen=True, tag=True):
 
 
 Reply = (
-    Done | Failed | Forked | Ended | TorchFacts | Prepared | Code | Outputs | Kept | Warmed | SlotsTaken
+    Done | Failed | Forked | Reaped | TorchFacts | Prepared | Code | Outputs | Kept | Warmed | SlotsTaken
     | PeakMemory | Traced | ScaleMeasured
 )  # fmt: skip
 

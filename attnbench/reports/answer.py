@@ -53,7 +53,7 @@ SUMMARY: dict[str, tuple[str, str]] = {
     "ratio_high": ("float64", "Upper end of that interval."),
     "confidence": ("float64", "Confidence of that interval, or of that of the time in one step."),
     "baseline": ("str", "The backend that the ratio is to."),
-    "sure": ("str", "`clear`, `tie`, `few sets` or `alone`: how sure the lead is."),
+    "sure": ("str", "`clear`, `tie`, `few repetitions` or `alone`: how sure the lead is."),
     "ties": ("str", "The backends that are not shown to be slower."),
     "next": ("str", "The next backend."),
     "next_ratio": ("float64", "Its time over that of the fastest."),
@@ -229,7 +229,7 @@ def slower(lead: Lead) -> dict[str, TimeRatio]:
 
 def next_text(lead: Lead, *, details: bool) -> str:
     """Name the next backend that does not tie, with its time over the fastest's."""
-    few = "few sets" if lead.sure == "few sets" else ""
+    few = "few repetitions" if lead.sure == "few repetitions" else ""
     others = slower(lead)
     if not others:
         return few
@@ -259,8 +259,8 @@ def lead_text(lead: Lead) -> str:
         takes = [f"{first} takes {_compared_text(others[first])} times as long"]
         takes += [f"{name} {_compared_text(others[name])}" for name in more]
         told.append(", ".join(takes))
-    if lead.sure == "few sets":
-        told.append("too few sets to be sure")
+    if lead.sure == "few repetitions":
+        told.append("too few repetitions to be sure")
     return "; ".join(told)
 
 

@@ -33,7 +33,7 @@ COUNTED_BYTES = 512 * 1024
 NAMES, KIND = "backend", "device kind"
 """The heads of the first column, and of the kind of device, which tables show only where kinds differ."""
 UNCERTAIN = "?"
-"""Stands in place of an interval if there were too few sets for one."""
+"""Stands in place of an interval if there were too few repetitions for one."""
 
 
 def _nothing(_: JudgedRecord) -> None:
@@ -197,7 +197,7 @@ COLUMNS: tuple[Column, ...] = (
     _of_record("status", "str", "Outcome.", head="status"),
     _of_record("failed_check", "str", "The check that failed."),
     _of_record("reason", "str", "Why the status is not `ok`.", head="reason"),
-    _of_record("median_ms", "float64", "Median over sets of the median time of a call.",
+    _of_record("median_ms", "float64", "Median over repetitions of the median time of a call.",
                head="time", cell=lambda j: time_text(j.record)),
     _of_record("low_ms", "float64", "Lower end of the interval of the time."),
     _of_record("high_ms", "float64", "Upper end of that interval."),
@@ -250,7 +250,7 @@ COLUMNS: tuple[Column, ...] = (
                head="prepare", cell=_once("prepare_ms"), dropped=2),
     _of_record("first_call_ms", "float64", "Time of the first call, compilation included.",
                head="first call", cell=_once("first_call_ms"), dropped=1),
-    _of_record("sets", "int64", "Sets (repetitions) behind the numbers."),
+    _of_record("repetitions", "int64", "Repetitions behind the numbers."),
     _of_record("pairs", "int64", "Pairs behind the ratio."),
     _of_record("pairs_left_out", "int64", "Pairs left out because a side was preempted."),
     _of_record("timed_calls", "int64", "Calls inside timed samples."),

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "case", "rule", "backend", "base_ms", "new_ms", "ratio", "low", "high", "verdict", "reason",
-    "base_status", "new_status", "confidence", "p_value", "p_adjusted", "delta", "least_told", "device_kind",
+    "base_status", "new_status", "confidence", "p_value", "p_adjusted", "delta", "resolution", "device_kind",
     "forced",
 )  # fmt: skip
 """The columns of JSON and CSV; scripts rely on them."""
@@ -64,7 +64,7 @@ def cell_words(cell: ComparedCell) -> dict[str, str]:
         "new": _time(cell, cell.new_ms),
         "ratio": shown,
         "interval": bounds,
-        "resolution": least_words(cell.least_told),
+        "resolution": least_words(cell.resolution),
         "verdict": cell.verdict,
     }
 
@@ -114,8 +114,8 @@ def unclear_words(compared: Compared) -> list[str]:
     told: list[float] = []
     reasons: Counter[str] = Counter()
     for cell in compared.cells:
-        if cell.verdict == "unclear" and cell.p_value is None and cell.least_told is not None:
-            told.append(cell.least_told)
+        if cell.verdict == "unclear" and cell.p_value is None and cell.resolution is not None:
+            told.append(cell.resolution)
         elif cell.verdict == "unclear":
             reasons[cell.reason] += 1
     lines = []

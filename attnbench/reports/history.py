@@ -146,7 +146,7 @@ def _words(step: HistoryStep) -> dict[str, str]:
         "×before": change,
         "interval": bounds,
         "verdict": "" if compared is None else compared.verdict,
-        "resolution": least_words(None if compared is None else compared.least_told),
+        "resolution": least_words(None if compared is None else compared.resolution),
         "note": "" if compared is not None and compared.verdict in _SPEAKS_FOR_ITSELF else _reason(step),
     }
 

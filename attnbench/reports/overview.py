@@ -30,7 +30,7 @@ from attnbench.reports.formats import bare_table
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import shared_words
 from attnbench.stats.answer import RunAnswer
-from attnbench.stats.tests import LEVEL, fewest_sets
+from attnbench.stats.tests import LEVEL, fewest_repetitions
 from attnbench.types.device import UNKNOWN
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, STATUSES, Status, status_words
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 _What = TypeVar("_What")
 
-FEW_SETS = f"few sets: small leads need {fewest_sets(LEVEL)} sets, see --sets and --budget"
+FEW_REPETITIONS = (
+    f"few repetitions: small leads need {fewest_repetitions(LEVEL)}, see --repetitions and --budget"
+)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 SLOW = 2
 """From so many times as long on a time is red."""
@@ -97,8 +99,8 @@ def answer_blocks(
             yield Line(mean_words(answer, numbers))
         if details:
             yield from _absent(records, numbers)
-        if any(lead.sure == "few sets" for lead in answer.leads):
-            yield Line(FEW_SETS)
+        if any(lead.sure == "few repetitions" for lead in answer.leads):
+            yield Line(FEW_REPETITIONS)
         yield from end_blocks(answer, numbers, details=details)
 
 
@@ -133,7 +135,7 @@ def verdict_words(records: Sequence[Record], answer: RunAnswer) -> str:
     fastest = ", ".join(f"{name} in {count}" for name, count in wins.most_common())
     told = [f"fastest: {fastest}"] if fastest else []
     told += [count_of(sure["tie"], "tie")] if sure["tie"] else []
-    told += [f"{sure['few sets']} with too few sets to tell"] if sure["few sets"] else []
+    told += [f"{sure['few repetitions']} with too few repetitions to tell"] if sure["few repetitions"] else []
     told += [f"{sure['alone']} with a single backend"] if sure["alone"] else []
     words = "; ".join(told)
     return f"{said} {words[:1].upper()}{words[1:]}." if words else said

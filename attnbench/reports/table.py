@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 
 INTERVAL_CONVENTION = (
-    f"interval: {100 * AT_LEAST:g} % confidence or more, {100 * (1 - LEVEL):g} % with {SIGN_TEST_FROM} sets "
-    "(fresh processes); ±: half-width of the interval of the number on its left, the larger side; "
-    "numbers are rounded to the precision their interval supports"
+    f"interval: {100 * AT_LEAST:g} % confidence or more, {100 * (1 - LEVEL):g} % with {SIGN_TEST_FROM} "
+    "repetitions (fresh processes); ±: half-width of the interval of the number on its left, the larger "
+    "side; numbers are rounded to the precision their interval supports"
 )
-NO_INTERVAL = f"?: no interval, which needs {T_TEST_FROM} sets: omit --sets, or give more"
+NO_INTERVAL = f"?: no interval, which needs {T_TEST_FROM} repetitions: omit --repetitions, or give more"
 KERNEL_CONVENTION = "a → b: a runs the kernel of b, by a trace of one call (see --trace)"
 SAMPLED = "large cases were checked on a sample of rows: see rows and rows_of in --format json"
 CONVENTIONS = {
@@ -70,7 +70,7 @@ ANSWER_CONVENTION = (
     "A ratio within a case is of pairs of samples next to each other, without preempted ones, so it may "
     "differ from the quotient of two times, and two of them need not multiply to a third"
 )
-MEAN_CONVENTION = "mean: geometric mean of the ratios to the baseline, interval over sets"
+MEAN_CONVENTION = "mean: geometric mean of the ratios to the baseline, interval over repetitions"
 TIME_CONVENTION = "time: median of a call"
 RATIO_CONVENTION = (
     "ratio: time over the baseline's, below 1 is faster, from pairs measured next to each other"
@@ -135,7 +135,7 @@ def _verdict_convention(judged: Sequence[JudgedRecord]) -> str:
         family = "the ratios of each run"
     return (
         f"verdict: same if the whole interval of the ratio lies within {delta} of 1; faster or slower if the "
-        f"ratio is outside and hardly chance: p (of a ratio of 1) ≤ {LEVEL:g} over sets, and ≤ "
+        f"ratio is outside and hardly chance: p (of a ratio of 1) ≤ {LEVEL:g} over repetitions, and ≤ "
         f"{FALSE_DISCOVERIES:g} after Benjamini-Hochberg over {family}; unclear otherwise"
     )
 

@@ -17,20 +17,21 @@ import msgspec
 
 from attnbench.results.digest import next_digest, with_digest
 from attnbench.results.disk import force_to_disk, lock
+from attnbench.results.format1 import in_format_2
 from attnbench.results.targets import check_writable
 from attnbench.types.compared import FAR_COPY
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed, go_on_words
 from attnbench.types.files import parse_json
 from attnbench.types.record import (
     FORMAT_VERSION,
-    Block,
     CaseLine,
     EndLine,
     Line,
     MachineScale,
     Manifest,
     Record,
-    SetLine,
+    RepetitionLine,
+    SegmentSamples,
     Shard,
 )
 from attnbench.types.words import printable_json, without_home
@@ -50,19 +51,19 @@ _MANIFEST = b'{"kind":"manifest"'
 _Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
-class _ShortBlock(msgspec.Struct):
-    """The part of a block that makes up its median."""
+class _ShortSamples(msgspec.Struct):
+    """The part of the samples of a segment that makes up their median."""
 
     calls: _Positive
     wall_ns: Annotated[list[_Positive], msgspec.Meta(min_length=1)]
 
 
-class _ShortSet(msgspec.Struct, tag="set", tag_field="kind"):
-    """The part of a set that :class:`SetTimes` are made of. Decoding it takes half the time."""
+class _ShortRepetition(msgspec.Struct, tag="repetition", tag_field="kind"):
+    """The part of a repetition that :class:`RepetitionTimes` are made of. Decoding it takes half the time."""
 
     case: str
     index: int
-    blocks: dict[str, list[_ShortBlock]]
+    samples: dict[str, list[_ShortSamples]]
     scale: MachineScale | None = None
 
 
@@ -71,14 +72,14 @@ def _is_plain(data: bytes) -> bool:
     return data.isascii() and b"\\" not in data and b"\x7f" not in data
 
 
-_AnyLine = Line | _ShortSet
+_AnyLine = Line | _ShortRepetition
 _DECODE = msgspec.json.Decoder(Line).decode
-_DECODE_SHORT = msgspec.json.Decoder(Manifest | CaseLine | _ShortSet | Record | EndLine).decode
+_DECODE_SHORT = msgspec.json.Decoder(Manifest | CaseLine | _ShortRepetition | Record | EndLine).decode
 
 
 @dataclass(frozen=True, slots=True)
-class SetTimes:
-    """The times of one set in short, which is all that comparing stored runs needs.
+class RepetitionTimes:
+    """The times of one repetition in short, which is all that comparing stored runs needs.
 
     median_ns: for each backend with samples, the median time of a call. reference_ns: for each reference
     call of the machine, its typical time.
@@ -96,22 +97,22 @@ class StoredRun:
 
     torn: True if the file ends with an incomplete line, which is left out. first_byte, complete_bytes: the
     places in the file where the manifest begins and where the last complete line ends. digest: of that line,
-    None if lines have none. times: the sets in short; they are there even if the samples were not kept.
-    went_on: True if the run behind it in the file measures its cases without all records; those are left out
-    here.
+    None if lines have none. times: the repetitions in short; they are there even if the samples were not
+    kept. went_on: True if the run behind it in the file measures its cases without all records; those are
+    left out here.
     """
 
     path: Path
     manifest: Manifest
     cases: tuple[CaseLine, ...]
-    sets: tuple[SetLine, ...]
+    repetitions: tuple[RepetitionLine, ...]
     records: tuple[Record, ...]
     finished: EndLine | None
     torn: bool
     complete_bytes: int
     digest: str | None = ""
     first_byte: int = 0
-    times: tuple[SetTimes, ...] = ()
+    times: tuple[RepetitionTimes, ...] = ()
     went_on: bool = False
 
     @property
@@ -162,10 +163,10 @@ class _Lines:
         self.digest: str | None = ""
         self._known_cases, self._known_backends = set(manifest.cases), set(manifest.backends)
         self._seen: set[tuple[str, str | int]] = set()
-        self._lines: list[Line | SetTimes] = []
+        self._lines: list[Line | RepetitionTimes] = []
 
     def add(self, line: _AnyLine) -> None:
-        self._lines.append(_times_of(line) if isinstance(line, _ShortSet) else line)
+        self._lines.append(_times_of(line) if isinstance(line, _ShortRepetition) else line)
 
     def problem(self, line: _AnyLine) -> str:
         """Say in words why a line cannot stand here; "" if it can."""
@@ -179,50 +180,53 @@ class _Lines:
             return f"the manifest does not name the backend {line.backend!r}"
         key = line.case, line.backend if isinstance(line, Record) else line.index
         if key in self._seen:
-            what = line.backend if isinstance(line, Record) else f"the set {line.index}"
+            what = line.backend if isinstance(line, Record) else f"the repetition {line.index}"
             return f"a second line for {what} of {line.case!r}"
         if not isinstance(line, Record) or line.status != "interrupted":
             # A later record may stand in for an interrupted one.
             self._seen.add(key)
-        if isinstance(line, SetLine) and not all(
-            _is_sound(block) for blocks in line.blocks.values() for block in blocks
+        if isinstance(line, RepetitionLine) and not all(
+            _is_sound(one) for taken in line.samples.values() for one in taken
         ):
-            return "a block without samples, or with impossible ones"
+            return "a segment without samples, or with impossible ones"
         return ""
 
     def written(self) -> list[Line]:
         """The lines with all samples, the manifest first."""
-        return [self.manifest, *(line for line in self._lines if not isinstance(line, Manifest | SetTimes))]
+        return [
+            self.manifest,
+            *(line for line in self._lines if not isinstance(line, Manifest | RepetitionTimes)),
+        ]
 
     def _of(self, kind: type[T]) -> tuple[T, ...]:
         return tuple(line for line in self._lines if isinstance(line, kind))
 
     def run(self, *, torn: bool = False) -> StoredRun:
-        sets = self._of(SetLine)
+        repetitions = self._of(RepetitionLine)
         records = {(record.case, record.backend): record for record in self._of(Record)}
         last = self._lines[-1] if self._lines else None
         return StoredRun(
             path=self.path,
             manifest=self.manifest,
             cases=self._of(CaseLine),
-            sets=sets,
+            repetitions=repetitions,
             records=tuple(records.values()),
             finished=last if isinstance(last, EndLine) else None,
             torn=torn,
             complete_bytes=self.end_byte,
             digest=self.digest,
             first_byte=self.first_byte,
-            times=self._of(SetTimes) or tuple(map(_times_of, sets)),
+            times=self._of(RepetitionTimes) or tuple(map(_times_of, repetitions)),
         )
 
 
-def _is_sound(block: Block) -> bool:
-    columns = (block.turns, block.cpu_ns, block.switches, block.faults)
-    even = all(len(column) == len(block.wall_ns) for column in columns)
-    return even and block.calls > 0 and bool(block.wall_ns) and min(block.wall_ns) > 0
+def _is_sound(taken: SegmentSamples) -> bool:
+    columns = (taken.slots, taken.cpu_ns, taken.switches, taken.faults)
+    even = all(len(column) == len(taken.wall_ns) for column in columns)
+    return even and taken.calls > 0 and bool(taken.wall_ns) and min(taken.wall_ns) > 0
 
 
-def _times_of(line: SetLine | _ShortSet) -> SetTimes:
+def _times_of(line: RepetitionLine | _ShortRepetition) -> RepetitionTimes:
     references: dict[str, float] = {}
     if line.scale is not None:
         # A product is repeated a few times only, so its best time is the steadier one.
@@ -233,15 +237,15 @@ def _times_of(line: SetLine | _ShortSet) -> SetTimes:
             references["empty"] = median(line.scale.empty_ns)
         if line.scale.far_copy_ns:
             references[FAR_COPY] = float(min(line.scale.far_copy_ns))
-    medians = {name: _median_ns(blocks) for name, blocks in line.blocks.items() if blocks}
-    return SetTimes(line.case, line.index, medians, references)
+    medians = {name: _median_ns(taken) for name, taken in line.samples.items() if taken}
+    return RepetitionTimes(line.case, line.index, medians, references)
 
 
-def _median_ns(blocks: Sequence[Block | _ShortBlock]) -> float:
-    """The median time of a call over the samples of a set."""
-    if len({block.calls for block in blocks}) == 1:
-        return median([wall for block in blocks for wall in block.wall_ns]) / blocks[0].calls
-    return median([wall / block.calls for block in blocks for wall in block.wall_ns])
+def _median_ns(taken: Sequence[SegmentSamples | _ShortSamples]) -> float:
+    """The median time of a call over the samples of a repetition."""
+    if len({one.calls for one in taken}) == 1:
+        return median([wall for one in taken for wall in one.wall_ns]) / taken[0].calls
+    return median([wall / one.calls for one in taken for wall in one.wall_ns])
 
 
 def read_run(path: Path) -> StoredRun:
@@ -267,7 +271,8 @@ def _last_of_one(path: Path, runs: Sequence[StoredRun]) -> StoredRun:
 def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
     """Read the runs of a file, in their order; each begins with a manifest.
 
-    samples: False reads only the times of each set, and drops its samples at once. All samples of a large
+    samples: False reads only the times of each repetition, and drops its samples at once. All samples of a
+    large
         file take gigabytes.
 
     Raises:
@@ -292,7 +297,10 @@ def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
                 if torn:
                     break
                 where = f"{str(path)!r}, line {number}"
-                line = _decoded(decode, path, data, where) if runs else _manifest_of(path, data)
+                if runs:
+                    line = _decoded(decode, path, data, where, runs[-1].manifest.format)
+                else:
+                    line = _manifest_of(path, data)
                 if isinstance(line, Manifest):
                     if any(line.run_id == run.manifest.run_id for run in runs):
                         twice = f"the run {line.run_id!r} a second time: leave one copy only"
@@ -328,7 +336,7 @@ def _check_derived(run: StoredRun) -> None:
         return
     from attnbench.stats.records import not_derived
 
-    for problem in not_derived(run.manifest.protocol, run.cases, run.sets, run.records):
+    for problem in not_derived(run.manifest.protocol, run.cases, run.repetitions, run.records):
         raise BadFile(f"{str(run.path)!r}: {problem}; it has no digests and was changed: measure again")
 
 
@@ -353,7 +361,7 @@ def _without(run: StoredRun, cases: Collection[str]) -> StoredRun:
         run,
         manifest=manifest,
         cases=tuple(line for line in run.cases if line.case in kept),
-        sets=tuple(line for line in run.sets if line.case in kept),
+        repetitions=tuple(line for line in run.repetitions if line.case in kept),
         records=tuple(line for line in run.records if line.case in kept),
         times=tuple(line for line in run.times if line.case in kept),
         went_on=True,
@@ -384,6 +392,8 @@ def _manifest_of(path: Path, line: bytes) -> Manifest:
     if version > FORMAT_VERSION:
         reads = f"this attnbench reads up to {FORMAT_VERSION}: install a newer attnbench"
         raise BadFile(f"{str(path)!r} has format {version}; {reads}")
+    if version == 1:
+        head = in_format_2(head)
     try:
         manifest = msgspec.convert(head, Manifest)
         msgspec.convert(manifest.environment.get("plugin_facts", {}), dict[str, dict[str, Any]])
@@ -396,13 +406,18 @@ class _Kind(msgspec.Struct):
     kind: str = ""
 
 
-def _decoded(decode: Callable[[bytes], _AnyLine], path: Path, data: bytes, where: str) -> _AnyLine:
+def _decoded(
+    decode: Callable[[bytes], _AnyLine], path: Path, data: bytes, where: str, format: int
+) -> _AnyLine:
     """Decode a line that is not the first; a manifest of another format has a sentence of its own.
 
     A file may come from a stranger, so its texts are made printable here, once for all commands.
     """
     try:
-        line = decode(data if _is_plain(data) else _ENCODE(printable_json(msgspec.json.decode(data))))
+        if format == 1:
+            line = decode(_ENCODE(in_format_2(printable_json(msgspec.json.decode(data)))))
+        else:
+            line = decode(data if _is_plain(data) else _ENCODE(printable_json(msgspec.json.decode(data))))
     except _NOT_DECODED as failure:
         with contextlib.suppress(*_NOT_DECODED):
             if msgspec.json.decode(data, type=_Kind).kind == "manifest":
@@ -459,9 +474,15 @@ class RunWriter:
         """Open a file to go on with its last run, and cut off an incomplete last line; return its runs too.
 
         Raises:
-            BadFile: as :func:`read_run`. BadInput: it cannot be written, or another run is writing it.
+            BadFile: as :func:`read_run`, or it has an older format. BadInput: it cannot be written, or
+                another run is writing it.
         """
         manifest = read_run(path).manifest
+        if manifest.format != FORMAT_VERSION:
+            raise BadFile(
+                f"{str(path)!r} has format {manifest.format}, and this attnbench goes on in format "
+                f"{FORMAT_VERSION} only: begin anew; report, compare and history still read the file"
+            )
         writer = cls(path, _open(path, os.O_RDWR), manifest)
         try:
             writer._lock()
@@ -475,7 +496,7 @@ class RunWriter:
         writer._written.update(path.read_bytes())
         writer._mtime_ns = os.fstat(writer._fd).st_mtime_ns
         writer._lines = _Lines(path, stored.manifest, stored.first_byte)
-        lines: list[Line] = [*stored.cases, *stored.sets, *stored.records]
+        lines: list[Line] = [*stored.cases, *stored.repetitions, *stored.records]
         for line in lines:
             writer._lines.add(line)
         writer._lines.end_byte, writer._lines.digest = stored.complete_bytes, stored.digest

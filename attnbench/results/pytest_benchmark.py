@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from attnbench.results.format1 import protocol_in_format_2
 from attnbench.results.targets import FileKind, check_target, write_files
 from attnbench.types.compared import Cell, Measured, Time
 from attnbench.types.errors import BadFile
@@ -92,6 +93,8 @@ def read_pytest_benchmark(path: Path) -> Measured:
     if "" in names:
         raise BadFile(f"{str(path)!r}: damaged: benchmark {names.index('') + 1} of the list has no name")
     ours = file.attnbench or _Ours()
+    if ours.format == "1":
+        ours = msgspec.structs.replace(ours, format="2", protocol=protocol_in_format_2(ours.protocol))
     cells = _with_names(names, [_cell(*both) for both in zip(names, file.benchmarks, strict=True)])
     cells += [_left_out(path, entry) for entry in ours.left_out]
     for (case, backend), times in Counter(cell.key for cell in cells).items():

@@ -10,13 +10,13 @@ from statistics import median
 from typing import Any
 
 from attnbench.cases.ids import parse_case
-from attnbench.results.format import SetTimes, StoredRun, expand, read_runs
+from attnbench.results.format import RepetitionTimes, StoredRun, expand, read_runs
 from attnbench.results.pytest_benchmark import read_pytest_benchmark
 from attnbench.stats.protocol import kept_over
 from attnbench.types.compared import VARIABLE, Cell, Measured
 from attnbench.types.errors import BadCase, BadFile, go_on_words
 from attnbench.types.gc_paused import gc_paused
-from attnbench.types.record import CandidatePlan, CaseLine, Manifest, Record
+from attnbench.types.record import FORMAT_VERSION, CandidatePlan, CaseLine, Manifest, Record
 
 
 def read_side(paths: Sequence[Path]) -> list[Measured]:
@@ -155,11 +155,11 @@ def read_ours(path: Path) -> list[Measured]:
 def _measured(run: StoredRun, *, alone: bool) -> Measured:
     manifest = run.manifest
     lines = {line.case: line for line in run.cases}
-    sets: dict[str, list[SetTimes]] = defaultdict(list)
+    repetitions: dict[str, list[RepetitionTimes]] = defaultdict(list)
     for one in run.times:
-        sets[one.case].append(one)
+        repetitions[one.case].append(one)
     # One value for all cells of a case.
-    references = {case: _references(found) for case, found in sets.items()}
+    references = {case: _references(found) for case, found in repetitions.items()}
     # The cases of the manifest, in its order: equal ids are then one string.
     records: dict[str, list[Record]] = {case: [] for case in manifest.cases}
     for record in run.records:
@@ -173,8 +173,8 @@ def _measured(run: StoredRun, *, alone: bool) -> Measured:
             if manifest.inputs > 1 and _has_drawn_mask(case):
                 meaning += f", masks of version {manifest.inputs}"
         for record in found:
-            plan = None if line is None else line.contenders.get(record.backend)
-            times, parents = _processes(record.backend, plan, sets[case], manifest.protocol)
+            plan = None if line is None else line.candidates.get(record.backend)
+            times, parents = _processes(record.backend, plan, repetitions[case], manifest.protocol)
             cells.append(
                 Cell(
                     case=case,
@@ -195,7 +195,7 @@ def _measured(run: StoredRun, *, alone: bool) -> Measured:
     return Measured(
         path=run.path,
         origin="attnbench",
-        version=str(manifest.format),
+        version=str(FORMAT_VERSION),  # an older one is read in the words of this one
         started=manifest.started,
         commit=str(manifest.environment.get("git_commit") or ""),
         environment=facts_of(manifest),
@@ -215,10 +215,10 @@ def _has_drawn_mask(case: str) -> bool:
         return False
 
 
-def _references(sets: Sequence[SetTimes]) -> dict[str, tuple[float, ...]]:
-    """The times of each reference call, one for each set."""
+def _references(repetitions: Sequence[RepetitionTimes]) -> dict[str, tuple[float, ...]]:
+    """The times of each reference call, one for each repetition."""
     found: dict[str, list[float]] = defaultdict(list)
-    for one in sets:
+    for one in repetitions:
         for name, ns in one.reference_ns.items():
             found[name].append(ns)
     return {name: tuple(times) for name, times in found.items()}
@@ -231,14 +231,14 @@ def _memory_bytes(record: Record, line: CaseLine | None) -> float | None:
 
 
 def _processes(
-    backend: str, plan: CandidatePlan | None, sets: Sequence[SetTimes], protocol: dict[str, Any]
+    backend: str, plan: CandidatePlan | None, repetitions: Sequence[RepetitionTimes], protocol: dict[str, Any]
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The median of each process of a backend, and the number of the server that it was forked from.
 
-    A process that was kept over several sets counts once, with the median over those.
+    A process that was kept over several repetitions counts once, with the median over those.
     """
-    taken = [(one.index, one.median_ns[backend]) for one in sets if backend in one.median_ns]
-    launches, planned = protocol.get("launches"), protocol.get("sets")
+    taken = [(one.index, one.median_ns[backend]) for one in repetitions if backend in one.median_ns]
+    launches, planned = protocol.get("launches"), protocol.get("repetitions")
     if plan is None or not isinstance(launches, int) or not isinstance(planned, int) or launches < 1:
         return tuple(ns for _, ns in taken), ()
     if plan.anew:

@@ -33,7 +33,7 @@ from attnbench.runner.plan import plan_candidates
 from attnbench.runner.pool import ScaleMeter, WorkerPool
 from attnbench.runner.processes import HelperLost, VerifierFailed, VerifierLink, WorkerFailed
 from attnbench.runner.progress import Clock
-from attnbench.stats.protocol import ORACLE_FLOPS, STRETCHES, TIMED_DRAWS
+from attnbench.stats.protocol import ORACLE_FLOPS, SEGMENTS, TIMED_DRAWS
 from attnbench.stats.records import checked_record
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
@@ -41,7 +41,7 @@ from attnbench.types.case import Case
 from attnbench.types.device import CPU, DEVICES
 from attnbench.types.encoding import encoding_name
 from attnbench.types.mask import mask_text
-from attnbench.types.record import CandidatePlan, CaseLine, Failure, Line, Record, SetLine
+from attnbench.types.record import CandidatePlan, CaseLine, Failure, Line, Record, RepetitionLine
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING, Check, Status
 from attnbench.types.storage import baseline_in, storage_of
@@ -122,8 +122,8 @@ class CaseRun:
 
     names: backends, in order. left_out: backends left out of this case because they compile for seconds.
     write: append a line to the run file. look: the repetitions after which decided backends of a live
-    comparison stop; 0 for none. planned, sets, recorded: the lines by now, with those of an earlier part of
-    the run; of records the backends. losses: how often a process of attnbench was lost meanwhile.
+    comparison stop; 0 for none. planned, repetitions, recorded: the lines by now, with those of an earlier
+    part of the run; of records the backends. losses: how often a process of attnbench was lost meanwhile.
     """
 
     pool: WorkerPool
@@ -136,7 +136,7 @@ class CaseRun:
     write: Callable[[Line], None]
     look: int = 0
     planned: CaseLine | None = None
-    sets: list[SetLine] = field(default_factory=list)
+    repetitions: list[RepetitionLine] = field(default_factory=list)
     recorded: set[str] = field(default_factory=set)
     losses: int = 0
 
@@ -269,7 +269,7 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
         with ThreadPoolExecutor(1) as solver, _ended_early(verifier):
             # The oracle works on one core, so it solves the case while the variant case is checked.
             solving = solver.submit(opened.enter_context, solved)
-            if "near" not in pool.options.without:
+            if "variant_case" not in pool.options.without:
                 run.notify("variant case")
                 with pool.lent_verifier() as other:
                     variant, failures = check_variants(
@@ -284,7 +284,7 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
                 run.begin_again_if_unjudged(failures.values())
                 run.record_failures(failures)
                 entries = [entry for entry in entries if entry.name not in failures]
-                run.clock.spend("near")
+                run.clock.spend("variant_case")
                 if not entries:
                     return None
             run.notify("oracle")
@@ -363,19 +363,19 @@ def _planned(
         options = run.pool.options
         run.planned = CaseLine(
             case=run.id,
-            stretches=STRETCHES,
+            segments=SEGMENTS,
             draw_entropy=context.opening.timed_entropy,
             pairs=context.opened.pairs,
             flops=context.opened.flops,
             bytes_moved=context.opened.bytes_moved,
-            contenders=plan_candidates(
+            candidates=plan_candidates(
                 found,
                 dataclasses.replace(options, baseline=baseline_in(run.case, options.baseline)),
                 sharing_note(run.pool.all_cpus, context.threads),
             ),
         )
         run.write(run.planned)
-    plans = run.planned.contenders
+    plans = run.planned.candidates
     candidates = tuple(
         # How it is prepared is of this part of the run: it decides which process there is.
         dataclasses.replace(one, plan=replace(plans[one.name], anew=one.plan.anew))
@@ -387,7 +387,7 @@ def _planned(
 
 def _insensitive(run: CaseRun, context: CaseContext) -> str:
     """Say why the case cannot detect errors; "" where it can."""
-    if "canaries" in run.pool.options.without:
+    if "trivial_answers" in run.pool.options.without:
         return ""
     tried, _ = context.verifier.ask(rm.TryTrivialAnswers(), rm.Tried)
     if tried.unseen:

@@ -245,7 +245,7 @@ def _check_backend(
             calls=0,
             samples=0,
             warm_calls=0,
-            sets=0,
+            repetitions=0,
             accuracy=None,
             prepare_ms=prepared.ns / 1e6,
             first_call_ms=first_ns / 1e6,
@@ -448,7 +448,7 @@ def _check_group(
         if failure.status == "unavailable":
             found[name] = failure  # whatever the case
         elif failure.status != "unsupported":
-            families = [each if each == WEIGHTS else f"near:{each}" for each in failure.families]
+            families = [each if each == WEIGHTS else f"variant:{each}" for each in failure.families]
             failure.reason, failure.case, failure.families = where + failure.reason, context.case, families
             # Numbers of the variant case would be taken for those of the case.
             failure.accuracy = failure.dropout = None

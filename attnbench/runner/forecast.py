@@ -36,7 +36,7 @@ from attnbench.types.storage import baseline_in
 START_S = 3.0
 """Before the first case, for each number of threads: a server loads torch, the verifier loads plugins."""
 
-PREPARE_S, NEAR_S = 0.15, 0.1
+PREPARE_S, VARIANT_CASE_S = 0.15, 0.1
 """To start and prepare a worker; to check a backend on the variant case."""
 
 COMPARE_S = 0.01
@@ -271,12 +271,12 @@ def _worth_naming(found: Sequence[Dearest], foreseen: Forecast) -> Dearest | Non
 
 
 def groups_of(
-    forecasts: Sequence[CaseForecast], cases: Mapping[str, Case], sets: int
+    forecasts: Sequence[CaseForecast], cases: Mapping[str, Case], repetitions: int
 ) -> list[list[CaseForecast]]:
     """Return the cases that are measured together: neighbours with as many threads, and soon done.
 
     In a run of many cases the shortest comes first and alone, so that an answer is soon there. cases: by
-    their ids. sets: repetitions of the run.
+    their ids. repetitions: of the run.
     """
     groups: list[list[CaseForecast]] = []
     alone = min(forecasts, key=lambda each: each.total_s) if len(forecasts) > MOST_CASES else None
@@ -287,7 +287,7 @@ def groups_of(
         if (
             group
             and len(group) < MOST_CASES
-            and sum(one.total_s for one in group) + each.total_s <= TOGETHER_S * sets
+            and sum(one.total_s for one in group) + each.total_s <= TOGETHER_S * repetitions
             and cases[group[0].case].threads == cases[each.case].threads
         ):
             group.append(each)
@@ -350,16 +350,16 @@ def _case_forecast(
     check_s = PREPARE_S + draws * (COMPARE_S + given_s + each_s)
     secret_draws = TIMED_DRAWS if options.timed else 1
     checking_s = (draws + secret_draws) * solve_s + check_s + cells * check_s / at_once
-    if "near" not in options.without:
-        checking_s += NEAR_S * (1 + (cells - compiling) / at_once)
+    if "variant_case" not in options.without:
+        checking_s += VARIANT_CASE_S * (1 + (cells - compiling) / at_once)
     if not options.timed:
         return CaseForecast(name, cells, checking_s=checking_s, compiling_s=compiling_s)
     plan = plan_calls(each_s * 1e9, options)
-    slots = plan.sets * plan.stretches * plan.samples
+    slots = plan.repetitions * plan.segments * plan.samples
     timing_s = cells * slots * ((plan.calls + plan.warm_calls) * each_s + SLOT_S)
-    processes_s = plan.sets * (SCALE_S + cells * (WORKER_S + given_s + each_s))
+    processes_s = plan.repetitions * (SCALE_S + cells * (WORKER_S + given_s + each_s))
     for backend in backends:
         if not can_be_forked(backend, case):
             processes_s += LONG_WORKERS * (PREPARE_S + (COMPILE_S if backend.compiles else 0))
-    over = plan.sets * plan.stretches * each_s > 2 * options.budget_s
+    over = plan.repetitions * plan.segments * each_s > 2 * options.budget_s
     return CaseForecast(name, cells, timing_s, processes_s, checking_s, compiling_s, over)

@@ -15,7 +15,7 @@ from attnbench.ipc.names import CALLED_OFF
 from attnbench.ipc.process import is_stopped
 from attnbench.runner.context import ArrayBlock
 from attnbench.runner.processes import LOOK_S, ServerLost, WorkerFailed, WorkerLink
-from attnbench.types.record import Block, CandidatePlan
+from attnbench.types.record import CandidatePlan, SegmentSamples
 
 _CALLED_OFF_S = 10.0
 """The least time that a worker has to finish its slot after the segment is called off."""
@@ -25,10 +25,10 @@ _CALLED_OFF_S = 10.0
 class Segment:
     """The results of one segment: the samples of each worker, or the failures.
 
-    Where a worker failed, no other has complete samples: there are no blocks, and the others may try again.
+    Where a worker failed, no other has complete samples: there are none, and the others may try again.
     """
 
-    blocks: Mapping[str, Block]
+    samples: Mapping[str, SegmentSamples]
     failed: Mapping[str, WorkerFailed]
 
 
@@ -73,7 +73,7 @@ def take_segment(
             os.eventfd_write(handoffs[order[0]], 1)
         taken, in_time = _hear_all({name: links[name] for name in asked}, patience_s, handoffs, failed)
         ended_ns = time.perf_counter_ns()
-    done = sum(len(slots.block.turns) for slots in taken.values())
+    done = sum(len(slots.samples.slots) for slots in taken.values())
     if not failed and not in_time and done < len(order):
         # All answered, so the backend that was in its slot when the time was over took too long.
         slow = f"the segment took longer than {patience_s:g} s, and was then in a slot of this backend"
@@ -83,7 +83,7 @@ def take_segment(
         failed |= {name: WorkerFailed("error", text, "clock") for name, text in problems.items() if text}
     if failed:
         return Segment({}, failed)
-    return Segment({name: slots.block for name, slots in taken.items()}, {})
+    return Segment({name: slots.samples for name, slots in taken.items()}, {})
 
 
 def _call_off(handoffs: Mapping[str, int]) -> None:
@@ -142,7 +142,7 @@ def clock_problem(taken: m.SlotsTaken, begun_ns: int, ended_ns: int) -> str:
     begun_ns, ended_ns: of the segment, by the parent's clock. Times outside of it would also lengthen or
     shorten the slots of other workers.
     """
-    shortest_ns = min(taken.block.wall_ns, default=1)
+    shortest_ns = min(taken.samples.wall_ns, default=1)
     if shortest_ns <= 0:
         return f"a sample took {shortest_ns} ns: the worker's clock does not go forward"
     times = [begun_ns, *chain.from_iterable(zip(taken.received_ns, taken.passed_ns, strict=True)), ended_ns]

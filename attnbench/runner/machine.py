@@ -133,7 +133,7 @@ def check_threads(threads: int) -> None:
 
 
 LEAST_DESCRIPTORS = 256
-"""The file descriptors of a run: for each worker its line, its memory and its place in the turns."""
+"""The file descriptors of a run: for each worker its line, its memory and its place in the slots."""
 
 
 def allow_descriptors() -> None:

@@ -14,7 +14,7 @@ from attnbench.runner.processes import HelperLost, ServerLost, VerifierFailed
 from attnbench.runner.repetitions import RepetitionUnderWay, TimedWorkers
 from attnbench.stats.records import failed_candidates, timed_records
 from attnbench.stats.verdict import decided_candidates
-from attnbench.types.record import MachineScale, SetLine
+from attnbench.types.record import MachineScale, RepetitionLine
 
 
 def run_cases(runs: Sequence[CaseRun]) -> None:
@@ -59,28 +59,28 @@ def _measure(checked: Sequence[CheckedCase]) -> None:
             for one in checked:
                 with one.run.losses_noted():
                     _try_alone(workers, one)
-        for index in range(pool.options.sets):
+        for index in range(pool.options.repetitions):
             left = [
                 (one, taking_part)
                 for one in checked
-                if index >= len(one.run.sets) and (taking_part := _taking_part(one, index))
+                if index >= len(one.run.repetitions) and (taking_part := _taking_part(one, index))
             ]
             if left:
                 pool.wait_for_servers(threads)
             rng = Random(f"{checked[0].planned.draw_entropy} {index}")
             for one, taking_part in rng.sample(left, len(left)):
-                one.run.notify(f"repetition {index + 1} of {pool.options.sets}")
+                one.run.notify(f"repetition {index + 1} of {pool.options.repetitions}")
                 with one.run.losses_noted():
                     line = _repetition(workers, one, index, taking_part)
                 if line is not None:
                     line = replace(line, scale=_scale(one))
                     one.run.write(line)
-                    one.run.sets.append(line)
+                    one.run.repetitions.append(line)
             workers.end_repetition()
     finally:
         workers.close()
         pool.use_all_cores()
-    clock.spend("sets")
+    clock.spend("repetitions")
     for one in checked:
         _record_times(one)
 
@@ -97,7 +97,7 @@ def _try_alone(workers: TimedWorkers, one: CheckedCase) -> None:
     """
     # Its process is from the same server: a backend that stops others than its own stops it too.
     _scale(one)
-    for each in _taking_part(one, len(one.run.sets)):
+    for each in _taking_part(one, len(one.run.repetitions)):
         with named_if_lost(each.name):
             _repetition(workers, one, 0, [each])
         workers.end_repetition()
@@ -107,20 +107,20 @@ def _taking_part(one: CheckedCase, index: int) -> list[Candidate]:
     """Return the candidates of a repetition: those with a place in it that neither failed nor are decided."""
     run, options = one.run, one.run.pool.options
     backends = {each.entry.record.name for each in one.candidates}
-    out = failed_candidates(run.sets).keys() | run.recorded
-    out |= decided_candidates(run.sets, run.look, backends, options.delta)
-    return [each for each in one.candidates if index < each.plan.sets and each.name not in out]
+    out = failed_candidates(run.repetitions).keys() | run.recorded
+    out |= decided_candidates(run.repetitions, run.look, backends, options.delta)
+    return [each for each in one.candidates if index < each.plan.repetitions and each.name not in out]
 
 
 def _repetition(
     workers: TimedWorkers, one: CheckedCase, index: int, taking_part: list[Candidate]
-) -> SetLine | None:
+) -> RepetitionLine | None:
     """Measure a repetition of a case, once more if a worker was killed; None if the verifier failed."""
     run, context, planned = one.run, one.context, one.planned
 
     def begun() -> RepetitionUnderWay:
         rng = Random(f"{planned.draw_entropy} {index}")
-        return RepetitionUnderWay(run.pool, context, workers, index, planned.stretches, rng)
+        return RepetitionUnderWay(run.pool, context, workers, index, planned.segments, rng)
 
     try:
         under_way = begun()
@@ -143,7 +143,7 @@ def _repetition(
 
 
 def _record_times(one: CheckedCase) -> None:
-    run, options, lines = one.run, one.run.pool.options, one.run.sets
+    run, options, lines = one.run, one.run.pool.options, one.run.repetitions
     failed = failed_candidates(lines)
     peaks = {each.name: failed.get(each.name) or each.peak_bytes for each in one.candidates}
     for record in timed_records(one.planned, lines, peaks, options.baseline, options.delta, options.accuracy):

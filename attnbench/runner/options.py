@@ -12,18 +12,19 @@ from attnbench.types.words import unknown_name
 
 LEAST_MEMORY_BYTES = 64 * 1024 * 1024
 CHECK_PARTS = (
-    "near", "guards", "canaries", "weights", "deep_change", "one_key", "loud", "quiet", "even", "strided",
-    "sliced", "transposed", "graded", "two_graphs", "dropped", "renewal",
+    "variant_case", "guards", "trivial_answers", "weights", "near_duplicate", "one_hot", "large_logits",
+    "unlikely_values", "even", "strided", "sliced", "transposed", "graded", "two_graphs", "dropped",
+    "refreshed",
 )  # fmt: skip
 """Parts of a check that the self-test leaves out: the variant case, bands of NaN, trivial answers, weights,
-families of inputs, and inputs that are refreshed while calls are timed."""
+stress inputs, and inputs that are refreshed while calls are timed."""
 
 LONGEST_S = 1_000_000.0
 """A dozen days; the system cannot wait much longer."""
-MOST_SETS = 10_000
+MOST_REPETITIONS = 10_000
 """More are a slip of the hand."""
 
-_SETS = ((4.0, 40), (2.0, 30), (0.25, 22), (0.0, 9))
+_REPETITIONS = ((4.0, 40), (2.0, 30), (0.25, 22), (0.0, 9))
 """The number of repetitions from a budget (s) on. 9 is the least number at which a sign test can reach a
 verdict; 30 and 40 have an exact interval at a little over 95 %, 22 at 98.3 %. More repetitions cost more
 starts of processes, and use the same budget better, since processes of the same code differ: at L=512 by
@@ -72,8 +73,8 @@ class Options:
         default="four fifths of what is free", timing=False,
     )  # fmt: skip
     budget_s: float = _asked(0.05, "budget", "seconds", "Measuring time of each backend on each case.")
-    sets: int = _asked(
-        9, "sets", "count", "Number of fresh processes for each backend; small differences need 9.",
+    repetitions: int = _asked(
+        9, "repetitions", "count", "Number of fresh processes for each backend; small differences need 9.",
         default="from the budget",
     )  # fmt: skip
     baseline: str = _asked(
@@ -107,10 +108,12 @@ class Options:
                 raise BadInput(f"a {name} of {seconds:g} s: {allowed}")
         if not isinstance(self.delta, int | float) or not 0 < self.delta < 1:
             raise BadInput(f"a delta of {self.delta!r}: give a fraction between 0 and 1, as 0.02 for 2 %")
-        if not isinstance(self.sets, int) or self.sets < 1:
-            raise BadInput(f"{self.sets!r} sets: give a whole number, 1 or more; small differences need 9")
-        if self.sets > MOST_SETS:
-            raise BadInput(f"{self.sets} sets: give at most {MOST_SETS}")
+        if not isinstance(self.repetitions, int) or self.repetitions < 1:
+            raise BadInput(
+                f"{self.repetitions!r} repetitions: give a whole number, 1 or more; small differences need 9"
+            )
+        if self.repetitions > MOST_REPETITIONS:
+            raise BadInput(f"{self.repetitions} repetitions: give at most {MOST_REPETITIONS}")
         limit = self.memory_limit_bytes
         if limit is not None and (not isinstance(limit, int | float) or limit < LEAST_MEMORY_BYTES):
             raise BadInput(
@@ -131,12 +134,12 @@ class Options:
     @property
     def launches(self) -> int:
         """The number of preloaded servers that workers come from; repetitions take turns with them."""
-        return min(LAUNCHES, self.sets) if self.timed else 1
+        return min(LAUNCHES, self.repetitions) if self.timed else 1
 
     @property
     def refreshing(self) -> bool:
         """True if inputs are refreshed while calls are timed."""
-        return "renewal" not in self.without
+        return "refreshed" not in self.without
 
     def protocol(self) -> dict[str, Any]:
         """Return the options and the constants of the protocol, for the manifest."""
@@ -147,20 +150,23 @@ class Options:
         return options | PROTOCOL
 
 
-def sets_for(budget_s: float) -> int:
+def repetitions_for(budget_s: float) -> int:
     """Return the number of repetitions that a budget is divided into unless the user says otherwise."""
-    return next(sets for least_s, sets in _SETS if budget_s >= least_s)
+    return next(repetitions for least_s, repetitions in _REPETITIONS if budget_s >= least_s)
 
 
 def make_options(**chosen: Any) -> Options:
-    """Return options from fields by name; None stands for the default, which for ``sets`` follows the budget.
+    """Return options from fields by name; None stands for the default, which for ``repetitions`` follows the
+    budget.
 
     Raises:
         BadInput: a value is impossible.
     """
     given = {name: value for name, value in chosen.items() if value is not None}
     options = Options(**given)
-    return options if "sets" in given else replace(options, sets=sets_for(options.budget_s))
+    return (
+        options if "repetitions" in given else replace(options, repetitions=repetitions_for(options.budget_s))
+    )
 
 
 def keyword_options(keywords: dict[str, Any]) -> Options:

@@ -11,14 +11,14 @@ from statistics import median
 from msgspec.structs import replace
 
 from attnbench.runner.options import Options
-from attnbench.stats.protocol import STRETCHES, TURN_S, WARM_S
+from attnbench.stats.protocol import SAMPLE_S, SEGMENTS, WARM_S
 from attnbench.types.compared import baseline_of, parts_of
 from attnbench.types.record import CandidatePlan
 
 LONGEST_SAMPLE_CALLS = 1_000_000
 MOST_SAMPLES = 1_000
 """In a segment, because one message holds them."""
-FEWEST_SETS = 3
+FEWEST_REPETITIONS = 3
 WARM_CALL_BELOW_S = 0.02
 """A longer call fills the caches that others have used meanwhile in a small part of its own time: that took
 0.2 ms. Calls about as fast as the baseline follow its number, so one that is five times faster may too."""
@@ -40,8 +40,8 @@ class CallCounts:
     calls: int
     samples: int
     warm_calls: int
-    sets: int
-    stretches: int
+    repetitions: int
+    segments: int
 
 
 def plan_candidates(
@@ -57,9 +57,12 @@ def plan_candidates(
 def _plan(found: CandidatePlan, calls: CallCounts, options: Options, note: str) -> CandidatePlan:
     notes = [note] if note else []
     if not found.fresh:
-        notes.append("can't be forked once prepared: restarted every few sets instead of for each")
-    if calls.sets < options.sets:
-        notes.append(f"slow: measured in {calls.sets} of {options.sets} sets; a larger --budget allows all")
+        notes.append("can't be forked once prepared: restarted every few repetitions instead of for each")
+    if calls.repetitions < options.repetitions:
+        notes.append(
+            f"slow: measured in {calls.repetitions} of {options.repetitions} repetitions; "
+            "a larger --budget allows all"
+        )
     return replace(found, **asdict(calls), notes=[*notes, *found.notes])
 
 
@@ -88,22 +91,22 @@ def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[s
 def plan_calls(call_ns: float, options: Options) -> CallCounts:
     """Plan the calls of a candidate whose call takes so many nanoseconds.
 
-    A sample lasts about ``TURN_S`` or one call. Samples fill the budget. A call that takes longer than the
+    A sample lasts about ``SAMPLE_S`` or one call. Samples fill the budget. A call that takes longer than the
     budget is timed once a repetition, after one to warm up; one that takes very long, in fewer repetitions.
     """
     call_s = call_ns / 1e9
-    calls = min(max(1, round(TURN_S / call_s)), LONGEST_SAMPLE_CALLS)
-    segment_s = options.budget_s / (options.sets * STRETCHES)
+    calls = min(max(1, round(SAMPLE_S / call_s)), LONGEST_SAMPLE_CALLS)
+    segment_s = options.budget_s / (options.repetitions * SEGMENTS)
     samples = max(1, int(segment_s / (calls * call_s)))
     if samples > MOST_SAMPLES:
         # A large budget gives longer samples, not more, and as many of them as it has room for.
         calls = min(calls * -(-samples // MOST_SAMPLES), LONGEST_SAMPLE_CALLS)
         samples = min(max(1, int(segment_s / (calls * call_s))), MOST_SAMPLES)
     slow = call_s > options.budget_s
-    few = slow and 2 * options.sets * call_s > _OVERRUN * options.budget_s
+    few = slow and 2 * options.repetitions * call_s > _OVERRUN * options.budget_s
     warm = ceil(WARM_S / call_s) if call_s < WARM_CALL_BELOW_S else 0
-    sets = min(options.sets, FEWEST_SETS) if few else options.sets
-    return CallCounts(calls, samples, warm, sets, 1 if slow else STRETCHES)
+    repetitions = min(options.repetitions, FEWEST_REPETITIONS) if few else options.repetitions
+    return CallCounts(calls, samples, warm, repetitions, 1 if slow else SEGMENTS)
 
 
 def order_of_slots(samples: Mapping[str, int], rng: Random) -> list[str]:

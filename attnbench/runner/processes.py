@@ -432,7 +432,7 @@ class WorkerLink:
         if is_stopped(self._origin.pid):
             return -signal.SIGKILL
         try:
-            return self._origin.ask(m.Reap(self.pid), m.Ended, self._origin.patience_s)[0].code
+            return self._origin.ask(m.Reap(self.pid), m.Reaped, self._origin.patience_s)[0].code
         except (WorkerFailed, ServerLost):
             return -signal.SIGKILL
 

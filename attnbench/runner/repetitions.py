@@ -31,7 +31,7 @@ from attnbench.runner.pool import WorkerPool
 from attnbench.runner.processes import WorkerFailed, WorkerKilled, WorkerLink
 from attnbench.stats.protocol import kept_over
 from attnbench.timing.warmup import BEFORE_SLOTS
-from attnbench.types.record import Block, CandidatePlan, Failure, SetLine
+from attnbench.types.record import CandidatePlan, Failure, RepetitionLine, SegmentSamples
 
 
 class TimedWorkers:
@@ -44,7 +44,7 @@ class TimedWorkers:
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
-        self._segment = kept_over(pool.options.sets)
+        self._segment = kept_over(pool.options.repetitions)
         self._fresh: dict[str, WorkerLink] = {}
         self._forks: list[WorkerLink] = []
         self._kept: dict[tuple[str, str], tuple[int, WorkerLink]] = {}
@@ -181,12 +181,12 @@ class RepetitionUnderWay:
         self._candidates: dict[str, Candidate] = {}
         self._links: dict[str, WorkerLink] = {}
         self._warmup_ns: dict[str, list[int]] = {}
-        self._blocks: dict[str, list[Block]] = {}
+        self._samples: dict[str, list[SegmentSamples]] = {}
         self._failed: dict[str, Failure] = {}
         self.killed: dict[str, WorkerKilled] = {}
         self._verified: dict[str, int] = {}
 
-    def measure(self, candidates: list[Candidate]) -> SetLine:
+    def measure(self, candidates: list[Candidate]) -> RepetitionLine:
         """Start a process of each backend, measure all segments, and have outputs compared."""
         with self._context.refreshed(self._places) as self._inputs:
             self._start(candidates)
@@ -195,14 +195,14 @@ class RepetitionUnderWay:
                     self._refresh_inputs(number)
                 self._measure_segment(number)
             self._finish()
-        return SetLine(
+        return RepetitionLine(
             case=self._context.case,
             index=self._index,
             draws=[place.draw for place in self._places],
-            changes=[place.change for place in self._places],
+            transforms=[place.change for place in self._places],
             order=list(self._candidates),
             warmup_ns=self._warmup_ns,
-            blocks={name: taken for name, taken in self._blocks.items() if name not in self._failed},
+            samples={name: taken for name, taken in self._samples.items() if name not in self._failed},
             verified=list(self._verified),
             verified_calls=self._verified,
             failed=self._failed,
@@ -229,7 +229,7 @@ class RepetitionUnderWay:
         for name, future in started.items():
             with self._dropping(name):
                 self._links[name], self._warmup_ns[name] = future.result()
-                self._blocks[name] = []
+                self._samples[name] = []
                 self._links[name].pin(self._pool.measured_cpus(self._context.threads))
                 self._links[name].put_first()
 
@@ -268,8 +268,8 @@ class RepetitionUnderWay:
             order = order_of_slots({name: plan.samples for name, plan in plans.items()}, self._rng)
             patience_s = self._pool.options.timeout_s + _SLACK * sum(map(_segment_s, plans.values()))
             done = take_segment(number, order, links, plans, patience_s, refreshed)
-            for name, block in done.blocks.items():
-                self._blocks[name].append(block)
+            for name, taken in done.samples.items():
+                self._samples[name].append(taken)
             if not done.failed:
                 return
             for name, failure in done.failed.items():
@@ -282,7 +282,7 @@ class RepetitionUnderWay:
         return {
             name: link
             for name, link in self._links.items()
-            if name not in self._failed and segment < self._candidates[name].plan.stretches
+            if name not in self._failed and segment < self._candidates[name].plan.segments
         }
 
     def _finish(self) -> None:
@@ -314,7 +314,7 @@ class RepetitionUnderWay:
         if fd < 0:
             raise WorkerFailed("crashed", "answered without outputs")
         try:
-            segments = self._candidates[name].plan.stretches
+            segments = self._candidates[name].plan.segments
             if problem := _missing(kept, segments, refreshing=self._pool.options.refreshing):
                 raise WorkerFailed("crashed", problem)
             outputs = tuple(self._as_timed(output) for output in kept.outputs)

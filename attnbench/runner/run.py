@@ -40,7 +40,7 @@ from attnbench.runner.options import options_of
 from attnbench.runner.pool import ScaleMeter, WorkerPool
 from attnbench.runner.processes import Interpreter
 from attnbench.runner.progress import Clock, Progress
-from attnbench.stats.verdict import sets_before_look
+from attnbench.stats.verdict import repetitions_before_look
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.device import ATTACHED
@@ -211,7 +211,7 @@ def resume_run(
         allow_descriptors()
         with closing(WorkerPool(plan.options)) as pool:
             for line in stored.cases:
-                for name, begun in line.contenders.items():
+                for name, begun in line.candidates.items():
                     pool.go_on_with(f" {registry.backends[name].source.module}", begun.code)
             here = stored_manifest(_manifest(plan, pool, {}))
             left = [case for case, backends in stored.recorded.items() if backends != set(manifest.backends)]
@@ -266,8 +266,8 @@ def _run_cases(plan: RunPlan, pool: WorkerPool, writer: RunWriter, progress: Pro
     recorded = before.recorded
     cases = {case_id(case): case for case in plan.cases}
     left = [each for each in plan.forecast.cases if recorded[each.case] != set(plan.backends)]
-    groups = groups_of(left, cases, plan.options.sets)
-    look = sets_before_look(plan.forecast.cells // 2) if pool.live else 0
+    groups = groups_of(left, cases, plan.options.repetitions)
+    look = repetitions_before_look(plan.forecast.cells // 2) if pool.live else 0
     clock = Clock(progress, [{each.case: each.total_s for each in group} for group in groups], list(cases))
     clock.spend("start")
     scale = ScaleMeter(pool)
@@ -287,7 +287,7 @@ def _run_cases(plan: RunPlan, pool: WorkerPool, writer: RunWriter, progress: Pro
             write=writer.append,
             look=look,
             planned=next((line for line in before.cases if line.case == name), None),
-            sets=[line for line in before.sets if line.case == name],
+            repetitions=[line for line in before.repetitions if line.case == name],
             recorded=recorded[name],
         )
 

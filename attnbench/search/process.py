@@ -1,7 +1,7 @@
 """Processes that judge points, since a backend may end or block the process that it runs in.
 
-``python -m attnbench.search.process`` reads :class:`Question` as a line of JSON, then texts of points, one a
-line, and writes a :class:`Judgement` a line.
+``python -m attnbench.search.process`` reads :class:`JudgingQuestion` as a line of JSON, then texts of points,
+one a line, and writes a :class:`Judgement` a line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ START_S = 60.0
 """The longest wait for the first answer of a process beyond that for any: it imports torch and the plugin."""
 
 
-class Question(Struct, frozen=True):
+class JudgingQuestion(Struct, frozen=True):
     """The backend of a search, its rules by name, and where operations, storages and encodings are."""
 
     backend: str
@@ -46,7 +46,7 @@ class Judgement(Struct, frozen=True):
 class JudgingProcess:
     """A process that judges points of a backend, one at a time; a new one follows where it has ended."""
 
-    def __init__(self, asked: Question, limit_s: float) -> None:
+    def __init__(self, asked: JudgingQuestion, limit_s: float) -> None:
         self.asked, self.limit_s = asked, limit_s
         self._process: subprocess.Popen[bytes] | None = None
         self._until = 0.0
@@ -122,7 +122,7 @@ class JudgingProcess:
 
 
 @contextmanager
-def judges(asked: Question, count: int, limit_s: float) -> Iterator[list[JudgingProcess]]:
+def judges(asked: JudgingQuestion, count: int, limit_s: float) -> Iterator[list[JudgingProcess]]:
     """Give some processes, which end with the block."""
     made = [JudgingProcess(asked, limit_s) for _ in range(count)]
     try:
@@ -148,7 +148,7 @@ def first_ready(busy: list[JudgingProcess]) -> JudgingProcess:
 
 def main() -> None:
     """Judge each point that stdin names. What plugins print is discarded."""
-    asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=Question)
+    asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=JudgingQuestion)
     set_import_path()
     out = stdout_for_answers()
     from attnbench.worker.prepared import loaded_here
@@ -159,7 +159,7 @@ def main() -> None:
         out.write(msgspec.json.encode(_answer(asked, line.decode().strip(), asked.rules)) + b"\n")
 
 
-def _answer(asked: Question, text: str, rules: Mapping[str, Source]) -> Judgement:
+def _answer(asked: JudgingQuestion, text: str, rules: Mapping[str, Source]) -> Judgement:
     from attnbench.cases.variant import weights_matter
     from attnbench.inputs.kinds import applies
     from attnbench.trial.judge import judge

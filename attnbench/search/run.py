@@ -11,7 +11,7 @@ from time import monotonic
 from attnbench.cases.select import Overrides
 from attnbench.plugins.registry import Registry
 from attnbench.search.covering import Covering, DrawnRow
-from attnbench.search.process import Judgement, JudgingProcess, Question, first_ready, judges
+from attnbench.search.process import Judgement, JudgingProcess, JudgingQuestion, first_ready, judges
 from attnbench.search.space import space_of
 from attnbench.testing.cases import NO_OPTIONS, rules_of
 from attnbench.testing.judge import rules_in
@@ -234,7 +234,7 @@ def replayed(point: Point, backend: str, registry: Registry) -> TrialOutcome:
         return _outcome(judge, point)
 
 
-def _question(backend: str, registry: Registry) -> Question:
+def _question(backend: str, registry: Registry) -> JudgingQuestion:
     """Return what a process needs to judge points of a backend."""
     others = dict.fromkeys(
         [
@@ -244,4 +244,4 @@ def _question(backend: str, registry: Registry) -> Question:
         ]
     )
     rules = {name: found.source for name, found in registry.rules.items()}
-    return Question(backend, registry.backends[backend].source, rules, tuple(others))
+    return JudgingQuestion(backend, registry.backends[backend].source, rules, tuple(others))

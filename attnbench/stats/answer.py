@@ -25,7 +25,7 @@ from attnbench.stats.tests import (
 from attnbench.stats.verdict import word_of
 from attnbench.types.record import Record
 
-Sure = Literal["clear", "tie", "few sets", "alone"]
+Sure = Literal["clear", "tie", "few repetitions", "alone"]
 """How sure it is that the fastest backend of a case is the fastest."""
 
 MOST_LEFT_OUT = 0.25
@@ -53,7 +53,7 @@ class Lead:
 
     following: the next one, and its time over the fastest's. ties: the backends that are not shown to be
     slower, the fastest first. sure: ``clear`` if all others are shown to be slower, by the rule of verdicts
-    without the correction for many comparisons; ``tie`` if not; ``few sets`` if there are too few
+    without the correction for many comparisons; ``tie`` if not; ``few repetitions`` if there are too few
     repetitions for either; ``alone`` if no other backend has a time. over: the time of each other backend
     over the fastest's. Every report takes its ratios within a case from here.
     """
@@ -173,21 +173,23 @@ def common_cases(cases: Mapping[str, Sequence[Record]], baseline: str | None) ->
     return tuple(common)
 
 
-def _lead(those: Sequence[Record], sets: Mapping[int, Mapping[str, float]]) -> Lead:
+def _lead(those: Sequence[Record], repetitions: Mapping[int, Mapping[str, float]]) -> Lead:
     best = min(those, key=lambda one: (one.backend != one.best, one.median_ms))
     others = sorted(
         (one for one in those if one is not best), key=lambda one: (one.ratio_to_best or 0.0, one.median_ms)
     )
     if not others:
         return Lead(best, None, None, (), "alone")
-    found = {one.backend: over_best(one, best, sets) for one in others}
+    found = {one.backend: over_best(one, best, repetitions) for one in others}
     times = {one.backend: found[one.backend].compared or _untold(one, best) for one in others}
     takes = found[others[0].backend].compared
     if takes is None or takes.interval is None:
-        return Lead(best, others[0], takes, (), "few sets", times)
+        return Lead(best, others[0], takes, (), "few repetitions", times)
     rivals = tuple(name for name, one in found.items() if not one.slower)
     few = any(found[name].few for name in rivals)
-    return Lead(best, others[0], takes, rivals, "few sets" if few else "tie" if rivals else "clear", times)
+    return Lead(
+        best, others[0], takes, rivals, "few repetitions" if few else "tie" if rivals else "clear", times
+    )
 
 
 def _untold(one: Record, best: Record) -> TimeRatio:
@@ -208,19 +210,19 @@ class Over:
     few: bool
 
 
-def over_best(one: Record, best: Record, sets: Mapping[int, Mapping[str, float]]) -> Over:
+def over_best(one: Record, best: Record, repetitions: Mapping[int, Mapping[str, float]]) -> Over:
     """Compare a backend with the fastest of its case, in pairs of samples.
 
-    sets: the median times by repetition. Files from before 2026-11-28 have no interval of the paired ratio;
-    that of the quotients of these times stands in.
+    repetitions: the median times by repetition. Files from before 2026-11-28 have no interval of the paired
+    ratio; that of the quotients of these times stands in.
     """
     paired = one.ratio_to_best if one.best == best.backend else None
     if paired is not None and one.ratio_to_best_p_value is not None:
         takes: TimeRatio | None = TimeRatio(paired, _interval_to_best(one))
-        few, p_value = min(one.sets, best.sets) < SIGN_TEST_FROM, one.ratio_to_best_p_value
+        few, p_value = min(one.repetitions, best.repetitions) < SIGN_TEST_FROM, one.ratio_to_best_p_value
     else:
         pair = {one.backend, best.backend}
-        logs = [log(ns[one.backend] / ns[best.backend]) for ns in sets.values() if pair <= ns.keys()]
+        logs = [log(ns[one.backend] / ns[best.backend]) for ns in repetitions.values() if pair <= ns.keys()]
         moved = 0.0 if paired is None or not logs else log(paired) - median(logs)
         few, p_value = len(logs) < SIGN_TEST_FROM, ratio_p_value(logs)
         takes = _compared([value + moved for value in logs])
@@ -305,7 +307,7 @@ def totals(
     counts = {case: count for case, count in counts.items() if case in best}
     if not counts:
         return ()
-    names = {name for sets in times.values() for taken in sets.values() for name in taken}
+    names = {name for repetitions in times.values() for taken in repetitions.values() for name in taken}
     found = [_total(None, best, times, counts)]
     found += [_total(name, dict.fromkeys(counts, name), times, counts) for name in sorted(names)]
     ordered = sorted(filter(None, found), key=lambda one: (one.backend is not None, one.ms))
@@ -342,10 +344,10 @@ def _total(
 
 def _sums(chosen: Mapping[str, str], times: Times, counts: Mapping[str, float]) -> dict[int, float]:
     """Return the ms of one step by repetition, of those in which all cases have a time."""
-    sets = [
+    repetitions = [
         {index for index, taken in times.get(case, {}).items() if chosen[case] in taken} for case in counts
     ]
     return {
         index: sum(count / 1e6 * times[case][index][chosen[case]] for case, count in counts.items())
-        for index in sorted(set.intersection(*sets) if sets else ())
+        for index in sorted(set.intersection(*repetitions) if repetitions else ())
     }

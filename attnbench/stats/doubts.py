@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median, median_low, quantiles
 
 from attnbench.stats.pairs import LEAST_CLOCK, disturbed
-from attnbench.types.record import Block, DeviceMode, SetLine
+from attnbench.types.record import DeviceMode, RepetitionLine, SegmentSamples
 
 SUSPECT_ABOVE = 1.25
 """Honest kernels have been seen at 1.18 times the bandwidth of a copy, and at 1.07 times the rate of a
@@ -36,8 +36,9 @@ class Limit:
     work: str = "product of matrices"
 
 
-def limits(sets: Iterable[SetLine]) -> Limit | None:
-    """Return the limit of one case from the reference calls of all its sets; None where no set has any.
+def limits(repetitions: Iterable[RepetitionLine]) -> Limit | None:
+    """Return the limit of one case from the reference calls of all its repetitions; None where no repetition
+    has any.
 
     The fastest reference calls count, not the typical ones. The speed of a shared core changes by a factor of
     two within milliseconds, and reference calls need not meet the milliseconds in which a backend ran. A
@@ -47,7 +48,7 @@ def limits(sets: Iterable[SetLine]) -> Limit | None:
     faster. Copies have the case's own size, because a cache makes small copies several times as fast. The
     overhead of calling a copy is subtracted, since kernels with a cheaper call than torch's are honest.
     """
-    scales = [line.scale for line in sets if line.scale is not None]
+    scales = [line.scale for line in repetitions if line.scale is not None]
     products: dict[int, list[float]] = {}
     for scale in scales:
         for side, times in scale.gemm_ns.items():
@@ -118,22 +119,22 @@ def _si(amount: float, unit: str) -> str:
 PREEMPTED_SHARE = 1 / 3
 
 
-def preempted_share(sets: Iterable[SetLine], backend: str) -> float:
+def preempted_share(repetitions: Iterable[RepetitionLine], backend: str) -> float:
     """Return the share of a backend's samples that were disturbed and in which a thread was preempted.
 
     Both are needed, because the calling thread also loses time while it sleeps and the others work.
     """
     both = [
         lost and put_off > 0
-        for block in _blocks(sets, backend)
-        for lost, put_off in zip(disturbed(block), block.switches, strict=False)
+        for taken in _samples(repetitions, backend)
+        for lost, put_off in zip(disturbed(taken), taken.switches, strict=False)
     ]
     return sum(both) / len(both) if both else 0.0
 
 
-def waiting_note(sets: Sequence[SetLine], backend: str, threads: int) -> str:
+def waiting_note(repetitions: Sequence[RepetitionLine], backend: str, threads: int) -> str:
     """Say that the threads of a backend waited for busy cores."""
-    share = preempted_share(sets, backend)
+    share = preempted_share(repetitions, backend)
     if threads < 2 or share < PREEMPTED_SHARE:
         return ""
     return (
@@ -148,14 +149,17 @@ LEAST_OF_OTHERS = 0.01
 """Threads that only start, and then sleep, use less of the CPU time."""
 
 
-def one_thread_note(sets: Sequence[SetLine], backend: str, threads: int) -> str:
+def one_thread_note(repetitions: Sequence[RepetitionLine], backend: str, threads: int) -> str:
     """Say that no second thread worked in calls that are long enough for several; "" otherwise."""
-    blocks = [block for block in _blocks(sets, backend) if not block.mode]
-    if threads < 2 or not blocks:
+    samples = [taken for taken in _samples(repetitions, backend) if not taken.mode]
+    if threads < 2 or not samples:
         return ""
-    own, others = sum(sum(block.cpu_ns) for block in blocks), sum(block.others_cpu_ns for block in blocks)
-    calls = sum(block.calls * len(block.wall_ns) for block in blocks)
-    if sum(sum(block.wall_ns) for block in blocks) < LEAST_SPLIT_NS * calls or others > LEAST_OF_OTHERS * own:
+    own, others = sum(sum(taken.cpu_ns) for taken in samples), sum(taken.others_cpu_ns for taken in samples)
+    calls = sum(taken.calls * len(taken.wall_ns) for taken in samples)
+    if (
+        sum(sum(taken.wall_ns) for taken in samples) < LEAST_SPLIT_NS * calls
+        or others > LEAST_OF_OTHERS * own
+    ):
         return ""
     return (
         f"of {threads} threads only one worked: the kernel is serial, or a setting such as OMP_THREAD_LIMIT "
@@ -173,18 +177,20 @@ MODE_NOTES: dict[DeviceMode, str] = {
 }
 
 
-def mode_notes(sets: Sequence[SetLine], backend: str) -> list[str]:
+def mode_notes(repetitions: Sequence[RepetitionLine], backend: str) -> list[str]:
     """Say how the samples of a backend were taken on a device: one note for each mode, none on the CPU.
 
     There are several where a call could be captured in one process and not in another.
     """
-    modes = {block.mode for block in _blocks(sets, backend)}
+    modes = {taken.mode for taken in _samples(repetitions, backend)}
     return [note for mode, note in MODE_NOTES.items() if mode in modes]
 
 
-def slow_clock_note(sets: Sequence[SetLine], backend: str) -> str:
+def slow_clock_note(repetitions: Sequence[RepetitionLine], backend: str) -> str:
     """Say that a device ran below :data:`LEAST_CLOCK` of its default clock in most samples; "" otherwise."""
-    clocks = [(mhz, b.default_clock_mhz) for b in _blocks(sets, backend) for mhz in b.clock_mhz if mhz]
+    clocks = [
+        (mhz, b.default_clock_mhz) for b in _samples(repetitions, backend) for mhz in b.clock_mhz if mhz
+    ]
     slow = [mhz for mhz, default in clocks if mhz < LEAST_CLOCK * default]
     if 2 * len(slow) <= len(clocks):
         return ""
@@ -195,24 +201,24 @@ def slow_clock_note(sets: Sequence[SetLine], backend: str) -> str:
     )
 
 
-def _blocks(sets: Iterable[SetLine], backend: str) -> list[Block]:
-    return [block for line in sets for block in line.blocks.get(backend, [])]
+def _samples(repetitions: Iterable[RepetitionLine], backend: str) -> list[SegmentSamples]:
+    return [taken for line in repetitions for taken in line.samples.get(backend, [])]
 
 
-MOST_SHARE, MOST_NS_A_STRETCH = 0.2, 2_000_000
-"""CPU time that other threads may take: a fifth of that of the samples, and 2 ms a stretch for libraries."""
+MOST_SHARE, MOST_NS_A_SEGMENT = 0.2, 2_000_000
+"""CPU time that other threads may take: a fifth of that of the samples, and 2 ms a segment for libraries."""
 
 
-def hidden_work(sets: Iterable[SetLine], backend: str, threads: int) -> str:
+def hidden_work(repetitions: Iterable[RepetitionLine], backend: str, threads: int) -> str:
     """Say that other threads worked while a backend was timed on one thread.
 
-    They may work for a call that returns before they end, or between its turns. On a device, and where a case
+    They may work for a call that returns before they end, or between its slots. On a device, and where a case
     has more threads, other threads are expected.
     """
-    blocks = [block for block in _blocks(sets, backend) if not block.mode]
-    own = sum(sum(block.cpu_ns) for block in blocks)
-    others = sum(block.others_cpu_ns for block in blocks)
-    if threads != 1 or others <= MOST_SHARE * own + MOST_NS_A_STRETCH * len(blocks):
+    samples = [taken for taken in _samples(repetitions, backend) if not taken.mode]
+    own = sum(sum(taken.cpu_ns) for taken in samples)
+    others = sum(taken.others_cpu_ns for taken in samples)
+    if threads != 1 or others <= MOST_SHARE * own + MOST_NS_A_SEGMENT * len(samples):
         return ""
     return (
         f"other threads of its process had {others / 1e6:.0f} ms of CPU time while its samples, "
@@ -238,14 +244,14 @@ def cold_ns(others_ns: float) -> float:
     return min(max(others_ns, LEAST_COLD_NS), MOST_COLD_NS)
 
 
-def kept_answers(sets: Iterable[SetLine], backend: str, threads: int, read_ns: float) -> str:
+def kept_answers(repetitions: Iterable[RepetitionLine], backend: str, threads: int, read_ns: float) -> str:
     """Say that calls on unchanged inputs do less work than calls on refreshed inputs.
 
     Three of four calls on refreshed inputs must be slower than a right kernel's. read_ns: the least time to
     read the bytes of a call. Several threads go to sleep during the refresh, so they are not judged; nor is
     a device.
     """
-    pairs = list(_refreshed_and_others(_blocks(sets, backend)))
+    pairs = list(_refreshed_and_others(_samples(repetitions, backend)))
     if threads != 1 or len(pairs) < FEWEST:
         return ""
     beyond = [
@@ -262,27 +268,27 @@ def kept_answers(sets: Iterable[SetLine], backend: str, threads: int, read_ns: f
     )
 
 
-def _refreshed_and_others(blocks: Iterable[Block]) -> Iterator[tuple[float, float]]:
+def _refreshed_and_others(samples: Iterable[SegmentSamples]) -> Iterator[tuple[float, float]]:
     """Yield the times (ns) of a call on refreshed inputs, and of another call of the same segment."""
-    for block in blocks:
-        if block.renewed_ns > 0 and block.calls * len(block.wall_ns) > 1:
-            yield block.renewed_ns, median_low([wall / block.calls for wall in block.wall_ns])
+    for taken in samples:
+        if taken.refreshed_ns > 0 and taken.calls * len(taken.wall_ns) > 1:
+            yield taken.refreshed_ns, median_low([wall / taken.calls for wall in taken.wall_ns])
 
 
 _CLOCK_FACTOR, _READING_NS = 2, 20_000
 """A sample's CPU time is doubted beyond this many times its wall time, plus what reading clocks may take."""
 
 
-def clock_problem(sets: Iterable[SetLine], backend: str) -> str:
+def clock_problem(repetitions: Iterable[RepetitionLine], backend: str) -> str:
     """Say that a thread worked for longer than its samples lasted by the worker's own clock.
 
     The system counts the CPU time of the calling thread. It cannot exceed the time that has passed, however
     long the thread waited for its core, so no load makes an honest clock suspect. More than half of the
     samples must be beyond it, since fewer do not move a median. A device times its samples itself.
     """
-    blocks = [block for block in _blocks(sets, backend) if not block.mode]
-    wall_ns = [wall for block in blocks for wall in block.wall_ns]
-    cpu_ns = [cpu for block in blocks for cpu in block.cpu_ns]
+    samples = [taken for taken in _samples(repetitions, backend) if not taken.mode]
+    wall_ns = [wall for taken in samples for wall in taken.wall_ns]
+    cpu_ns = [cpu for taken in samples for cpu in taken.cpu_ns]
     beyond = sum(cpu > _CLOCK_FACTOR * wall + _READING_NS for wall, cpu in zip(wall_ns, cpu_ns, strict=True))
     if 2 * beyond <= len(wall_ns):
         return ""

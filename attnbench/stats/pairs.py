@@ -11,7 +11,7 @@ from statistics import median
 from typing import NamedTuple
 
 from attnbench.stats.tests import Interval, ratio_interval, ratio_p_value
-from attnbench.types.record import Block, SetLine
+from attnbench.types.record import RepetitionLine, SegmentSamples
 
 MOST_LOST = 0.03
 """A sample that lost a larger share of its wall time to preemption is disturbed."""
@@ -24,13 +24,13 @@ _LAUNCH_GRAIN_NS = 2_000
 
 
 class Samples(NamedTuple):
-    """The samples of a stretch in the order of turns: ns, the time per call; whether each was disturbed."""
+    """The samples of a segment in the order of slots: ns, the time per call; whether each was disturbed."""
 
     ns: list[float]
     disturbed: list[bool]
 
 
-def disturbed(block: Block) -> list[bool]:
+def disturbed(taken: SegmentSamples) -> list[bool]:
     """Return for each sample whether something else than the calls made it longer.
 
     The rule is symmetric and blind to the time. On the CPU, more than ``MOST_LOST`` of the wall time passed
@@ -40,36 +40,36 @@ def disturbed(block: Block) -> list[bool]:
     them. On a device, the same rule applies to the time of launching, and the clock must reach
     ``LEAST_CLOCK``.
     """
-    if not block.host_ns:
+    if not taken.host_ns:
         return [
-            0 < cpu < wall * (1 - MOST_LOST) for wall, cpu in zip(block.wall_ns, block.cpu_ns, strict=False)
+            0 < cpu < wall * (1 - MOST_LOST) for wall, cpu in zip(taken.wall_ns, taken.cpu_ns, strict=False)
         ]
-    slow_mhz = LEAST_CLOCK * block.default_clock_mhz
-    clocks = chain(block.clock_mhz, repeat(0))
+    slow_mhz = LEAST_CLOCK * taken.default_clock_mhz
+    clocks = chain(taken.clock_mhz, repeat(0))
     return [
         0 < cpu < host * (1 - MOST_LOST) - _LAUNCH_GRAIN_NS or 0 < mhz < slow_mhz
-        for host, cpu, mhz in zip(block.host_ns, block.cpu_ns, clocks, strict=False)
+        for host, cpu, mhz in zip(taken.host_ns, taken.cpu_ns, clocks, strict=False)
     ]
 
 
-def samples_of(blocks: Iterable[Block]) -> dict[int, Samples]:
-    """Return the samples of one backend in one set, by stretch."""
+def samples_of(samples: Iterable[SegmentSamples]) -> dict[int, Samples]:
+    """Return the samples of one backend in one repetition, by segment."""
     rows: dict[int, list[tuple[int, float, bool]]] = {}
-    for block in blocks:
-        rows.setdefault(block.stretch, []).extend(
-            (turn, wall / block.calls, lost)
-            for turn, wall, lost in zip(block.turns, block.wall_ns, disturbed(block), strict=False)
+    for taken in samples:
+        rows.setdefault(taken.segment, []).extend(
+            (slot, wall / taken.calls, lost)
+            for slot, wall, lost in zip(taken.slots, taken.wall_ns, disturbed(taken), strict=False)
         )
     found = {}
-    for stretch, taken in rows.items():
-        taken.sort(key=itemgetter(0))
-        found[stretch] = Samples([ns for _, ns, _ in taken], [lost for _, _, lost in taken])
+    for segment, row in rows.items():
+        row.sort(key=itemgetter(0))
+        found[segment] = Samples([ns for _, ns, _ in row], [lost for _, _, lost in row])
     return found
 
 
 @dataclass(frozen=True)
-class SetPairs:
-    """The pairs of two candidates in one set.
+class RepetitionPairs:
+    """The pairs of two candidates in one repetition.
 
     log_ratios: log(candidate's time / baseline's time) of each pair that counts, in the order measured.
     left_out: the number of pairs with a disturbed side.
@@ -79,21 +79,21 @@ class SetPairs:
     left_out: int
 
 
-def set_log_ratios(
-    contender: Sequence[Block], baseline: Sequence[Block], *, leave_out: bool = True
-) -> SetPairs:
-    """Pair the samples of two candidates in one set by turn, within each stretch that has both.
+def repetition_log_ratios(
+    candidate: Sequence[SegmentSamples], baseline: Sequence[SegmentSamples], *, leave_out: bool = True
+) -> RepetitionPairs:
+    """Pair the samples of two candidates in one repetition by slot, within each segment that has both.
 
-    Of m and n samples k = max(m, n) pairs are made: the j-th joins sample j m // k of the contender with
+    Of m and n samples k = max(m, n) pairs are made: the j-th joins sample j m // k of the candidate with
     sample j n // k of the baseline, so the candidate with fewer samples lends each of them to several
     neighbours. A pair is left out if either side was disturbed, a rule that does not look at the ratio.
     ``leave_out=False`` keeps all pairs. Exchanging the two negates every log ratio exactly.
     """
-    ours, theirs = samples_of(contender), samples_of(baseline)
+    ours, theirs = samples_of(candidate), samples_of(baseline)
     found: list[float] = []
     left_out = 0
-    for stretch in sorted(ours.keys() & theirs.keys()):
-        mine, base = ours[stretch], theirs[stretch]
+    for segment in sorted(ours.keys() & theirs.keys()):
+        mine, base = ours[segment], theirs[segment]
         # Exchanging the sides negates a difference of logarithms exactly, but not the log of a quotient.
         mine_logs, base_logs = list(map(log, mine.ns)), list(map(log, base.ns))
         for i, j in _places(len(mine.ns), len(base.ns)):
@@ -101,7 +101,7 @@ def set_log_ratios(
                 left_out += 1
             else:
                 found.append(mine_logs[i] - base_logs[j])
-    return SetPairs(tuple(found), left_out)
+    return RepetitionPairs(tuple(found), left_out)
 
 
 def _places(m: int, n: int) -> Iterator[tuple[int, int]]:
@@ -115,45 +115,45 @@ def _places(m: int, n: int) -> Iterator[tuple[int, int]]:
 class Comparison:
     """A candidate's time over a baseline's.
 
-    ratio: the median over sets of the set's ratio. interval, p_value: see :mod:`attnbench.stats.tests`;
-    exact, or of a model where there are few sets. sets: those that have pairs of both. pairs: those that
-    count. left_out: those with a disturbed side. contended: more than half would have been left out, so all
-    were kept. set_log_ratios: the log ratio of each set, in the order given; these are the independent
-    values behind all the rest.
+    ratio: the median over repetitions of the repetition's ratio. interval, p_value: see
+    :mod:`attnbench.stats.tests`; exact, or of a model where there are few repetitions. repetitions: those
+    that have pairs of both. pairs: those that count. left_out: those with a disturbed side. contended: more
+    than half would have been left out, so all were kept. repetition_log_ratios: the log ratio of each
+    repetition, in the order given; these are the independent values behind all the rest.
     """
 
     ratio: float
     interval: Interval | None
     p_value: float
-    sets: int
+    repetitions: int
     pairs: int
     left_out: int
     contended: bool
-    set_log_ratios: tuple[float, ...]
+    repetition_log_ratios: tuple[float, ...]
 
 
-def compare(sets: Iterable[SetLine], contender: str, baseline: str) -> Comparison | None:
-    """Compare two backends over the sets in which both have samples; None where there is no pair.
+def compare(repetitions: Iterable[RepetitionLine], candidate: str, baseline: str) -> Comparison | None:
+    """Compare two backends over the repetitions in which both have samples; None where there is no pair.
 
-    The unit is the set, because each has fresh processes. Its log ratio is the median over its pairs, which
-    never count as independent. The p-value rests on one fact: two identical candidates with the same number
-    of turns, started and called in random order, give log ratios of either sign with equal chances, whatever
-    the noise. (Unequal numbers of samples, which only unequal speeds have, may favour one of them a little
-    where noise is skewed.)
+    The unit is the repetition, because each has fresh processes. Its log ratio is the median over its pairs,
+    which never count as independent. The p-value rests on one fact: two identical candidates with the same
+    number of slots, started and called in random order, give log ratios of either sign with equal chances,
+    whatever the noise. (Unequal numbers of samples, which only unequal speeds have, may favour one of them a
+    little where noise is skewed.)
 
-    Disturbed pairs are left out, unless these are more than half of all (``contended``). A single set that
-    would lose all of its pairs keeps them; without it a run of nine sets would have no verdict.
+    Disturbed pairs are left out, unless these are more than half of all (``contended``). A single repetition
+    that would lose all of its pairs keeps them; without it a run of nine repetitions would have no verdict.
     """
     both = [
-        (line.blocks[contender], line.blocks[baseline])
-        for line in sets
-        if line.blocks.get(contender) and line.blocks.get(baseline)
+        (line.samples[candidate], line.samples[baseline])
+        for line in repetitions
+        if line.samples.get(candidate) and line.samples.get(baseline)
     ]
-    found = [set_log_ratios(*blocks) for blocks in both]
+    found = [repetition_log_ratios(*samples) for samples in both]
     contended = sum(pairs.left_out for pairs in found) > sum(len(pairs.log_ratios) for pairs in found)
-    for i, blocks in enumerate(both):
+    for i, samples in enumerate(both):
         if found[i].left_out and (contended or not found[i].log_ratios):
-            found[i] = set_log_ratios(*blocks, leave_out=False)
+            found[i] = repetition_log_ratios(*samples, leave_out=False)
     found = [pairs for pairs in found if pairs.log_ratios]
     if not found:
         return None
@@ -162,9 +162,9 @@ def compare(sets: Iterable[SetLine], contender: str, baseline: str) -> Compariso
         ratio=exp(median(logs)),
         interval=ratio_interval(logs),
         p_value=ratio_p_value(logs),
-        sets=len(found),
+        repetitions=len(found),
         pairs=sum(len(pairs.log_ratios) for pairs in found),
         left_out=sum(pairs.left_out for pairs in found),
         contended=contended,
-        set_log_ratios=logs,
+        repetition_log_ratios=logs,
     )

@@ -6,10 +6,10 @@ from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 
 LAUNCHES = 3
-"""Preloaded servers; the sets of a run take turns among them."""
-STRETCHES = 2
-"""Parts of a set; inputs are renewed between them."""
-TURN_S = 0.0004
+"""Preloaded servers; the repetitions of a run take turns among them."""
+SEGMENTS = 2
+"""Parts of a repetition; inputs are refreshed between them."""
+SAMPLE_S = 0.0004
 """The time that one sample should last."""
 WARM_S = 0.0002
 """The time of the untimed calls before a sample."""
@@ -20,8 +20,8 @@ TIMED_DRAWS = 3
 
 PROTOCOL: dict[str, int | float | bool] = {
     "launches": LAUNCHES,
-    "stretches": STRETCHES,
-    "turn_s": TURN_S,
+    "segments": SEGMENTS,
+    "sample_s": SAMPLE_S,
     "warm_s": WARM_S,
     "oracle_flops": ORACLE_FLOPS,
     "timed_draws": TIMED_DRAWS,
@@ -35,8 +35,8 @@ PROTOCOL: dict[str, int | float | bool] = {
 """The part of a run's manifest that no option changes.
 
 All candidates run on the same core (pinned). They are preferred there to other processes if the system allows
-it (put_first). They start in random order (shuffled). Their turns are in balanced random order (balanced),
-one after the other (lockstep). Inputs are renewed while calls are timed, and outputs compared (verified).
+it (put_first). They start in random order (shuffled). Their slots are in balanced random order (balanced),
+one after the other (lockstep). Inputs are refreshed while calls are timed, and outputs compared (verified).
 """
 
 
@@ -54,6 +54,6 @@ LONG_WORKERS = 3
 """Times that a candidate that can't be forked is started anew over a case."""
 
 
-def kept_over(sets: int) -> int:
-    """Return the number of consecutive sets for which such a candidate keeps its process."""
-    return max(1, -(-sets // LONG_WORKERS))
+def kept_over(repetitions: int) -> int:
+    """Return the number of consecutive repetitions for which such a candidate keeps its process."""
+    return max(1, -(-repetitions // LONG_WORKERS))

@@ -34,7 +34,7 @@ from attnbench.stats.tests import Interval, ends, time_interval
 from attnbench.types.arithmetic import coarser
 from attnbench.types.case import Case
 from attnbench.types.compared import baseline_of
-from attnbench.types.record import CandidatePlan, CaseLine, Failure, Record, SetLine
+from attnbench.types.record import CandidatePlan, CaseLine, Failure, Record, RepetitionLine
 from attnbench.types.status import Check, Status
 from attnbench.types.storage import baseline_in
 
@@ -70,10 +70,10 @@ def _inaccurate(found: CandidatePlan, accuracy: str) -> Outcome | None:
     return "inaccurate", f"as exact as {found.arithmetic} arithmetic: {found.inexact}", "values"
 
 
-def failed_candidates(sets: Sequence[SetLine]) -> dict[str, Failure]:
+def failed_candidates(repetitions: Sequence[RepetitionLine]) -> dict[str, Failure]:
     """Return the first failure of each backend that failed in a repetition."""
     found: dict[str, Failure] = {}
-    for line in sets:
+    for line in repetitions:
         found = dict(line.failed) | found
     return found
 
@@ -90,7 +90,7 @@ class _Measured:
 
 def timed_records(
     planned: CaseLine,
-    sets: Sequence[SetLine],
+    repetitions: Sequence[RepetitionLine],
     peaks: Mapping[str, int | Failure | None],
     baseline: str,
     delta: float,
@@ -101,17 +101,18 @@ def timed_records(
     peaks: the extra memory of one call at its peak, bytes; None if it is not known; the failure of a backend
     that failed. baseline, delta, accuracy: of the run; a baseline of "" is that of the case's storage.
     """
-    case, limit = parse_case(planned.case), limits(sets)
+    case, limit = parse_case(planned.case), limits(repetitions)
     measured = {
         name: _Measured(
-            timing, *_outcome(_inaccurate(plan, accuracy), _doubt(planned, case, name, sets, timing, limit))
+            timing,
+            *_outcome(_inaccurate(plan, accuracy), _doubt(planned, case, name, repetitions, timing, limit)),
         )
-        for name, plan in planned.contenders.items()
-        if (timing := summarise(sets, name)) is not None
+        for name, plan in planned.candidates.items()
+        if (timing := summarise(repetitions, name)) is not None
     }
-    best = _fastest(measured, failed_candidates(sets))
+    best = _fastest(measured, failed_candidates(repetitions))
     for name, peak in peaks.items():
-        plan = planned.contenders[name]
+        plan = planned.candidates[name]
         record = Record(
             planned.case, case.rule, name, "ok",
             ran=plan.ran, kernel_of=plan.kernel_of, arithmetic=plan.arithmetic,
@@ -123,13 +124,15 @@ def timed_records(
         else:
             record = replace(record, delta=delta, best=best, peak_extra_bytes=peak)
             own = baseline_of(name, baseline_in(case, baseline))
-            yield _with_times(record, planned, case, sets, measured[name], limit, own, measured.get(own))
+            yield _with_times(
+                record, planned, case, repetitions, measured[name], limit, own, measured.get(own)
+            )
 
 
 TIMED = (
     "median_ms", "low_ms", "high_ms", "confidence", "ratio", "ratio_low", "ratio_high", "ratio_confidence",
     "p_value", "delta", "pairs", "pairs_left_out", "ratio_to_best", "tflops", "gbps", "limit_share",
-    "faults_per_call", "prepare_ms", "first_call_ms", "sets", "timed_calls", "verified_calls",
+    "faults_per_call", "prepare_ms", "first_call_ms", "repetitions", "timed_calls", "verified_calls",
 )  # fmt: skip
 """The numbers of a record that follow from the lines of its case."""
 _TO_BEST = (
@@ -139,12 +142,15 @@ _TO_BEST = (
 
 
 def not_derived(
-    protocol: Mapping[str, Any], cases: Iterable[CaseLine], sets: Iterable[SetLine], records: Iterable[Record]
+    protocol: Mapping[str, Any],
+    cases: Iterable[CaseLine],
+    repetitions: Iterable[RepetitionLine],
+    records: Iterable[Record],
 ) -> Iterator[str]:
     """Yield a sentence for each record of a stored run whose numbers do not follow from its repetitions."""
     planned = {line.case: line for line in cases}
-    of_case: dict[str, list[SetLine]] = defaultdict(list)
-    for line in sets:
+    of_case: dict[str, list[RepetitionLine]] = defaultdict(list)
+    for line in repetitions:
         of_case[line.case].append(line)
     stored: dict[str, dict[str, Record]] = defaultdict(dict)
     for record in records:
@@ -189,15 +195,15 @@ def _with_times(
     record: Record,
     planned: CaseLine,
     case: Case,
-    sets: Sequence[SetLine],
+    repetitions: Sequence[RepetitionLine],
     measured: _Measured,
     limit: Limit | None,
     baseline: str,
     measured_baseline: _Measured | None,
 ) -> Record:
-    name, timing, plan = record.backend, measured.timing, planned.contenders[record.backend]
-    against = None if name == baseline else compare(sets, name, baseline)
-    to_best = None if record.best is None else compare(sets, name, record.best)
+    name, timing, plan = record.backend, measured.timing, planned.candidates[record.backend]
+    against = None if name == baseline else compare(repetitions, name, baseline)
+    to_best = None if record.best is None else compare(repetitions, name, record.best)
     low_ms, high_ms, confidence = ends(timing)
     best_low, best_high, best_confidence = ends(to_best)
     record = replace(
@@ -229,15 +235,15 @@ def _with_times(
         prepare_ms=plan.prepare_ms,
         first_call_ms=plan.first_call_ms,
         warmup_ms=plan.warmup_ms,
-        sets=timing.sets,
+        repetitions=timing.repetitions,
         timed_calls=timing.timed_calls,
-        verified_calls=sum(line.verified_calls.get(name, 0) for line in sets),
-        notes=[*plan.notes, *_notes(case, name, sets, timing, against)],
+        verified_calls=sum(line.verified_calls.get(name, 0) for line in repetitions),
+        notes=[*plan.notes, *_notes(case, name, repetitions, timing, against)],
     )
     if against is None:
         return record
     if measured_baseline is not None and measured_baseline.status == "inaccurate":
-        note = f"its baseline {baseline} is inaccurate: {planned.contenders[baseline].arithmetic} arithmetic"
+        note = f"its baseline {baseline} is inaccurate: {planned.candidates[baseline].arithmetic} arithmetic"
         record = replace(record, notes=[*record.notes, note])
     return replace(with_ratio(record, against), pairs=against.pairs, pairs_left_out=against.left_out)
 
@@ -264,34 +270,41 @@ def _outcome(inaccurate: Outcome | None, doubt: Outcome) -> Outcome:
 
 
 def _doubt(
-    planned: CaseLine, case: Case, name: str, sets: Sequence[SetLine], timing: Timing, limit: Limit | None
+    planned: CaseLine,
+    case: Case,
+    name: str,
+    repetitions: Sequence[RepetitionLine],
+    timing: Timing,
+    limit: Limit | None,
 ) -> Outcome:
     """Return ``suspect`` with the reason if a time cannot be believed, else ``ok``."""
-    if problem := clock_problem(sets, name):
+    if problem := clock_problem(repetitions, name):
         return "suspect", problem, "clock"
-    if problem := hidden_work(sets, name, case.threads):
+    if problem := hidden_work(repetitions, name, case.threads):
         return "suspect", problem, "hidden_work"
     if limit is None:
         return "ok", "", ""
     read_ns = 1e9 * planned.bytes_moved / limit.bytes_per_s
-    if problem := kept_answers(sets, name, case.threads, read_ns):
+    if problem := kept_answers(repetitions, name, case.threads, read_ns):
         return "suspect", problem, "kept_answers"
     problem = limit_problem(planned.flops, planned.bytes_moved, timing.median_ms, limit)
     return ("suspect", problem, "limit") if problem else ("ok", "", "")
 
 
 def _notes(
-    case: Case, name: str, sets: Sequence[SetLine], timing: Timing, against: Comparison | None
+    case: Case, name: str, repetitions: Sequence[RepetitionLine], timing: Timing, against: Comparison | None
 ) -> Iterator[str]:
-    if slow := slow_clock_note(sets, name):
+    if slow := slow_clock_note(repetitions, name):
         yield slow
     elif timing.contended or (against is not None and against.contended):
         yield (
             f"{CONTENDED}: more than half of its samples were preempted, too many to leave out; measure when "
             "the machine is quieter"
         )
-    yield from mode_notes(sets, name)
-    if threads := one_thread_note(sets, name, case.threads) or waiting_note(sets, name, case.threads):
+    yield from mode_notes(repetitions, name)
+    if threads := one_thread_note(repetitions, name, case.threads) or waiting_note(
+        repetitions, name, case.threads
+    ):
         yield threads
 
 
@@ -299,36 +312,36 @@ def _notes(
 class Timing:
     """The time of one backend on one case.
 
-    median_ms: the median over sets of the set's median time per call. interval: its exact interval at 95 % or
-    more, in ms; None for too few sets. sets: those with samples of the backend. timed_calls: calls inside
-    timed samples. contended: more than half of its samples were disturbed. faults_per_call: minor page faults
-    while timed.
+    median_ms: the median over repetitions of the repetition's median time per call. interval: its exact
+    interval at 95 % or more, in ms; None for too few repetitions. repetitions: those with samples of the
+    backend. timed_calls: calls inside timed samples. contended: more than half of its samples were disturbed.
+    faults_per_call: minor page faults while timed.
     """
 
     median_ms: float
     interval: Interval | None
-    sets: int
+    repetitions: int
     timed_calls: int
     contended: bool
     faults_per_call: float
 
 
-def summarise(sets: Iterable[SetLine], backend: str) -> Timing | None:
-    """Return the timing of a backend over all sets that have samples of it; None where none has."""
-    lines = [line for line in sets if line.blocks.get(backend)]
-    by_set = [samples_of(line.blocks[backend]).values() for line in lines]
-    times = [ns for stretches in by_set if (ns := [t for samples in stretches for t in samples.ns])]
+def summarise(repetitions: Iterable[RepetitionLine], backend: str) -> Timing | None:
+    """Return the timing of a backend over all repetitions that have samples of it; None where none has."""
+    lines = [line for line in repetitions if line.samples.get(backend)]
+    by_repetition = [samples_of(line.samples[backend]).values() for line in lines]
+    times = [ns for segments in by_repetition if (ns := [t for samples in segments for t in samples.ns])]
     if not times:
         return None
     medians = [median(ns) / 1e6 for ns in times]
-    lost = [lost for stretches in by_set for samples in stretches for lost in samples.disturbed]
-    blocks = [block for line in lines for block in line.blocks[backend]]
-    calls = sum(block.calls * len(block.wall_ns) for block in blocks)
+    lost = [lost for segments in by_repetition for samples in segments for lost in samples.disturbed]
+    taken = [one for line in lines for one in line.samples[backend]]
+    calls = sum(one.calls * len(one.wall_ns) for one in taken)
     return Timing(
         median_ms=median(medians),
         interval=time_interval(medians),
-        sets=len(medians),
+        repetitions=len(medians),
         timed_calls=calls,
         contended=2 * sum(lost) > len(lost),
-        faults_per_call=sum(sum(block.faults) for block in blocks) / max(1, calls),
+        faults_per_call=sum(sum(one.faults) for one in taken) / max(1, calls),
     )

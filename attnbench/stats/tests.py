@@ -16,8 +16,8 @@ from typing import Protocol
 
 LEVEL = 0.004
 """The largest p-value of a difference. The sign test is exact, so identical code is called slower in at most
-half of this, 0.2 % of cells, whatever the noise. Nine sets that all agree (p = 0.0039) are the fewest that
-reach it."""
+half of this, 0.2 % of cells, whatever the noise. Nine repetitions that all agree (p = 0.0039) are the fewest
+that reach it."""
 
 AT_LEAST = 0.95
 """The least confidence of a printed interval; few values allow only certain confidences."""
@@ -86,8 +86,9 @@ def sign_test(values: Sequence[float]) -> float:
     return min(1.0, outcomes / (1 << n))
 
 
-def fewest_sets(level: float) -> int:
-    """Return the number of agreeing sets that the sign test needs for a p-value of at most ``level``."""
+def fewest_repetitions(level: float) -> int:
+    """Return the number of agreeing repetitions that the sign test needs for a p-value of at most
+    ``level``."""
     return max(1, ceil(1 - log2(level)))
 
 
@@ -148,32 +149,33 @@ def _quantile(beyond: float, freedom: int) -> float:
     return high
 
 
-SIGN_TEST_FROM = fewest_sets(LEVEL)
+SIGN_TEST_FROM = fewest_repetitions(LEVEL)
 """From so many repetitions on the sign test decides; below, the t-test of the log ratios."""
 
 WHOLE_RANGE_BELOW = 12
 """With fewer values than this the interval of a median is their whole range.
 
-So few sets end within a second or two, and share that moment. The second to the eighth of nine, nominally
-96 %, held the value of other runs in 79 to 88 % of cases, the first to the ninth in 93 to 97 %. With 22 sets
-the narrowest interval at 95 % was right as often as it should."""
+So few repetitions end within a second or two, and share that moment. The second to the eighth of nine,
+nominally 96 %, held the value of other runs in 79 to 88 % of cases, the first to the ninth in 93 to 97 %.
+With 22 repetitions the narrowest interval at 95 % was right as often as it should."""
 
 
 def time_interval(times: Sequence[float]) -> Interval | None:
-    """Return the interval of a positive time, from one value a set, at 95 %; None for fewer than three."""
+    """Return the interval of a positive time, from one value a repetition, at 95 %; None for fewer than
+    three."""
     if len(times) < SIGN_TEST_FROM:
         return _powers(t_interval(list(map(log, times)), AT_LEAST))
     return of_median(times)
 
 
 def ratio_interval(log_ratios: Sequence[float]) -> Interval | None:
-    """Return the interval of a ratio, from its logarithm in each set; None for fewer than three."""
+    """Return the interval of a ratio, from its logarithm in each repetition; None for fewer than three."""
     few = len(log_ratios) < SIGN_TEST_FROM
     return _powers(t_interval(log_ratios, 1 - LEVEL) if few else of_median(log_ratios))
 
 
 def of_median(values: Sequence[float]) -> Interval | None:
-    """Return the interval of a median, from one value a set."""
+    """Return the interval of a median, from one value a repetition."""
     interval = median_interval(values)
     if interval is None or len(values) >= WHOLE_RANGE_BELOW:
         return interval
@@ -189,5 +191,5 @@ def _powers(found: Interval | None) -> Interval | None:
 
 
 def ratio_p_value(log_ratios: Sequence[float]) -> float:
-    """Return the p-value that the ratio is 1, from its logarithm in each set."""
+    """Return the p-value that the ratio is 1, from its logarithm in each repetition."""
     return t_test(log_ratios) if len(log_ratios) < SIGN_TEST_FROM else sign_test(log_ratios)

@@ -8,10 +8,10 @@ from math import inf, log
 from typing import Literal
 
 from attnbench.stats.pairs import Comparison, compare
-from attnbench.stats.tests import LEVEL, SIGN_TEST_FROM, fewest_sets, median_interval, sign_test
+from attnbench.stats.tests import LEVEL, SIGN_TEST_FROM, fewest_repetitions, median_interval, sign_test
 from attnbench.types.compared import BASE, HEAD, SIDES, sided
 from attnbench.types.extensions import Word
-from attnbench.types.record import Record, SetLine
+from attnbench.types.record import Record, RepetitionLine
 from attnbench.types.words import count_of
 
 FALSE_DISCOVERIES = 0.05
@@ -21,9 +21,9 @@ DELTA = 0.02
 """The least effect that counts by default, as a share."""
 
 
-Hint = Literal["", "few sets", "chance", "small"]
-"""Few sets: fewer than the sign test needs. Chance: by the p-value, or among many comparisons. Small: near
-the least effect."""
+Hint = Literal["", "few repetitions", "chance", "small"]
+"""Few repetitions: fewer than the sign test needs. Chance: by the p-value, or among many comparisons. Small:
+near the least effect."""
 
 
 @dataclass(frozen=True)
@@ -127,24 +127,24 @@ def _verdict(record: Record, p_adjusted: float, family: int) -> Verdict:
 
 
 def _why_unclear(record: Record, p_adjusted: float, family: int) -> tuple[Hint, str]:
-    if record.sets < SIGN_TEST_FROM or record.ratio_low is None:
-        return "few sets", (
-            f"{count_of(record.sets, 'set')} can show large differences only: give --sets {SIGN_TEST_FROM} "
-            "or more; where a call takes long, a larger --budget"
+    if record.repetitions < SIGN_TEST_FROM or record.ratio_low is None:
+        return "few repetitions", (
+            f"{count_of(record.repetitions, 'repetition')} can show large differences only: give "
+            f"--repetitions {SIGN_TEST_FROM} or more; where a call takes long, a larger --budget"
         )
     effect = f"--delta ({100 * (record.delta or 0.0):.3g} %)"
     if record.p_value is None or record.p_value > LEVEL:
         # An interval of many repetitions at 95 % may leave out 1 all the same.
         return (
             "chance",
-            f"sets disagree by more than {effect}: give a larger --budget, for more and longer sets",
+            f"repetitions disagree by more than {effect}: give a larger --budget, for more and longer ones",
         )
     if p_adjusted > FALSE_DISCOVERIES:
-        # With so many agreeing sets it would be accepted even as the only difference.
-        needed = max(fewest_sets(FALSE_DISCOVERIES / family), record.sets + 1)
+        # With so many agreeing repetitions it would be accepted even as the only difference.
+        needed = max(fewest_repetitions(FALSE_DISCOVERIES / family), record.repetitions + 1)
         return "chance", (
             f"could be chance among {family} comparisons (adjusted p {p_adjusted:.2g}): "
-            f"give --sets {needed} or more"
+            f"give --repetitions {needed} or more"
         )
     return "small", f"differs, by about {effect}: give a larger --budget, or another --delta"
 
@@ -157,15 +157,15 @@ SAME_AT_LEAST = 0.99
 """The confidence of the interval that must lie within the least effect; without a look it is 95 %."""
 
 
-def sets_before_look(cells: int) -> int:
+def repetitions_before_look(cells: int) -> int:
     """Return the repetitions before the look: one difference among ``cells`` comparisons can then count."""
-    return max(FEWEST, fewest_sets(FALSE_DISCOVERIES / max(1, cells)))
+    return max(FEWEST, fewest_repetitions(FALSE_DISCOVERIES / max(1, cells)))
 
 
 def decided(found: Comparison, delta: float) -> bool:
     """Return whether the repetitions so far decide: all agree on a difference of more than ``delta``, or the
     interval at ``SAME_AT_LEAST`` lies within it."""
-    ratios, least = found.set_log_ratios, log(1 + delta)
+    ratios, least = found.repetition_log_ratios, log(1 + delta)
     if sign_test(ratios) <= sign_test([1.0] * len(ratios)) and abs(log(found.ratio)) > least:
         return True
     interval = median_interval(ratios, SAME_AT_LEAST)
@@ -173,19 +173,19 @@ def decided(found: Comparison, delta: float) -> bool:
 
 
 def decided_candidates(
-    sets: Sequence[SetLine], look: int, backends: Iterable[str], delta: float
+    repetitions: Sequence[RepetitionLine], look: int, backends: Iterable[str], delta: float
 ) -> frozenset[str]:
     """Return the candidates that take part in no repetition after the look: both sides of each backend.
 
-    A backend that has samples on one side alone can't be compared, and stops too. sets: of one case. look:
-    the repetitions before it; 0 for none. delta: the least effect that counts. The answer depends on the
-    first ``look`` repetitions alone, so it never changes.
+    A backend that has samples on one side alone can't be compared, and stops too. repetitions: of one case.
+    look: the repetitions before it; 0 for none. delta: the least effect that counts. The answer depends on
+    the first ``look`` repetitions alone, so it never changes.
     """
-    if not 0 < look <= len(sets):
+    if not 0 < look <= len(repetitions):
         return frozenset()
     done: set[str] = set()
     for backend in backends:
-        found = compare(sets[:look], sided(backend, HEAD), sided(backend, BASE))
-        if found is None or (found.sets == look and decided(found, delta)):
+        found = compare(repetitions[:look], sided(backend, HEAD), sided(backend, BASE))
+        if found is None or (found.repetitions == look and decided(found, delta)):
             done |= {sided(backend, side) for side in SIDES}
     return frozenset(done)

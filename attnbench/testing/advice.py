@@ -9,7 +9,7 @@ RAISES_NOTHING = (
 )
 
 BY_FAMILY: dict[str, str] = {
-    "deep_change": (
+    "near_duplicate": (
         "The output is right on ordinary inputs, but wrong after two elements of v or k changed in the same "
         "memory. It comes from kept answers or packed keys of earlier inputs: compute it anew in each call."
     ),
@@ -37,15 +37,17 @@ BY_FAMILY: dict[str, str] = {
         "NaN or infinity in dropped keys and values reaches the output: skip them or set them to 0, or don't "
         "declare ignores_dropped."
     ),
-    "loud": (
+    "large_logits": (
         "Scores up to ±1000 give a wrong output: subtract each row's maximum before exp, clamp no scores, "
         "and use -inf for dropped pairs."
     ),
-    "one_key": (
+    "one_hot": (
         "Rows in which one key has all the weight are wrong: look at the row's maximum and at the first and "
         "last keys."
     ),
-    "quiet": "Values of unlikely keys are wrong: look at the scale, and for dropped or rounded weights.",
+    "unlikely_values": (
+        "Values of unlikely keys are wrong: look at the scale, and for dropped or rounded weights."
+    ),
     "even": "Weights lose bits: keep them in float16 or float32, not in bfloat16.",
     "dropout": "Drop each weight by itself, anew in every call, after the softmax; scale others by 1/(1-p).",
     "weights": "Return the weights that make the output, with 0 where the mask drops a pair.",

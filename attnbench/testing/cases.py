@@ -92,7 +92,7 @@ NO_OPTIONS = Overrides()
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PossibleCase:
     """A case and the features that it was made of, by name."""
 
     case: Case
@@ -106,7 +106,7 @@ def device_of(backend: Backend) -> str:
 
 def candidates(
     backend: Backend, rules: Mapping[str, Rule], sampled: int = SAMPLED, options: Overrides = NO_OPTIONS
-) -> list[Candidate]:
+) -> list[PossibleCase]:
     """Make cases within a backend's declarations, each once; the same declarations give the same cases.
 
     In the first cases every two features meet; ``sampled`` random combinations follow. rules: by name.
@@ -135,7 +135,7 @@ def candidates(
     random = Random(0)
     drawn = [{name: random.choice(choices) for name, choices in values.items()} for _ in range(sampled)]
     rows = [*covering_rows(values, possible), *filter(possible, drawn)]
-    found: dict[Case, Candidate] = {}
+    found: dict[Case, PossibleCase] = {}
     for number, row in enumerate(rows):
         made = _with_rule(row, named, number, options)
         if made is not None:
@@ -207,7 +207,7 @@ def variants(backend: Backend) -> list[tuple[str, dict[str, Any]]]:
     return [(name, layer) for name in names for layer in (LAYERS if name == "multihead" else ({},))]
 
 
-def _with_rule(row: Row, rules: Sequence[Rule], number: int, options: Overrides) -> Candidate | None:
+def _with_rule(row: Row, rules: Sequence[Rule], number: int, options: Overrides) -> PossibleCase | None:
     """Make a case of a row and the next rule that allows it; rules take turns."""
     (D, Dv), (H, Hkv) = row["features"], row["heads"]
     for turn in range(len(rules)):
@@ -221,7 +221,7 @@ def _with_rule(row: Row, rules: Sequence[Rule], number: int, options: Overrides)
             dtype=row["dtype"], device=row["device"], pass_=row["pass"], **_fixed(options),
         )  # fmt: skip
         if case is not None:
-            return Candidate(case, {**row, "rule": rule.name, "operation": case.operation})
+            return PossibleCase(case, {**row, "rule": rule.name, "operation": case.operation})
     return None
 
 
@@ -294,7 +294,7 @@ class ConformanceCase:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenCases:
     """The cases of a backend, and what asking ``supports`` has shown: declined of ``asked``; findings.
 
     none: why options leave no case; "" where they leave some, or where there are none.
@@ -318,7 +318,7 @@ class Answer:
     fault: Finding | None = None
 
 
-def choose(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_OPTIONS) -> Choice:
+def choose(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_OPTIONS) -> ChosenCases:
     """Choose cases that a backend takes, in which every two features meet. Computes nothing.
 
     A rule's cases have constants where the backend takes none without. options: of a command. The cases then
@@ -363,11 +363,11 @@ def choose(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_
         faults += _never_taken(backend, rules, asked)
     elif not cases:
         none = _why_none(backend, rules, made, asked)
-    return Choice(tuple(cases), len(asked) - len(taken), len(asked), tuple(faults), none)
+    return ChosenCases(tuple(cases), len(asked) - len(taken), len(asked), tuple(faults), none)
 
 
 def _needed_constants(
-    backend: Backend, rule: Rule, made: Sequence[Candidate], declared: Callable[[Case], bool]
+    backend: Backend, rule: Rule, made: Sequence[PossibleCase], declared: Callable[[Case], bool]
 ) -> tuple[tuple[str, float], ...]:
     """Return constants for all cases of a rule, where a backend takes none of them without.
 
@@ -386,8 +386,8 @@ def _needed_constants(
 def _why_none(
     backend: Backend,
     rules: Mapping[str, Rule],
-    made: Sequence[Candidate],
-    asked: Sequence[tuple[Candidate, Answer]],
+    made: Sequence[PossibleCase],
+    asked: Sequence[tuple[PossibleCase, Answer]],
 ) -> str:
     """Say why options leave no case of a backend: outside its declarations, or declined by ``supports``."""
     if asked:
@@ -450,11 +450,11 @@ def absent(backend: Backend, device: str | None = None) -> str:
     return "" if reason is None else clean(reason)
 
 
-def _covering(taken: list[Candidate], backend: Backend) -> list[Candidate]:
+def _covering(taken: list[PossibleCase], backend: Backend) -> list[PossibleCase]:
     """Return few cases in which every two features meet that can meet, those that cover most first."""
     left = {one.case: _pairs(one) for one in taken}
     missing = frozenset().union(*left.values()) if left else frozenset()
-    chosen: list[Candidate] = []
+    chosen: list[PossibleCase] = []
     while missing and len(chosen) < (MOST_COMPILED if backend.compiles else MOST):
         # Among equals the first one: covering rows come before random ones.
         best = max(taken, key=lambda one: len(left[one.case] & missing))
@@ -463,14 +463,14 @@ def _covering(taken: list[Candidate], backend: Backend) -> list[Candidate]:
     return chosen
 
 
-def _pairs(one: Candidate) -> frozenset[frozenset[tuple[str, str]]]:
+def _pairs(one: PossibleCase) -> frozenset[frozenset[tuple[str, str]]]:
     # Each rule must occur; pairs of a rule with every other feature would take three times the cases.
     features = [(name, str(value)) for name, value in one.features.items() if name != "rule"]
     alone = frozenset([("rule", one.case.rule)])
     return frozenset([alone, *(frozenset(pair) for pair in combinations(features, 2))])
 
 
-def _with_constants(backend: Backend, taken: list[Candidate], rules: Mapping[str, Rule]) -> Iterator[Case]:
+def _with_constants(backend: Backend, taken: list[PossibleCase], rules: Mapping[str, Rule]) -> Iterator[Case]:
     """Yield a case for each rule with constants that a backend takes; one that declines it loses nothing."""
     firsts = {one.case.rule: one.case for one in reversed(taken) if one.case.Lq > 1}
     for case in firsts.values():
@@ -485,7 +485,7 @@ def _with_constants(backend: Backend, taken: list[Candidate], rules: Mapping[str
             yield chosen
 
 
-def _with_dropout(backend: Backend, taken: list[Candidate], rules: Mapping[str, Rule]) -> list[Case]:
+def _with_dropout(backend: Backend, taken: list[PossibleCase], rules: Mapping[str, Rule]) -> list[Case]:
     for one in taken if backend.dropout else ():
         if one.case.pass_ == "forward" and one.case.Lq > 1 and one.case.dtype in ("float32", "bfloat16"):
             case = replace(one.case, dropout=DROPOUT)
@@ -495,7 +495,7 @@ def _with_dropout(backend: Backend, taken: list[Candidate], rules: Mapping[str, 
 
 
 def _never_taken(
-    backend: Backend, rules: Mapping[str, Rule], asked: list[tuple[Candidate, Answer]]
+    backend: Backend, rules: Mapping[str, Rule], asked: list[tuple[PossibleCase, Answer]]
 ) -> list[Finding]:
     """Return findings on what is declared, and declined by ``supports`` wherever it occurs."""
     found = [

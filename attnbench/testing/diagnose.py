@@ -70,11 +70,11 @@ WRONG_AFTER = "after calls on other cases, in one process, its answer was wrong"
 
 _NAMES = tuple(family.name for family in FAMILIES)
 _DROPPED_WEIGH = "dropped_keys_weigh"
-_SIMPLE = "one_key"
+_SIMPLE = "one_hot"
 """If one key has all the weight, scores hardly matter, so a second mistake shows alone."""
 _AXES = {4: "bhie", 3: "bie"}
 """The letters of an output's axes, of heads (B, H, Lq, Dv) and of a layer (B, Lq, E)."""
-CHANGED = "deep_change"
+CHANGED = "near_duplicate"
 MOST_ASKED = 60
 """Cases that are asked to make one small."""
 

@@ -16,7 +16,7 @@ from attnbench.plugins.sources import installed, uninstalled_project
 from attnbench.runner.forecast import RunPlan, with_baseline
 from attnbench.runner.options import Options, make_options
 from attnbench.runner.run import start_run
-from attnbench.testing.cases import NO_OPTIONS, Choice, ConformanceCase, absent, choose
+from attnbench.testing.cases import NO_OPTIONS, ChosenCases, ConformanceCase, absent, choose
 from attnbench.testing.diagnosis_process import Asked, Diagnosed, Smallest, Unsteady, look
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
 from attnbench.testing.problems import findings_of, looks
@@ -38,7 +38,7 @@ COMPUTED_AGAIN = 4
 class Plan:
     """The cases of each backend, by name. unavailable: by name, why no case of a backend can be checked."""
 
-    choices: Mapping[str, Choice]
+    choices: Mapping[str, ChosenCases]
     unavailable: Mapping[str, str]
 
     def cases(self, large: bool) -> dict[str, tuple[str, ...]]:
@@ -171,7 +171,7 @@ def plan(
     if BY_ANY not in asked and (kept or not backends):
         dtypes = options.dtypes or ("float32", "float64")
         asked[BY_ANY] = replace(registry.backend(BY_ANY), rules=tuple(brought), dtypes=dtypes)
-    choices: dict[str, Choice] = {}
+    choices: dict[str, ChosenCases] = {}
     unavailable: dict[str, str] = {}
     for name, backend in asked.items():
         reason = absent(backend, options.device)
@@ -185,7 +185,7 @@ def plan(
 
 def part_of(planned: Plan, wanted: Collection[str], where: str) -> Plan:
     """Return a plan with the cases of some ids alone. where: for a backend that has none of them."""
-    choices: dict[str, Choice] = {}
+    choices: dict[str, ChosenCases] = {}
     unavailable = dict(planned.unavailable)
     for name, choice in planned.choices.items():
         cases = tuple(one for one in choice.cases if one.id in wanted)

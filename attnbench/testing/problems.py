@@ -57,7 +57,7 @@ def _reason(record: Record) -> str:
 
 def _families(record: Record) -> tuple[str, ...]:
     """Return the families of inputs on which the check failed, on whichever case."""
-    return tuple(dict.fromkeys(name.removeprefix("near:") for name in record.failed_on))
+    return tuple(dict.fromkeys(name.removeprefix("variant:") for name in record.failed_on))
 
 
 def _kind(record: Record) -> tuple[str, ...]:

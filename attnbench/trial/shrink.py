@@ -178,7 +178,7 @@ def needed(point: Point) -> tuple[str, ...]:
         (case.Hkv > 1, f"{case.Hkv} key/value heads"),
         (case.Dv != case.D, f"values of another width than keys ({case.Dv} and {case.D})"),
         *_of_lengths(case),
-        (point.values != NORMAL, f"inputs of the family {point.values}"),
+        (point.values != NORMAL, f"the stress input {point.values}"),
     ]
     return (*(text for there, text in words if there), *map(described, point.way.words()))
 

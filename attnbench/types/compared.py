@@ -19,15 +19,15 @@ def sided(backend: str, side: str) -> str:
     return f"{backend}@{side}" if side else backend
 
 
-def parts_of(contender: str) -> tuple[str, str]:
+def parts_of(candidate: str) -> tuple[str, str]:
     """Split a name into backend and side; the side is "" in runs without sides."""
-    backend, _, side = contender.partition("@")
+    backend, _, side = candidate.partition("@")
     return backend, side
 
 
-def baseline_of(contender: str, baseline: str) -> str:
+def baseline_of(candidate: str, baseline: str) -> str:
     """Return the baseline of a name: on a side, the same backend on the base side."""
-    backend, side = parts_of(contender)
+    backend, side = parts_of(candidate)
     return sided(backend, BASE) if side else baseline
 
 
@@ -121,7 +121,7 @@ class ComparedCell:
     base_status, new_status: None where the side lacks it. base_ms, new_ms: median over processes of their
     median time per call. ratio: new over base; below 1 is faster. low, high: its interval at ``confidence``.
     p_value: for no difference; p_adjusted: among all cells (Benjamini and Hochberg). delta: the least effect
-    that counts. least_told: the smallest effect that a verdict can rest on: delta, or the differences between
+    that counts. resolution: the smallest effect that a verdict can rest on: delta, or the differences between
     processes or reference calls. reason: why, in words, where the verdict is not obvious. device_kind: of
     both sides; "" where a forced comparison is of two kinds.
     """
@@ -142,7 +142,7 @@ class ComparedCell:
     p_value: float | None = None
     p_adjusted: float | None = None
     delta: float = 0.02
-    least_told: float | None = None
+    resolution: float | None = None
     device_kind: str = ""
 
 

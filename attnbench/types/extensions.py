@@ -123,7 +123,7 @@ SampleSets = Sequence[Sequence[float]]
 class VerdictRule:
     """A rule for verdicts, which the self-test scores beside attnbench's on the same samples.
 
-    name, summary: its name, and in one line what it does and which tool uses it. decide: ``decide(contender,
+    name, summary: its name, and in one line what it does and which tool uses it. decide: ``decide(candidate,
     baseline)`` returns the verdict on the candidate against the baseline.
     """
 

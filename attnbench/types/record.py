@@ -65,7 +65,7 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole
 
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 # Decoding checks these limits, so a damaged line is refused when it is read.
 Positive = Annotated[float, Meta(gt=0)]
@@ -80,15 +80,15 @@ BatchInvariant = Literal["", "yes", "no"]
 """``yes`` if a sequence of a batch has the same bits alone as in company; "" where it was not asked."""
 
 
-class Block(Struct, frozen=True, omit_defaults=True):
-    """The samples of one backend in one segment of a repetition, one for each of its turns.
+class SegmentSamples(Struct, frozen=True, omit_defaults=True):
+    """The samples of one backend in one segment of a repetition, one for each of its slots.
 
-    stretch: the number of the segment; inputs are refreshed between two. turns: the places of its samples in
-    the segment's order of turns, ascending. calls: back-to-back calls in each sample; wall_ns[i] / calls is
+    segment: the number of the segment; inputs are refreshed between two. slots: the places of its samples in
+    the segment's order of slots, ascending. calls: back-to-back calls in each sample; wall_ns[i] / calls is
     the time per call of sample i. wall_ns, cpu_ns (of the thread), switches (involuntary), faults (minor):
     one number for each sample, read outside the timed window.
     others_cpu_ns: CPU time of the process's other threads, from before its first turn until after its last.
-    renewed_ns: the time of the one call that was the first on inputs refreshed within the segment, 0 where
+    refreshed_ns: the time of the one call that was the first on inputs refreshed within the segment, 0 where
     unknown.
 
     For a device: mode; host_ns, the time that the thread took to launch, of which it had a core for cpu_ns;
@@ -96,15 +96,15 @@ class Block(Struct, frozen=True, omit_defaults=True):
     device down.
     """
 
-    stretch: int
-    turns: list[int]
+    segment: int
+    slots: list[int]
     calls: int
     wall_ns: list[int]
     cpu_ns: list[int]
     switches: list[int]
     faults: list[int]
     others_cpu_ns: int = 0
-    renewed_ns: int = 0
+    refreshed_ns: int = 0
     mode: DeviceMode = ""
     host_ns: list[int] = field(default_factory=list)
     clock_mhz: list[int] = field(default_factory=list)
@@ -114,8 +114,8 @@ class Block(Struct, frozen=True, omit_defaults=True):
 class CandidatePlan(Struct, frozen=True):
     """The result of a candidate's check, and the plan for measuring it.
 
-    calls in each sample, samples (turns) in each block, warm_calls before each sample, sets (the repetitions
-    that it takes part in, from the first on), stretches (likewise the segments of a repetition): fixed
+    calls in each sample, samples (slots) in each segment, warm_calls before each sample, repetitions (those
+    that it takes part in, from the first on), segments (likewise the segments of a repetition): fixed
     before measuring, from the budget. prepare_ms: loading
     and preparation. first_call_ms: the first call with compilation and allocation. warmup_ms: the trace of
     the warm-up, per call. fresh: whether each repetition gets a fresh process; otherwise the process is
@@ -129,7 +129,7 @@ class CandidatePlan(Struct, frozen=True):
     calls: int
     samples: int
     warm_calls: int
-    sets: int
+    repetitions: int
     accuracy: Accuracy | None
     prepare_ms: float
     first_call_ms: float
@@ -141,7 +141,7 @@ class CandidatePlan(Struct, frozen=True):
     kernel_of: str = ""
     parts: dict[str, Accuracy] = field(default_factory=dict)
     dropout: DropoutNumbers | None = None
-    stretches: int = 2
+    segments: int = 2
     arithmetic: str = ""
     inexact: str = ""
     batch_invariant: BatchInvariant = ""
@@ -156,12 +156,12 @@ class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
     """
 
     case: str
-    stretches: int
+    segments: int
     draw_entropy: int
     pairs: int
     flops: float
     bytes_moved: float
-    contenders: dict[str, CandidatePlan]
+    candidates: dict[str, CandidatePlan]
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
@@ -193,13 +193,13 @@ class MachineScale(Struct, frozen=True):
     far_copy_ns: list[int] = field(default_factory=list)
 
 
-class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
+class RepetitionLine(Struct, frozen=True, tag="repetition", tag_field="kind"):
     """One repetition: a fresh process for each candidate, and all that was measured with them.
 
     order: candidates in the order in which they were started. draws: the secret inputs of the case, in order:
-    two in each segment where inputs are refreshed within it, else one. changes: for each, the seed of the
+    two in each segment where inputs are refreshed within it, else one. transforms: for each, the seed of the
     transform that it follows. scale: the machine's, None where it was not measured. warmup_ns: by backend,
-    the trace of its warm-up per call. blocks: by backend, in the order measured. verified: backends whose
+    the trace of its warm-up per call. samples: by backend, of each segment. verified: backends whose
     timed outputs were compared with the oracle and are right; verified_calls: the number of outputs of each.
     failed: candidates that dropped out, also because of wrong outputs.
     """
@@ -209,11 +209,11 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     draws: list[int]
     order: list[str]
     warmup_ns: dict[str, list[int]]
-    blocks: dict[str, list[Block]]
+    samples: dict[str, list[SegmentSamples]]
     verified: list[str]
     failed: dict[str, Failure]
     scale: MachineScale | None = None
-    changes: list[int] = field(default_factory=list)
+    transforms: list[int] = field(default_factory=list)
     verified_calls: dict[str, int] = field(default_factory=dict)
 
 
@@ -240,9 +240,9 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     oracle. notes: what a reader should know, in words.
 
     accuracy: of the output, or of the gradient that is farthest off; parts: of the output and each gradient,
-    where there are several. dropout: in place of both in a case with dropout. failed_on: the kinds of inputs
-    on which the check failed, ``near:KIND`` for those of the variant case, ``dropout`` where outputs do not
-    have the moments of dropout. failed_check: the check that failed, see :mod:`attnbench.types.status`.
+    where there are several. dropout: in place of both in a case with dropout. failed_on: the inputs on which
+    the check failed, by name, ``variant:NAME`` for those of the variant case, ``dropout`` where outputs do
+    not have the moments of dropout. failed_check: the check that failed, see :mod:`attnbench.types.status`.
     failed_case: the id of the variant case that shows the failure, "" where it is the case itself. ran: the
     operations of torch and the kernels of a device that one call ran, in order, with counts (``bmm x2``).
     kernel_of: another backend whose kernel is among them, or "". arithmetic: the arithmetic that its outputs
@@ -285,7 +285,7 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     prepare_ms: float | None = None
     first_call_ms: float | None = None
     warmup_ms: list[float] = field(default_factory=list)
-    sets: int = 0
+    repetitions: int = 0
     timed_calls: int = 0
     verified_calls: int = 0
     notes: list[str] = field(default_factory=list)
@@ -378,4 +378,4 @@ class EndLine(Struct, frozen=True, tag="end", tag_field="kind"):
     load_average: list[float] = field(default_factory=list)
 
 
-Line = Manifest | CaseLine | SetLine | Record | EndLine
+Line = Manifest | CaseLine | RepetitionLine | Record | EndLine

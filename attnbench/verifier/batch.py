@@ -11,7 +11,7 @@ import numpy as np
 
 from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import Stored
-from attnbench.inputs.kinds import DEEP_CHANGE, DROPPED, NORMAL, SLICED, TRANSPOSED
+from attnbench.inputs.kinds import DROPPED, NEAR_DUPLICATE, NORMAL, SLICED, TRANSPOSED
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ERROR, HELD, PLAIN, UPSTREAM
 from attnbench.types.case import Case
@@ -77,11 +77,11 @@ class BatchVerifier:
                 counts[family] = max(count, counts.get(family, 0))
         draws = in_turn(counts)
         self.families = tuple(family for family, _ in draws)
-        several = sum(DEEP_CHANGE in one.counts for one in self.problems) > 1
+        several = sum(NEAR_DUPLICATE in one.counts for one in self.problems) > 1
         for place, one in enumerate(self.problems):
             # Half of the sequences stay as they are while the others change, then the other half: what a
             # backend concludes from one sequence for another is then wrong.
-            stay = (number for number in range(counts.get(DEEP_CHANGE, 0)) if (number + place) % 2)
+            stay = (number for number in range(counts.get(NEAR_DUPLICATE, 0)) if (number + place) % 2)
             one.take_turns(draws, frozenset(stay) if several else frozenset())
         self.parameters = self.problems[0].parameters
         for index, family in enumerate(self.families):

@@ -22,7 +22,7 @@ from attnbench.inputs.draw import (
     widened,
 )
 from attnbench.inputs.encoded import encoded, meant, read_back, with_amplitudes
-from attnbench.inputs.kinds import DEEP_CHANGE, DELIVERIES, NORMAL, STRIDED, draw_family, largest_score
+from attnbench.inputs.kinds import DELIVERIES, NEAR_DUPLICATE, NORMAL, STRIDED, draw_family, largest_score
 from attnbench.inputs.symmetries import NO_CHANGE, Change
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ERROR, HELD, OUT, PLAIN, UPSTREAM
@@ -115,7 +115,7 @@ class CaseVerifier:
         def own(place: int, family: str, number: int) -> tuple[str, int]:
             if family not in self.counts:
                 return NORMAL, _INSTEAD + place
-            return (NORMAL, number) if family == DEEP_CHANGE and number in unchanged else (family, number)
+            return (NORMAL, number) if family == NEAR_DUPLICATE and number in unchanged else (family, number)
 
         self._check = tuple(own(place, *draw) for place, draw in enumerate(draws))
         # A backend that is not given a delivery lacks these draws, whatever this problem has in their place.
@@ -436,7 +436,7 @@ class CaseVerifier:
         check: Check = ""
         if arithmetic == "int8":
             # The weights of unlikely keys lie below a step of 1/127.
-            by_family.pop("quiet", None)
+            by_family.pop("unlikely_values", None)
         for family, draws in by_family.items():
             if failed and one_problem:
                 break
@@ -451,7 +451,7 @@ class CaseVerifier:
                 if problem:
                     check = check or self._check_of(part, errors, draws)
                 if problem and family not in failed:
-                    where = "" if family == NORMAL else f"on inputs of the family {family}: "
+                    where = "" if family == NORMAL else f"on the stress input {family}: "
                     known = (self._mistakes.get((who, index, name), "") for index in draws)
                     failed[family] = where + part.words + problem + next(filter(None, known), "")
         worst = max(numbers, key=lambda name: (self._part(name).leads, numbers[name].error_budget))
@@ -494,7 +494,7 @@ class CaseVerifier:
         else:
             (family, number), entropy = self._check[index], self.case.seed
         inputs = self._drawn_of(family, number, entropy)
-        if is_encoded(self.case) and family in (NORMAL, DEEP_CHANGE, STRIDED):
+        if is_encoded(self.case) and family in (NORMAL, NEAR_DUPLICATE, STRIDED):
             return with_amplitudes(self.case, self.rule, inputs, entropy, number)
         return inputs
 

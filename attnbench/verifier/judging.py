@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnbench.cases.ids import rule_word
 from attnbench.inputs.draw import Parameters, Stored, store, widen
 from attnbench.inputs.encoded import meant
-from attnbench.inputs.kinds import DEEP_CHANGE, NORMAL, families_of, family_draws
+from attnbench.inputs.kinds import NEAR_DUPLICATE, NORMAL, families_of, family_draws
 from attnbench.inputs.symmetries import Change, draw_change
 from attnbench.ipc.names import OUT
 from attnbench.oracle.solve import FEWEST_ROWS, choose_rows, log_sums, solve, solve_outputs
@@ -50,7 +50,7 @@ def in_turn(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     A near-duplicate follows its original, so that a cache may take it for the same.
     """
     draws = {family: [(family, number) for number in range(count)] for family, count in counts.items()}
-    normal, changed = draws.pop(NORMAL, []), draws.pop(DEEP_CHANGE, [])
+    normal, changed = draws.pop(NORMAL, []), draws.pop(NEAR_DUPLICATE, [])
     paired = [draw for number, first in enumerate(normal) for draw in (first, *changed[number : number + 1])]
     return (*paired, *(draw for family in draws.values() for draw in family))
 

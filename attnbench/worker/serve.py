@@ -138,7 +138,7 @@ def serve(sock: socket.socket) -> None:
                     line.send(m.Forked(pid, attnbench_code()), (prints,))
                     os.close(prints)
             elif isinstance(request, m.Reap):
-                line.send(m.Ended(_reap(request.pid)))
+                line.send(m.Reaped(_reap(request.pid)))
                 forked.discard(request.pid)
             else:
                 prepared, reply, out = _answer(request, fds, prepared)

@@ -13,7 +13,7 @@ from attnbench.ipc.messages import SlotsTaken, TakeSlots
 from attnbench.ipc.names import CALLED_OFF
 from attnbench.ipc.shared_memory import Stored, mapped
 from attnbench.timing.sample import Sample, Timer, device_fields, joined, take_sample
-from attnbench.types.record import Block
+from attnbench.types.record import SegmentSamples
 from attnbench.worker.answers import TimedCall
 from attnbench.worker.prepared import PreparedBackend
 
@@ -74,7 +74,7 @@ def take_slots(
     passed_ns: list[int] = []
     output: Any = None
     stored = mapped(fds[-1], request.refreshed)
-    awaited, renewed = bool(stored), False
+    awaited, refreshed = bool(stored), False
     # Outputs of a device would have to be copied; those of dropout differ.
     repeats = REPEATS if prepared.case.on_host and not prepared.case.dropout else 0
     others_ns = _others_cpu_ns()
@@ -90,7 +90,7 @@ def take_slots(
         if refreshes:
             sample, output = _refreshed_sample(request, stored, prepared, timer, request.slots[number])
             # The copy of a pool has its old values again.
-            awaited, renewed = False, prepared.pool is None
+            awaited, refreshed = False, prepared.pool is None
         else:
             sample, output = timer(call, *inputs, calls)
             # As unpredictable as the refresh, and before the handoff, because the core is this process's. The
@@ -98,16 +98,18 @@ def take_slots(
             looks = secrets.randbelow(len(request.slots)) < repeats and number < len(request.slots) - 1
             if looks and prepared.output_log.unlike < MOST_UNLIKE:
                 log, place = prepared.output_log, request.slots[number]
-                log.see(prepared, TimedCall(output, request.segment, place, calls - 1, renewed))
+                log.see(prepared, TimedCall(output, request.segment, place, calls - 1, refreshed))
         passed_ns.append(perf_counter_ns())
         if successor >= 0:
             os.eventfd_write(fds[successor], 1)
         samples.append(sample)
     others_cpu_ns = _others_cpu_ns() - others_ns
-    taken = SlotsTaken(_block(request, samples, timer, max(0, others_cpu_ns)), received_ns, passed_ns)
+    taken = SlotsTaken(
+        _segment_samples(request, samples, timer, max(0, others_cpu_ns)), received_ns, passed_ns
+    )
     if not samples:
         return taken, None
-    return taken, TimedCall(output, request.segment, request.slots[len(samples) - 1], calls - 1, renewed)
+    return taken, TimedCall(output, request.segment, request.slots[len(samples) - 1], calls - 1, refreshed)
 
 
 def _wait(handoff: int) -> int:
@@ -124,16 +126,18 @@ def _others_cpu_ns() -> int:
     return process_time_ns() - thread_time_ns()
 
 
-def _block(request: TakeSlots, samples: Sequence[Sample], timer: Timer, others_cpu_ns: int) -> Block:
-    return Block(
-        stretch=request.segment,
-        turns=list(request.slots[: len(samples)]),
+def _segment_samples(
+    request: TakeSlots, samples: Sequence[Sample], timer: Timer, others_cpu_ns: int
+) -> SegmentSamples:
+    return SegmentSamples(
+        segment=request.segment,
+        slots=list(request.slots[: len(samples)]),
         calls=request.calls,
         wall_ns=[s.wall_ns for s in samples],
         cpu_ns=[s.cpu_ns for s in samples],
         switches=[s.switches for s in samples],
         faults=[s.faults for s in samples],
         others_cpu_ns=others_cpu_ns,
-        renewed_ns=sum(s.refreshed_ns for s in samples),
+        refreshed_ns=sum(s.refreshed_ns for s in samples),
         **device_fields(timer, samples),
     )

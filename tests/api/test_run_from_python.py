@@ -44,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, moments: list[Moment]) -> attn
     with pytest.MonkeyPatch.context() as patch:
         # Each server loads torch, and one is enough.
         patch.setattr("attnbench.runner.options.LAUNCHES", 1)
-        return attnbench.run(cases, BACKENDS, budget=0.01, sets=2, out=folder, progress=moments.append)
+        return attnbench.run(cases, BACKENDS, budget=0.01, repetitions=2, out=folder, progress=moments.append)
 
 
 def test_printed_it_is_one_line(run: attnbench.Run) -> None:
@@ -73,7 +73,7 @@ def test_cases_are_ids_and_values_in_the_order_given(run: attnbench.Run) -> None
     assert manifest.backends == manifest.named == BACKENDS
     assert manifest.compiled_on is None
     assert manifest.protocol["budget_s"] == 0.01
-    assert manifest.protocol["sets"] == 2
+    assert manifest.protocol["repetitions"] == 2
 
 
 def test_a_folder_gets_a_file_named_for_the_run(run: attnbench.Run) -> None:
@@ -92,7 +92,7 @@ def test_every_pair_has_a_row_and_every_column_its_kind(run: attnbench.Run) -> N
     }
     for name in ("median_ms", "ratio", "error_budget", "tflops", "gbps", "prepare_ms"):
         assert str(frame[name].dtype) == "float64", name
-    for name in ("sets", "timed_calls", "verified_calls", "Lq", "Dv", "threads", "seed"):
+    for name in ("repetitions", "timed_calls", "verified_calls", "Lq", "Dv", "threads", "seed"):
         assert str(frame[name].dtype) == "int64", name
     for name in ("peak_extra_bytes", "rows", "E"):
         assert str(frame[name].dtype) == "Int64", name
@@ -103,12 +103,12 @@ def test_what_was_refused_has_no_numbers_and_the_rest_has_all(run: attnbench.Run
     refused = frame.loc[("dot", "fused_multihead")]
     assert (refused["status"], refused["reason"]) == ("unsupported", "computes multihead, not attention")
     assert refused[["median_ms", "ratio", "error_budget", "peak_extra_bytes"]].isna().all()
-    assert (refused["sets"], refused["timed_calls"], refused["Lk"]) == (0, 0, 16)
+    assert (refused["repetitions"], refused["timed_calls"], refused["Lk"]) == (0, 0, 16)
     eager = frame.loc[("scaled_dot", "eager")]
     assert (eager["status"], eager["ratio"], eager["baseline"]) == ("ok", 1.0, "eager")
     assert eager["median_ms"] > 0
-    assert eager["sets"] == 2
-    assert 2 * eager["sets"] <= eager["verified_calls"] <= eager["timed_calls"]
+    assert eager["repetitions"] == 2
+    assert 2 * eager["repetitions"] <= eager["verified_calls"] <= eager["timed_calls"]
 
 
 def test_a_backend_asked_for_by_name_that_runs_nowhere_is_a_failure(run: attnbench.Run) -> None:
@@ -175,8 +175,11 @@ def test_files_and_folders_are_read_together(run: attnbench.Run, tmp_path: Path)
         *(({"cases": cases}, f"{word} is not a case: {CASE_WORDS}") for cases, word in NO_CASES),
         ({"budget": 0}, "a budget of 0 s: give a positive number of seconds, 1000000 at most"),
         *(
-            ({"sets": sets}, f"{sets!r} sets: give a whole number, 1 or more; small differences need 9")
-            for sets in (0, "9", 1.5)
+            (
+                {"repetitions": repetitions},
+                f"{repetitions!r} repetitions: give a whole number, 1 or more; small differences need 9",
+            )
+            for repetitions in (0, "9", 1.5)
         ),
         ({"memory_limit": "1"}, "a memory limit of '1' bytes: a worker needs 67108864 (0.0625 GiB) at least"),
         ({"timed": "no"}, "timed = 'no': give True or False"),
@@ -235,9 +238,11 @@ def test_an_empty_shard_is_refused_in_words(tmp_path: Path) -> None:
 
 SLOWER = Record(
     ID, "dot", "slow", "ok", median_ms=2.0, ratio=1.5, ratio_low=1.4, ratio_high=1.6, p_value=0.0039,
-    baseline="eager", delta=0.02, sets=9,
+    baseline="eager", delta=0.02, repetitions=9,
 )  # fmt: skip
-EAGER = Record(ID, "dot", "eager", "ok", median_ms=1.3, ratio=1.0, baseline="eager", delta=0.02, sets=9)
+EAGER = Record(
+    ID, "dot", "eager", "ok", median_ms=1.3, ratio=1.0, baseline="eager", delta=0.02, repetitions=9
+)
 CHANCE = [
     msgspec.structs.replace(SLOWER, backend=f"other{n}", ratio=1.0, ratio_low=0.9, p_value=0.9)
     for n in range(60)

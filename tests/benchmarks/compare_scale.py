@@ -1,7 +1,8 @@
 """Print the time and the peak memory of comparing two runs of 50,000 records.
 
 Usage: compare_scale.py [RECORDS], where RECORDS is the number of records a side. The runs are written into a
-temporary folder, up to 750 MiB: one case of a reference run, five backends in nine sets, again and again.
+temporary folder, up to 750 MiB: one case of a reference run, five backends in nine repetitions, again and
+again.
 """
 
 from __future__ import annotations

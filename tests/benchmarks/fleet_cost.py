@@ -46,7 +46,7 @@ def measured(folder: Path, cells: int, *on: str) -> tuple[float, float, float, f
     chosen = [word for name in BACKENDS for word in ("--backend", name)]
     out = folder / "all.jsonl"
     command = [sys.executable, "-m", "attnbench", "--quiet", "run", *cases, *chosen, "--budget", "0.02"]
-    command += ["--sets", "3", "--out", str(out), *on]
+    command += ["--repetitions", "3", "--out", str(out), *on]
     started = time.monotonic()
     run = psutil.Popen(command, stdout=subprocess.DEVNULL)
     cpu_s = memory = 0.0
@@ -61,7 +61,7 @@ def measured(folder: Path, cells: int, *on: str) -> tuple[float, float, float, f
         raise SystemExit(f"the run of {cells} cells ended with status {run.returncode}")
     wall_s = time.monotonic() - started
     runs = read_runs(out)
-    timing_s = sum(each.finished.phases_s.get("sets", 0.0) for each in runs if each.finished)
+    timing_s = sum(each.finished.phases_s.get("repetitions", 0.0) for each in runs if each.finished)
     return wall_s, cpu_s, memory / 2**20, timing_s, len(runs)
 
 

@@ -32,13 +32,13 @@ def peers(path: Path, truth: dict[str, bool]) -> Counter[str]:
     run, said = read_run(path), Counter[str]()
     rules = load_registry().verdict_rules
     for case in run.manifest.cases:
-        lines = [line for line in run.sets if line.case == case]
+        lines = [line for line in run.repetitions if line.case == case]
         for backend, slower in truth.items():
             sides = [
                 [
-                    [ns / block.calls for block in line.blocks[f"{backend}@{side}"] for ns in block.wall_ns]
+                    [ns / block.calls for block in line.samples[f"{backend}@{side}"] for ns in block.wall_ns]
                     for line in lines
-                    if f"{backend}@{side}" in line.blocks
+                    if f"{backend}@{side}" in line.samples
                 ]
                 for side in ("head", "base")
             ]

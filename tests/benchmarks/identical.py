@@ -138,7 +138,7 @@ def files(
     outcomes.update(record.status for record in run.records)
     found = []
     for case in run.manifest.cases:
-        lines = [line for line in run.sets if line.case == case]
+        lines = [line for line in run.repetitions if line.case == case]
         for one, other in combinations(names, 2):
             compared = compare(lines, one, other)
             if compared is not None:

@@ -24,10 +24,10 @@ from pathlib import Path
 
 # The tests of each room, the quick ones first.
 _MATHS = ("errors", "gradient_scale", "dropout_moments", "weights_verdict", "rounding", "draw")
-_CHECK = (*_MATHS, "verdict", "canaries", "plain_gradients")
+_CHECK = (*_MATHS, "verdict", "trivial_answers", "plain_gradients")
 _STATS = (
     "clock", "kept_answers", "limit", "summary", "comparison", "interval", "pairs", "verdict_words",
-    "answer", "doubts", "interim", "few_sets", "unpaired",
+    "answer", "doubts", "interim", "few_repetitions", "unpaired",
 )  # fmt: skip
 TESTS = {
     "verifier": [*(f"tests/maths/test_{name}.py" for name in _CHECK), "tests/worker/test_verifier.py"],

@@ -87,23 +87,23 @@ def print_imports() -> None:
 
 
 def productive_share(stored: StoredRun) -> tuple[float, float]:
-    """Share of the time after start-up in turns, warm-up and checks; and the same without the checks.
+    """Share of the time after start-up in slots, warm-up and checks; and the same without the checks.
 
-    A turn is its sample and the calls before it.
+    A slot is its sample and the calls before it.
     """
     assert stored.finished is not None
-    plans = {line.case: line.contenders for line in stored.cases}
-    turns_s = sum(
+    plans = {line.case: line.candidates for line in stored.cases}
+    slots_s = sum(
         sum(block.wall_ns) / 1e9 * (1 + plans[line.case][name].warm_calls / block.calls)
-        for line in stored.sets
-        for name, taken in line.blocks.items()
+        for line in stored.repetitions
+        for name, taken in line.samples.items()
         for block in taken
     )
-    warmup_s = sum(sum(trace) for line in stored.sets for trace in line.warmup_ns.values()) / 1e9
+    warmup_s = sum(sum(trace) for line in stored.repetitions for trace in line.warmup_ns.values()) / 1e9
     phases_s = stored.finished.phases_s
     checks_s = phases_s["check"] + phases_s["oracle"]
     whole_s = stored.finished.wall_s
-    return (turns_s + warmup_s + checks_s) / whole_s, (turns_s + warmup_s) / (whole_s - checks_s)
+    return (slots_s + warmup_s + checks_s) / whole_s, (slots_s + warmup_s) / (whole_s - checks_s)
 
 
 def main() -> None:
@@ -133,8 +133,8 @@ def main() -> None:
     share, without_checks = productive_share(stored)
     assert stored.finished is not None
     print(f"{len(run.records)} records in {wall_s:.1f} s")
-    print(f"in turns, warm-up or checks: {share:.1%} of the time after start-up")
-    print(f"in turns or warm-up, of the time that isn't checks: {without_checks:.1%}")
+    print(f"in slots, warm-up or checks: {share:.1%} of the time after start-up")
+    print(f"in slots or warm-up, of the time that isn't checks: {without_checks:.1%}")
     print(", ".join(f"{phase} {spent_s:.1f} s" for phase, spent_s in stored.finished.phases_s.items()))
     environment = stored.manifest.environment
     print(f"machine: {environment['cpu']}, load {environment['load_average']}")

@@ -18,16 +18,16 @@ from statistics import fmean, median, quantiles
 from attnbench.results.format import StoredRun, read_run
 from attnbench.stats.pairs import Samples, samples_of
 from attnbench.types.compared import BASE, HEAD, parts_of, sided
-from attnbench.types.record import SetLine
+from attnbench.types.record import RepetitionLine
 
 WAYS = {"all samples": (1.0, 1), "half of them": (0.5, 1), "a quarter": (0.25, 1), "twice as long": (1.0, 2),
         "three times as long": (1.0, 3)}  # fmt: skip
 
 
-def ratios(line: SetLine, backend: str, share: float, together: int) -> list[float]:
+def ratios(line: RepetitionLine, backend: str, share: float, together: int) -> list[float]:
     """Return the log ratios of a repetition, of samples that nothing disturbed."""
     found = []
-    head, base = (samples_of(line.blocks[sided(backend, side)]) for side in (HEAD, BASE))
+    head, base = (samples_of(line.samples[sided(backend, side)]) for side in (HEAD, BASE))
     for segment in head.keys() & base.keys():
         ours, theirs = head[segment], base[segment]
         kept = round(share * min(len(ours.ns), len(theirs.ns)))
@@ -45,10 +45,10 @@ def _mean(samples: Samples, window: slice) -> float:
 def spreads(run: StoredRun, share: float, together: int) -> Iterator[float]:
     """Yield for each cell the spread of its repetitions, as a robust standard deviation."""
     for case in run.manifest.cases:
-        lines = [line for line in run.sets if line.case == case]
-        for backend in dict.fromkeys(parts_of(name)[0] for line in lines for name in line.blocks):
+        lines = [line for line in run.repetitions if line.case == case]
+        for backend in dict.fromkeys(parts_of(name)[0] for line in lines for name in line.samples):
             both = [
-                one for one in lines if {sided(backend, side) for side in (BASE, HEAD)} <= one.blocks.keys()
+                one for one in lines if {sided(backend, side) for side in (BASE, HEAD)} <= one.samples.keys()
             ]
             logs = [median(found) for one in both if (found := ratios(one, backend, share, together))]
             if len(logs) >= 9:

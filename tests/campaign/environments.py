@@ -101,7 +101,8 @@ def trial(rng: random.Random, folder: Path, shared: Path) -> None:
             ["report", str(run), "--html", "page.html", "--csv", "page.csv"], ["new", "mine"],
             ["merge", str(run), "--out", "merged.jsonl"], ["explain", "dot", "--heatmap", "x.svg"],
             ["check", case, "--backend", "eager", "--out", "new.jsonl", *form],
-            ["run", case, "--backend", "eager", "--backend", "bmm", "--budget", "0.01", "--sets", "2", *form],
+            ["run", case, "--backend", "eager", "--backend", "bmm", "--budget", "0.01", "--repetitions", "2",
+             *form],
         ]
     )  # fmt: skip
     try:

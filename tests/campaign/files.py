@@ -45,7 +45,7 @@ FORMS = ("table", "json", "csv", "markdown")
 @cache
 def originals(shared: Path) -> dict[str, bytes]:
     """A file of each kind, by name."""
-    run = attnbench.run(CASES, ["eager", "bmm"], budget=0.01, sets=2, out=shared / "whole.jsonl")
+    run = attnbench.run(CASES, ["eager", "bmm"], budget=0.01, repetitions=2, out=shared / "whole.jsonl")
     write_benchmarks(shared / "theirs.json", {"one": 1e-3, "two": 2e-3})
     return {
         "run.jsonl": run.path.read_bytes(),

@@ -131,8 +131,8 @@ class Kernel:
     def words(self, out: Path, threads: int = 1) -> list[str]:
         """The command that measures it."""
         case = CASE if threads == 1 else THREADED
-        return ["run", case, "--backend", "eager", "--backend", "kernel", "--budget", "0.002", "--sets", "2",
-                "--threads", str(threads), "--out", str(out), *self.plugin]  # fmt: skip
+        return ["run", case, "--backend", "eager", "--backend", "kernel", "--budget", "0.002",
+                "--repetitions", "2", "--threads", str(threads), "--out", str(out), *self.plugin]  # fmt: skip
 
     @property
     def plugin(self) -> list[str]:

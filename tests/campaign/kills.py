@@ -22,7 +22,7 @@ CASES = ("attention/dot/H2-L16-D8", "attention/dot/H2-L24-D8/causal")
 BACKENDS = ("eager", "bmm", "numpy", "sdpa_math", "nn_multihead_attention")
 LONGEST_S = 120.0
 CHOSEN = [word for name in BACKENDS for word in ("--backend", name)]
-WORDS = ("run", *CASES, *CHOSEN, "--budget", "0.02", "--sets", "3")
+WORDS = ("run", *CASES, *CHOSEN, "--budget", "0.02", "--repetitions", "3")
 Outcome = dict[tuple[str, str], tuple[str, int]]
 ENDED = 3
 """The status of a run that nothing disturbs: one of the backends supports none of the cases."""
@@ -39,7 +39,7 @@ def unbroken(folder: Path) -> tuple[Outcome, float]:
 def outcome(run: StoredRun) -> Outcome:
     """The status and the repetitions of each record of a finished run, by case and backend."""
     assert run.finished is not None, f"{run.path} is not finished"
-    return {(record.case, record.backend): (record.status, record.sets) for record in run.records}
+    return {(record.case, record.backend): (record.status, record.repetitions) for record in run.records}
 
 
 def trial(rng: random.Random, folder: Path, shared: Path) -> None:
@@ -58,8 +58,10 @@ def trial(rng: random.Random, folder: Path, shared: Path) -> None:
         kills -= 1
         run = _stored(path)
         if run is not None:
-            assert run.sets[: len(measured)] == measured, "a complete repetition was lost or measured again"
-            measured = run.sets
+            assert run.repetitions[: len(measured)] == measured, (
+                "a complete repetition was lost or measured again"
+            )
+            measured = run.repetitions
     found = outcome(run)
     assert found == expected, f"records differ: {dict(found.items() ^ expected.items())}"
 

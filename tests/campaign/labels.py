@@ -153,7 +153,7 @@ def _cut(path: Path, new: Path, rng: random.Random, environment: dict[str, Any] 
     if environment is not None:
         manifest = msgspec.structs.replace(manifest, environment=environment)
     with RunWriter.create(new, manifest) as writer:
-        for line in (*run.cases, *run.sets[: rng.choice([0, 1, 1, 1])]):
+        for line in (*run.cases, *run.repetitions[: rng.choice([0, 1, 1, 1])]):
             writer.append(line)
 
 
@@ -209,7 +209,7 @@ def _compare_refuses(path: Path, new: Path, folder: Path) -> bool:
     """Whether ``compare`` calls the conditions of two files different."""
     whole, other = read_run(path), folder / "other.jsonl"
     with RunWriter.create(other, read_run(new).manifest) as writer:
-        for line in (*whole.cases, *whole.sets, *whole.records):
+        for line in (*whole.cases, *whole.repetitions, *whole.records):
             writer.append(line)
         if whole.finished is not None:
             writer.append(whole.finished)

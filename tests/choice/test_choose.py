@@ -37,14 +37,14 @@ def case(L: int, mask: str = "none", Lq: int | None = None) -> str:
     return f"attention/scaled_dot/B1-H2-Lq{Lq or L}-Lk{L}-D8/{mask}/float32/cpu/forward"
 
 
-def run_of(cases: dict[str, dict[str, float]], sets: int = 9, **facts: object) -> Run:
+def run_of(cases: dict[str, dict[str, float]], repetitions: int = 9, **facts: object) -> Run:
     """A run with the times of a call in ms by case and backend, a few per cent apart between repetitions."""
     records, times = [], []
     for one, by_backend in cases.items():
         best = min(by_backend, key=by_backend.__getitem__)
         for backend, ms in by_backend.items():
             records.append(Record(one, "scaled_dot", backend, "ok", median_ms=ms, best=best, delta=0.02))
-        for index in range(sets):
+        for index in range(repetitions):
             # Every backend has noise of its own.
             noise = {name: NOISE[(index * (place + 1)) % 9] for place, name in enumerate(by_backend)}
             times.append((one, index, {name: ms * 1e6 * noise[name] for name, ms in by_backend.items()}))
@@ -93,11 +93,11 @@ HERE = case(64)
 
 
 @pytest.mark.parametrize(
-    ("name", "times", "sets", "reason"),
+    ("name", "times", "repetitions", "reason"),
     [
         (HERE, {"sdpa_flash": 1.0, "bmm": 2.0}, 9, "sdpa_flash is the fastest"),
         (HERE, {"sdpa_flash": 1.0, "bmm": 0.999}, 9, "bmm may be faster: not proved"),
-        (HERE, {"sdpa_flash": 1.1, "bmm": 1.0}, 2, "bmm may be faster: too few sets"),
+        (HERE, {"sdpa_flash": 1.1, "bmm": 1.0}, 2, "bmm may be faster: too few repetitions"),
         (HERE, {"bmm": 1.0}, 9, "sdpa_flash has no time"),
         (HERE, {"sdpa_flash": 4e-3, "bmm": 3e-3}, 9, "bmm is faster, but saves less than the lookup takes"),
         # What torch's function is not called for.
@@ -108,9 +108,9 @@ HERE = case(64)
     ],
 )
 def test_the_default_stays_without_a_proof(
-    name: str, times: dict[str, float], sets: int, reason: str
+    name: str, times: dict[str, float], repetitions: int, reason: str
 ) -> None:
-    (one,) = decide(run_of({name: times}, sets), REGISTRY, "sdpa_flash")
+    (one,) = decide(run_of({name: times}, repetitions), REGISTRY, "sdpa_flash")
     assert (one.choice, one.why) == (None, reason)
 
 

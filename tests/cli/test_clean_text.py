@@ -186,7 +186,7 @@ def test_words_of_the_command_line_and_names_of_files(invoke: Invoke, tmp_path: 
         ("merge", run, "--out", f"{run}2.jsonl"),
         ("run", name), ("run", CASE, "--backend", name), ("check", f"{name}.toml"), ("list", name), (name,),
         ("list", "cases", "--mask", name), ("explain", name), ("new", name), ("suite", "from-config", name),
-        ("capture", "--", f"./{name}"), ("run", CASE, f"--{name}"), ("run", CASE, "--sets", name),
+        ("capture", "--", f"./{name}"), ("run", CASE, f"--{name}"), ("run", CASE, "--repetitions", name),
         ("plugins", "--plugin", f"{name}.py"), ("compare", run, run, "--gate", name), ("choose", name),
         ("explain", "--sentence", f"a {name}", "--format", "json"), ("explain", "--sentence", f"a {name}"),
         ("explain", "--sentence", f"a {name}", "--format", "markdown"), ("merge", run, "--out", name),
@@ -242,7 +242,7 @@ def test_what_a_plugin_says_in_every_command(invoke: Invoke, plugin: Path, tmp_p
         clean(invoke("list", kind, *named))
     clean(invoke("plugins", *named))
     run = tmp_path / "run.jsonl"
-    cells = (CASE, "--budget", "0.01", "--sets", "1", "--backend", "eager", *named)
+    cells = (CASE, "--budget", "0.01", "--repetitions", "1", "--backend", "eager", *named)
     shown = clean(invoke("run", *cells, *CHOSEN, "--out", str(run), "--details"))
     assert shown.count(r"\x1b]0;owned") >= 3, "of each backend and the metric"
     assert not odd(run.read_text())
@@ -305,7 +305,8 @@ def test_on_a_real_terminal(hostile: Path, plugin: Path, tmp_path: Path) -> None
     chosen = ("--backend", "eager", *CHOSEN)
     for words in (
         ("report", str(hostile), "--details"), ("history", str(hostile)), ("plugins", *named),
-        ("run", CASE, f"{CASE}/causal", "--budget", "0.01", "--sets", "1", *chosen, *named, "--details"),
+        ("run", CASE, f"{CASE}/causal", "--budget", "0.01", "--repetitions", "1", *chosen, *named,
+         "--details"),
         ("report", str(hostile), *named, "--format", "says"), ("run", EVIL.replace("\x00", "")),
     ):  # fmt: skip
         shown = on_a_terminal(tmp_path, *words)

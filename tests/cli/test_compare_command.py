@@ -26,7 +26,7 @@ LATER = "2026-02-01T00:00:00+00:00"
 
 
 def cells(factor: float = 1.0, *, case: str = SHORT, names: tuple[str, ...] = ("mine", *BESIDE)) -> Any:
-    """By case and backend the times of nine sets; ``mine`` is slower by a factor."""
+    """By case and backend the times of nine repetitions; ``mine`` is slower by a factor."""
     taken = {name: times(1e6 * (1 + i) * (factor if name == "mine" else 1)) for i, name in enumerate(names)}
     return {case: taken}
 
@@ -161,7 +161,9 @@ def spoiled(data: st.DrawFn, whole: bytes, kind: str) -> bytes:
         gone = data(st.integers(0, len(lines) - 1))
         return b"".join(line for i, line in enumerate(lines) if i != gone)
     if kind == "line twice":
-        kept = [i for i, line in enumerate(lines) if b'"kind":"set"' in line or b'"kind":"record"' in line]
+        kept = [
+            i for i, line in enumerate(lines) if b'"kind":"repetition"' in line or b'"kind":"record"' in line
+        ]
         twice = data(st.sampled_from(kept))
         return b"".join([*lines[: twice + 1], *lines[twice:]])
     if kind == "rubbish":

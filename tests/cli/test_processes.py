@@ -141,7 +141,7 @@ def test_ctrl_c_before_a_command_is_130(
 def test_many_ctrl_c_end_a_run_as_one_does(tmp_path: Path) -> None:
     words = ["--verbose", "run", "attention/dot/H1-L16-D8", "--backend", "eager", "--out", "run.jsonl"]
     # It would go on for long, with one server.
-    words += ["--sets", "1", "--budget", "10"]
+    words += ["--repetitions", "1", "--budget", "10"]
     run = subprocess.Popen(
         [sys.executable, "-m", "attnbench", *words], cwd=tmp_path, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

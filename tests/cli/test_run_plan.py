@@ -30,20 +30,20 @@ CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
         (
             (CaseForecast("a", 90, 16.2, 35.1, 12.4, 12.0), CaseForecast("b", 6, 0.8, 0.2, 0.1, 0.0)),
             Options(),
-            "2 cases, 96 cells: about 80 s: 3 s starting up, 17 s timing (9 sets of 5.6 ms a cell), "
-            "35 s starting processes, 12 s checking, 12 s compiling; change it by --budget and --sets",
+            "2 cases, 96 cells: about 80 s: 3 s starting up, 17 s timing (9 repetitions of 5.6 ms a cell), "
+            "35 s starting processes, 12 s checking, 12 s compiling; change it by --budget and --repetitions",
         ),
         (
             (CaseForecast("a", 1, 600.0, 0.2, 0.3, 0.0),),
-            Options(budget_s=600, sets=1),
+            Options(budget_s=600, repetitions=1),
             "1 case, 1 cell: about 10 min: 3 s starting up, 10 min timing (1 set of 10 min a cell); "
-            "change it by --budget and --sets",
+            "change it by --budget and --repetitions",
         ),
         (
             (CaseForecast("a", 4, 40.0, 2.0, 3.0, 0.0, over_budget=True), CaseForecast("b", 1, 1, 1, 1)),
-            Options(sets=20),
-            "2 cases, 5 cells: about 51 s: 3 s starting up, 41 s timing (20 sets of 2.5 ms a cell), "
-            "3 s starting processes, 4 s checking; change it by --budget and --sets; "
+            Options(repetitions=20),
+            "2 cases, 5 cells: about 51 s: 3 s starting up, 41 s timing (20 repetitions of 2.5 ms a cell), "
+            "3 s starting processes, 4 s checking; change it by --budget and --repetitions; "
             "4 measurements need more than the budget: their calls are slow",
         ),
         ((CaseForecast("a", 0),), Options(), "1 case, 0 cells: about 3 s"),

@@ -16,7 +16,7 @@ from attnbench.cases.ids import case_id
 from attnbench.plugins.registry import load_registry
 from attnbench.reports.run import Run
 from attnbench.runner.forecast import RunPlan
-from attnbench.runner.options import sets_for
+from attnbench.runner.options import repetitions_for
 from attnbench.runner.progress import Moment, Progress
 from attnbench.types.errors import Interrupted, MeasuringFailed
 from attnbench.types.record import Record
@@ -65,7 +65,7 @@ def started(store: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.Monk
 def test_run_hands_on_every_option(invoke: Callable[..., Result], started: Started) -> None:
     result = invoke(
         "run", CASE, "--backend", "bmm", "--backend", "eager", "--dtype", "bfloat16", "--mask", "causal",
-        "--seed", "3", "--threads", "1", "--budget", "0.25", "--sets", "9", "--baseline", "bmm",
+        "--seed", "3", "--threads", "1", "--budget", "0.25", "--repetitions", "9", "--baseline", "bmm",
         "--timeout", "7", "--memory-limit", "1.5", "--out", "some/where.jsonl", "--delta", "5%",
         "--allocator", "default",
     )  # fmt: skip
@@ -74,7 +74,7 @@ def test_run_hands_on_every_option(invoke: Callable[..., Result], started: Start
     assert started.given["backends"] == ("bmm", "eager")
     assert started.given["out"] == Path("some/where.jsonl")
     options = started.given["options"]
-    assert (options.budget_s, options.sets, options.baseline) == (0.25, 9, "bmm")
+    assert (options.budget_s, options.repetitions, options.baseline) == (0.25, 9, "bmm")
     assert (options.timeout_s, options.memory_limit_bytes, options.timed) == (7.0, 3 * 2**29, True)
     assert (options.delta, options.allocator_pinned) == (0.05, False)
 
@@ -89,17 +89,17 @@ def test_run_without_words_is_smoke_with_all_backends_into_results(
     assert len(started.given["compiled_on"]) == 1
     options = started.given["options"]
     assert (options.delta, options.allocator_pinned, options.baseline) == (0.02, True, "eager")
-    assert (options.budget_s, options.sets) == (0.05, 9)
+    assert (options.budget_s, options.repetitions) == (0.05, 9)
 
 
 @pytest.mark.parametrize("budget", ["0.01", "4"])
-def test_sets_follow_the_budget_unless_said(
+def test_repetitions_follow_the_budget_unless_said(
     invoke: Callable[..., Result], started: Started, budget: str
 ) -> None:
     assert invoke("run", CASE, "--budget", budget).exit_code == 0
-    assert started.given["options"].sets == sets_for(float(budget)) >= 9
-    assert invoke("run", CASE, "--budget", budget, "--sets", "3").exit_code == 0
-    assert started.given["options"].sets == 3
+    assert started.given["options"].repetitions == repetitions_for(float(budget)) >= 9
+    assert invoke("run", CASE, "--budget", budget, "--repetitions", "3").exit_code == 0
+    assert started.given["options"].repetitions == 3
 
 
 def test_check_is_not_timed_and_takes_edges(invoke: Callable[..., Result], started: Started) -> None:

@@ -1,11 +1,12 @@
-"""Synthetic noise: sets of turns taken by contenders on a machine that behaves badly in one certain way.
+"""Synthetic noise: repetitions of slots taken by candidates on a machine that behaves badly in one certain
+way.
 
-What a sample of contender c in turn t of a stretch takes is
+What a sample of candidate c in slot t of a segment takes is
 
-    base · truth[c] · process[c, set] · machine[t] · own[c, t]
+    base · truth[c] · process[c, repetition] · machine[t] · own[c, t]
 
-where ``machine`` runs on through the turns of all contenders, whose order is drawn anew for each round of
-turns, and ``process`` is drawn anew for each fresh process. Contenders of the same truth and the same number
+where ``machine`` runs on through the slots of all candidates, whose order is drawn anew for each round of
+slots, and ``process`` is drawn anew for each fresh process. Candidates of the same truth and the same number
 of samples are therefore exchangeable, as identical code is by the protocol.
 """
 
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attnbench.types.record import Block, SetLine
+from attnbench.types.record import RepetitionLine, SegmentSamples
 
 Generator = np.random.Generator
 Draw = Callable[[Generator, int, int], np.ndarray]
@@ -43,7 +44,7 @@ def skewed(scale: float) -> Draw:
 
 
 def drift(by: float) -> Draw:
-    """Steadily up or down over a stretch, by a factor of exp(by)."""
+    """Steadily up or down over a segment, by a factor of exp(by)."""
     return lambda rng, rows, n: np.linspace(0.0, by, n) * rng.choice([-1.0, 1.0], (rows, 1))
 
 
@@ -58,7 +59,7 @@ def autoregressive(phi: float, sd: float) -> Draw:
 
 
 def flips(factor: float, each: float) -> Draw:
-    """Two speeds a factor apart, changing with probability ``each`` from one turn to the next."""
+    """Two speeds a factor apart, changing with probability ``each`` from one slot to the next."""
 
     def draw(rng: Generator, rows: int, n: int) -> np.ndarray:
         changes = np.cumsum(rng.random((rows, n)) < each, axis=1)
@@ -68,7 +69,7 @@ def flips(factor: float, each: float) -> Draw:
 
 
 def bursts(share: float, factor: float) -> Draw:
-    """Now and then four turns in a row are longer by up to a factor."""
+    """Now and then four slots in a row are longer by up to a factor."""
 
     def draw(rng: Generator, rows: int, n: int) -> np.ndarray:
         begun = (rng.random((rows, n)) < share / 4) * rng.uniform(0.0, np.log(factor), (rows, n))
@@ -87,7 +88,7 @@ ONE_PERCENT, HALF_PERCENT = normal(0.01), normal(0.005)
 class Noise:
     """How a machine behaves.
 
-    machine: what all contenders see, turn by turn. own: of each sample; process: of each fresh process.
+    machine: what all candidates see, slot by slot. own: of each sample; process: of each fresh process.
     preempted: the share of samples that lose 5 to 25 % of their wall time. grain_ns: of the clock.
     """
 
@@ -100,11 +101,12 @@ class Noise:
 
 @dataclass(frozen=True)
 class Plan:
-    """sets, stretches of each, samples in a stretch by contender; missing: sets a contender is not in."""
+    """repetitions, segments of each, samples in a segment by candidate; missing: repetitions a candidate is
+    not in."""
 
     samples: Mapping[str, int]
-    sets: int = 9
-    stretches: int = 2
+    repetitions: int = 9
+    segments: int = 2
     missing: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
 
@@ -129,38 +131,41 @@ EVEN = Plan({"mine": 5, "base": 5})
 
 def draw_trials(
     rng: Generator, trials: int, noise: Noise, plan: Plan = EVEN, **truth: float
-) -> list[list[SetLine]]:
-    """As many independent lists of sets; all are drawn at once, which takes a tenth of the time."""
-    stretches = [_draw_stretches(rng, trials * plan.sets, noise, plan) for _ in range(plan.stretches)]
-    process = {name: noise.process(rng, trials * plan.sets, 1) for name in plan.samples}
+) -> list[list[RepetitionLine]]:
+    """As many independent lists of repetitions; all are drawn at once, which takes a tenth of the time."""
+    segments = [_draw_segments(rng, trials * plan.repetitions, noise, plan) for _ in range(plan.segments)]
+    process = {name: noise.process(rng, trials * plan.repetitions, 1) for name in plan.samples}
     columns = [
         {
             name: _columns(rng, noise, BASE_NS * truth.get(name, 1.0) * np.exp(logs + process[name]))
-            for name, (_, logs) in stretch.items()
+            for name, (_, logs) in segment.items()
         }
-        for stretch in stretches
+        for segment in segments
     ]
 
-    def block(name: str, number: int, row: int) -> Block:
-        turns, _ = stretches[number][name]
+    def block(name: str, number: int, row: int) -> SegmentSamples:
+        slots, _ = segments[number][name]
         wall, cpu = columns[number][name]
         zeros = [0] * plan.samples[name]
-        return Block(number, turns[row].tolist(), 1, wall[row].tolist(), cpu[row].tolist(), zeros, zeros)
+        return SegmentSamples(
+            number, slots[row].tolist(), 1, wall[row].tolist(), cpu[row].tolist(), zeros, zeros
+        )
 
-    def set_line(index: int, row: int) -> SetLine:
+    def repetition_line(index: int, row: int) -> RepetitionLine:
         names = [name for name in plan.samples if index not in plan.missing.get(name, frozenset())]
-        blocks = {name: [block(name, number, row) for number in range(plan.stretches)] for name in names}
-        return SetLine("case", index, [0], names, {}, blocks, [], {})
+        blocks = {name: [block(name, number, row) for number in range(plan.segments)] for name in names}
+        return RepetitionLine("case", index, [0], names, {}, blocks, [], {})
 
     return [
-        [set_line(index, trial * plan.sets + index) for index in range(plan.sets)] for trial in range(trials)
+        [repetition_line(index, trial * plan.repetitions + index) for index in range(plan.repetitions)]
+        for trial in range(trials)
     ]
 
 
-def _draw_stretches(
+def _draw_segments(
     rng: Generator, rows: int, noise: Noise, plan: Plan
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By contender its turns and the logarithms of what they see there, both [rows, samples]."""
+    """By candidate its slots and the logarithms of what they see there, both [rows, samples]."""
     rounds = max(plan.samples.values())
     # Who has fewer samples takes part in some rounds alone, in the middle of those that are its; within a
     # round the order is random.
@@ -170,8 +175,8 @@ def _draw_stretches(
     machine = noise.machine(rng, rows, keys.shape[1])
     found, start = {}, 0
     for name, n in plan.samples.items():
-        turns = places[:, start : start + n]
-        found[name] = turns, np.take_along_axis(machine, turns, axis=1) + noise.own(rng, rows, n)
+        slots = places[:, start : start + n]
+        found[name] = slots, np.take_along_axis(machine, slots, axis=1) + noise.own(rng, rows, n)
         start += n
     return found
 

@@ -74,11 +74,11 @@ def test_three_repetitions_show_large_differences_only() -> None:
     far = answer_of({"a": {"base": [300.0] * 3, "quick": [100.0] * 3}})
     assert far.leads[0].sure == "clear"
     two = answer_of({"a": {"base": [300.0] * 2, "quick": [100.0] * 2}})
-    assert two.leads[0].sure == "few sets"
+    assert two.leads[0].sure == "few repetitions"
     slow = answer_of({"a": {"base": steady(120), "quick": steady(100), "slow": [3000.0] * 3}})
     assert slow.leads[0].sure == "clear"
     near = answer_of({"a": {"base": steady(120), "quick": steady(100), "near": [110.0] * 3}})
-    assert near.leads[0].sure == "few sets"
+    assert near.leads[0].sure == "few repetitions"
 
 
 def test_a_backend_alone_and_a_run_without_times() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_sets import block, set_line
+from made_repetitions import block, repetition_line
 
 from attnbench.stats.doubts import clock_problem
-from attnbench.types.record import SetLine
+from attnbench.types.record import RepetitionLine
 
 US, MS = 1_000, 1_000_000
 
@@ -18,11 +18,11 @@ WORKED_NS = st.lists(st.integers(100 * US, 100 * MS), min_size=1, max_size=40)
 """How long the thread had its core in each sample of a run, which may be a single one."""
 
 
-def run(worked_ns: list[int], told_ns: list[int], a_segment: int = 3, **more: Any) -> list[SetLine]:
+def run(worked_ns: list[int], told_ns: list[int], a_segment: int = 3, **more: Any) -> list[RepetitionLine]:
     """A run of one segment a repetition; more: of its blocks."""
     segments = [slice(start, start + a_segment) for start in range(0, len(told_ns), a_segment)]
     return [
-        set_line(i, mine=[block(told_ns[each], cpu_ns=worked_ns[each], **more)])
+        repetition_line(i, mine=[block(told_ns[each], cpu_ns=worked_ns[each], **more)])
         for i, each in enumerate(segments)
     ]
 
@@ -56,9 +56,9 @@ def test_a_device_that_is_faster_than_its_launches_is_believed(worked_ns: list[i
     assert clock_problem(run(worked_ns, told, mode=mode, host_ns=worked_ns[:3]), "mine") == ""
 
 
-@pytest.mark.parametrize("sets", [[], run([9 * MS], [1])], ids=["no repetition", "of another backend"])
-def test_where_there_are_no_samples_nothing_is_doubted(sets: list[SetLine]) -> None:
-    assert clock_problem(sets, "another") == ""
+@pytest.mark.parametrize("repetitions", [[], run([9 * MS], [1])], ids=["no repetition", "of another backend"])
+def test_where_there_are_no_samples_nothing_is_doubted(repetitions: list[RepetitionLine]) -> None:
+    assert clock_problem(repetitions, "another") == ""
 
 
 def test_where_the_system_counts_no_cpu_time_nothing_is_doubted() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
-from made_sets import block, set_line
+from made_repetitions import block, repetition_line
 
 from attnbench.stats.doubts import (
     MODE_NOTES,
@@ -15,12 +15,12 @@ from attnbench.stats.doubts import (
     preempted_share,
     waiting_note,
 )
-from attnbench.types.record import DeviceMode, SetLine
+from attnbench.types.record import DeviceMode, RepetitionLine
 
 
-def line(cpu_ns: int, switches: list[int]) -> SetLine:
+def line(cpu_ns: int, switches: list[int]) -> RepetitionLine:
     """Six samples of a millisecond."""
-    return set_line(x=[block([1_000_000] * 6, cpu_ns=[cpu_ns] * 6, switches=switches)])
+    return repetition_line(x=[block([1_000_000] * 6, cpu_ns=[cpu_ns] * 6, switches=switches)])
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_case_of_threads_in_which_one_worked_says_so(
     wall_ns: int, others_ns: int, threads: int, *, said: bool
 ) -> None:
     samples = block([wall_ns] * 6, cpu_ns=[wall_ns] * 6, others_cpu_ns=others_ns)
-    assert ("only one worked" in one_thread_note([set_line(x=[samples])], "x", threads)) == said
+    assert ("only one worked" in one_thread_note([repetition_line(x=[samples])], "x", threads)) == said
 
 
 def test_preempted_samples_lost_time_and_were_put_off() -> None:
@@ -51,8 +51,8 @@ def test_preempted_samples_lost_time_and_were_put_off() -> None:
     assert waiting_note([line(900_000, all_of_them)], "other", 2) == ""
 
 
-def device_line(*modes: DeviceMode) -> SetLine:
-    return set_line(x=[block([9], mode=mode) for mode in modes])
+def device_line(*modes: DeviceMode) -> RepetitionLine:
+    return repetition_line(x=[block([9], mode=mode) for mode in modes])
 
 
 def test_every_kind_of_sample_has_a_note_that_names_it() -> None:
@@ -64,17 +64,19 @@ def test_every_kind_of_sample_has_a_note_that_names_it() -> None:
     assert mode_notes([device_line("batch")], "other") == []
 
 
-def sets(own_ms: float, others_ms: float, mode: DeviceMode = "", stretches: int = 1) -> list[SetLine]:
+def repetitions(
+    own_ms: float, others_ms: float, mode: DeviceMode = "", segments: int = 1
+) -> list[RepetitionLine]:
     own, others = round(own_ms * 1e6), round(others_ms * 1e6)
     blocks = [
-        block([1_000_000], stretch=number, cpu_ns=[own], others_cpu_ns=others, mode=mode)
-        for number in range(stretches)
+        block([1_000_000], segment=number, cpu_ns=[own], others_cpu_ns=others, mode=mode)
+        for number in range(segments)
     ]
-    return [set_line(mine=blocks)]
+    return [repetition_line(mine=blocks)]
 
 
 def test_a_thread_that_does_half_of_the_work_is_found_in_a_case_of_one_thread() -> None:
-    found = sets(30, 30, stretches=2)
+    found = repetitions(30, 30, segments=2)
     assert hidden_work(found, "mine", 1) == (
         "other threads of its process had 60 ms of CPU time while its samples, "
         "in a case of one thread, had 60 ms"
@@ -85,4 +87,4 @@ def test_a_thread_that_does_half_of_the_work_is_found_in_a_case_of_one_thread() 
 
 @pytest.mark.parametrize("told", [(30, 0), (30, 5), (0.01, 1.9), (30, 30, "batch")])
 def test_what_libraries_do_and_what_a_device_needs_is_no_doubt(told: Any) -> None:
-    assert hidden_work(sets(*told), "mine", 1) == ""
+    assert hidden_work(repetitions(*told), "mine", 1) == ""

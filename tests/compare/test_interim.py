@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from made_sets import simple_sets
+from made_repetitions import simple_repetitions
 
-from attnbench.stats.verdict import decided_candidates, sets_before_look
-from attnbench.types.record import SetLine
+from attnbench.stats.verdict import decided_candidates, repetitions_before_look
+from attnbench.types.record import RepetitionLine
 
 LOOK = 15
 NAMES = ("k@base", "k@head")
 
 
-def sets(*shares: float) -> list[SetLine]:
+def repetitions(*shares: float) -> list[RepetitionLine]:
     """The head side takes so much longer than the base side, a share for each repetition."""
     times = {"k@base": [100_000] * len(shares), "k@head": [round(100_000 * (1 + x)) for x in shares]}
-    return simple_sets(**times)
+    return simple_repetitions(**times)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def sets(*shares: float) -> list[SetLine]:
     ],
 )
 def test_fifteen_repetitions_decide_or_do_not(shares: list[float], out: bool) -> None:
-    found = decided_candidates(sets(*shares), LOOK, ["k"], 0.02)
+    found = decided_candidates(repetitions(*shares), LOOK, ["k"], 0.02)
     assert found == (frozenset(NAMES) if out else frozenset())
 
 
@@ -46,21 +46,21 @@ def test_fifteen_repetitions_decide_or_do_not(shares: list[float], out: bool) ->
 def test_a_smaller_least_effect_needs_more_and_no_look_leaves_out_nothing(
     look: int, delta: float, out: bool
 ) -> None:
-    assert bool(decided_candidates(sets(*[0.005, -0.005] * 7, 0.0), look, ["k"], delta)) == out
+    assert bool(decided_candidates(repetitions(*[0.005, -0.005] * 7, 0.0), look, ["k"], delta)) == out
 
 
 def test_a_repetition_that_one_side_lacks_does_not_count() -> None:
-    lines = sets(*[0.05] * 15)
-    del lines[3].blocks["k@head"]
+    lines = repetitions(*[0.05] * 15)
+    del lines[3].samples["k@head"]
     assert decided_candidates(lines, LOOK, ["k"], 0.02) == frozenset()
 
 
 def test_a_backend_of_one_side_alone_is_not_measured_to_the_end() -> None:
-    alone = simple_sets(**{"k@head": [100_000] * 15})
+    alone = simple_repetitions(**{"k@head": [100_000] * 15})
     assert decided_candidates(alone, LOOK, ["k"], 0.02) == frozenset(NAMES)
 
 
 @pytest.mark.parametrize(("cells", "look"), [(1, 15), (800, 15), (820, 16)])
 def test_as_many_repetitions_as_one_difference_among_all_cells_needs(cells: int, look: int) -> None:
     """2 / 2^15 is 0.000061, which is 0.05 / 819."""
-    assert sets_before_look(cells) == look
+    assert repetitions_before_look(cells) == look

@@ -51,7 +51,7 @@ def test_the_confidence_is_exact_and_the_interval_the_narrowest(n: int, at_least
 
 
 @pytest.mark.parametrize("n", [9, 11, 12, 25])
-def test_few_sets_are_printed_with_their_whole_range(n: int) -> None:
+def test_few_repetitions_are_printed_with_their_whole_range(n: int) -> None:
     printed, narrowest = time_interval(range(1, n + 1)), median_interval(range(1, n + 1))
     assert printed is not None
     assert narrowest is not None

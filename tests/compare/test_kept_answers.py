@@ -5,33 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from made_sets import block, set_line
+from made_repetitions import block, repetition_line
 
 from attnbench.stats.doubts import FEWEST, kept_answers
-from attnbench.types.record import SetLine
+from attnbench.types.record import RepetitionLine
 
 US = 1_000
 KEPT = [1000] * FEWEST
 
 
-def sets(renewed_us: Sequence[int], others_us: int = 200, *, turns: int = 4, calls: int = 2) -> list[SetLine]:
-    """A set for each call on inputs written anew."""
-    walls = [calls * others_us * US] * turns
+def repetitions(
+    refreshed_us: Sequence[int], others_us: int = 200, *, slots: int = 4, calls: int = 2
+) -> list[RepetitionLine]:
+    """A repetition for each call on inputs written anew."""
+    walls = [calls * others_us * US] * slots
     return [
-        set_line(index, mine=[block(walls, calls=calls, renewed_ns=renewed * US)])
-        for index, renewed in enumerate(renewed_us)
+        repetition_line(index, mine=[block(walls, calls=calls, refreshed_ns=refreshed * US)])
+        for index, refreshed in enumerate(refreshed_us)
     ]
 
 
 def test_calls_that_do_more_where_inputs_are_new_are_told_with_both_times() -> None:
-    assert kept_answers(sets(KEPT), "mine", 1, read_ns=0) == (
+    assert kept_answers(repetitions(KEPT), "mine", 1, read_ns=0) == (
         "its first calls on new inputs take 1 ms or more (three of four), "
         "its other calls 0.2 ms (median), as if it kept answers"
     )
 
 
 @pytest.mark.parametrize(
-    ("renewed_us", "others_us", "read_us", "doubted"),
+    ("refreshed_us", "others_us", "read_us", "doubted"),
     [
         ([200] * FEWEST, 200, 0, False),
         ([325] * FEWEST, 200, 0, False),  # 100 µs for what has not run for a moment, and a seventh
@@ -52,21 +54,21 @@ def test_calls_that_do_more_where_inputs_are_new_are_told_with_both_times() -> N
     ],
 )
 def test_what_noise_a_pause_and_reading_make_is_no_doubt(
-    renewed_us: list[int], others_us: int, read_us: float, doubted: bool
+    refreshed_us: list[int], others_us: int, read_us: float, doubted: bool
 ) -> None:
-    found = kept_answers(sets(renewed_us, others_us), "mine", 1, read_ns=read_us * US)
+    found = kept_answers(repetitions(refreshed_us, others_us), "mine", 1, read_ns=read_us * US)
     assert bool(found) == doubted
 
 
 def test_of_two_turns_the_other_counts() -> None:
-    both = block([1000 * US, 200 * US], renewed_ns=1000 * US)
-    assert kept_answers([set_line(mine=[both])] * FEWEST, "mine", 1, read_ns=0)
+    both = block([1000 * US, 200 * US], refreshed_ns=1000 * US)
+    assert kept_answers([repetition_line(mine=[both])] * FEWEST, "mine", 1, read_ns=0)
 
 
 def test_where_every_call_had_new_inputs_there_is_nothing_to_compare() -> None:
-    assert kept_answers(sets(KEPT, turns=1, calls=1), "mine", 1, read_ns=0) == ""
+    assert kept_answers(repetitions(KEPT, slots=1, calls=1), "mine", 1, read_ns=0) == ""
 
 
 def test_several_threads_and_others_are_not_meant() -> None:
-    assert kept_answers(sets(KEPT), "mine", 2, read_ns=0) == ""
-    assert kept_answers(sets(KEPT), "yours", 1, read_ns=0) == ""
+    assert kept_answers(repetitions(KEPT), "mine", 2, read_ns=0) == ""
+    assert kept_answers(repetitions(KEPT), "yours", 1, read_ns=0) == ""

@@ -1,4 +1,4 @@
-"""The limit from the scales of sets, on scales made by hand, and what is beyond it."""
+"""The limit from the scales of repetitions, on scales made by hand, and what is beyond it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from attnbench.stats.doubts import SUSPECT_ABOVE, Limit, limit_problem, limit_share, limits
-from attnbench.types.record import MachineScale, SetLine
+from attnbench.types.record import MachineScale, RepetitionLine
 
 LIMIT = Limit(flops_per_s=100e9, bytes_per_s=50e9, empty_call_ns=40.0)
 MS_OF_A_GFLOP = 10.0
@@ -34,12 +34,12 @@ def scale(
     )
 
 
-def sets(*scales: MachineScale | None) -> list[SetLine]:
-    return [SetLine("case", i, [], [], {}, {}, [], {}, each) for i, each in enumerate(scales)]
+def repetitions(*scales: MachineScale | None) -> list[RepetitionLine]:
+    return [RepetitionLine("case", i, [], [], {}, {}, [], {}, each) for i, each in enumerate(scales)]
 
 
 def limit_of(*scales: MachineScale | None) -> Limit:
-    limit = limits(sets(*scales))
+    limit = limits(repetitions(*scales))
     assert limit is not None
     return limit
 
@@ -69,10 +69,10 @@ def test_a_scale_gives_rates_and_the_floor(told: MachineScale, rate: str, value:
 
 def test_without_a_scale_there_is_no_limit_and_one_set_is_enough() -> None:
     assert limits([]) is None
-    assert limits(sets(None, None)) is None
+    assert limits(repetitions(None, None)) is None
     empty: list[dict[str, Any]] = [{"gemm_ns": {}}, {"gemm_ns": {100: []}}, {"copy_ns": []}, {"empty_ns": []}]
     for lacks in (*empty, {"copy_bytes": 0}):
-        assert limits(sets(scale(**lacks))) is None
+        assert limits(repetitions(scale(**lacks))) is None
     assert limit_of(None, scale(), None) == limit_of(scale())
     assert limit_of(*[scale({100: [38_000]}, [40_000], [76.0])] * 19, scale()) == limit_of(scale())
 

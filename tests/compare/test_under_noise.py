@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 from noise import EVEN, MILD, NOISES, Plan, draw_trials
 
-from attnbench.runner.options import sets_for
+from attnbench.runner.options import repetitions_for
 from attnbench.stats.pairs import Comparison, compare
 from attnbench.stats.tests import LEVEL
 from attnbench.stats.verdict import decide
-from attnbench.types.record import SetLine
+from attnbench.types.record import RepetitionLine
 
 CHANCE = 1e-8
 TRIALS = 250
 AT_NOMINAL_5_PERCENT = 20 / 512
-"""What the sign test over nine sets does at 0.05: it says yes where eight or nine agree."""
+"""What the sign test over nine repetitions does at 0.05: it says yes where eight or nine agree."""
 
 SMALLEST_DELTA = 1e-9
 """Any difference counts: what is left is the p-value alone."""
@@ -58,15 +58,17 @@ def word_of(found: Comparison | None, delta: float = SMALLEST_DELTA) -> str:
     return decide(found.ratio, low, high, found.p_value, found.p_value, delta)
 
 
-def trials_of(name: str, plan: Plan = EVEN, trials: int = TRIALS, **truth: float) -> list[list[SetLine]]:
+def trials_of(
+    name: str, plan: Plan = EVEN, trials: int = TRIALS, **truth: float
+) -> list[list[RepetitionLine]]:
     seed = sorted(NOISES).index(name)
     return draw_trials(np.random.default_rng(seed), trials, NOISES[name], plan, **truth)
 
 
 @cache
 def identical(name: str) -> tuple[Comparison, ...]:
-    """Identical contenders, many times."""
-    found = [compare(sets, "mine", "base") for sets in trials_of(name)]
+    """Identical candidates, many times."""
+    found = [compare(repetitions, "mine", "base") for repetitions in trials_of(name)]
     return tuple(comparison for comparison in found if comparison is not None)
 
 
@@ -82,7 +84,7 @@ def test_the_bounds_of_this_file() -> None:
 
 
 @pytest.mark.parametrize("name", NOISES)
-def test_identical_contenders_are_hardly_ever_told_apart(name: str) -> None:
+def test_identical_candidates_are_hardly_ever_told_apart(name: str) -> None:
     assert len(identical(name)) == TRIALS
     for word in ("slower", "faster"):
         told = count(identical(name), lambda c, word=word: word_of(c) == word)
@@ -108,8 +110,8 @@ def test_the_interval_holds_the_true_ratio_as_often_as_it_says(name: str) -> Non
     truth = 1.05
     trials = trials_of(name, trials=150, mine=truth)
     held = 0
-    for sets in trials:
-        found = compare(sets, "mine", "base")
+    for repetitions in trials:
+        found = compare(repetitions, "mine", "base")
         assert found is not None
         assert found.interval is not None
         assert found.interval.confidence == 0.99609375
@@ -124,15 +126,15 @@ def test_a_planted_difference_of_5_percent_is_found(truth: float, word: str) -> 
     """Set medians stray by about 1 %: one of nine is on the wrong side less than once in 10^4 trials."""
     rng = np.random.default_rng(1)
     trials = draw_trials(rng, 200, MILD, Plan({"mine": 10, "base": 10}), mine=truth)
-    found = [word_of(compare(sets, "mine", "base"), delta=0.02) for sets in trials]
+    found = [word_of(compare(repetitions, "mine", "base"), delta=0.02) for repetitions in trials]
     assert found.count(word) >= lower(200, 0.9999)
     assert set(found) <= {word, "unclear"}
 
 
-def test_identical_contenders_are_proved_the_same_under_mild_noise() -> None:
+def test_identical_candidates_are_proved_the_same_under_mild_noise() -> None:
     rng = np.random.default_rng(2)
-    trials = draw_trials(rng, 200, MILD, Plan({"mine": 10, "base": 10}, sets=sets_for(0.25)))
-    words = [word_of(compare(sets, "mine", "base"), delta=0.02) for sets in trials]
+    trials = draw_trials(rng, 200, MILD, Plan({"mine": 10, "base": 10}, repetitions=repetitions_for(0.25)))
+    words = [word_of(compare(repetitions, "mine", "base"), delta=0.02) for repetitions in trials]
     assert words.count("same") >= lower(200, 0.99)
     assert words.count("same") + words.count("unclear") == 200
 
@@ -143,36 +145,42 @@ def test_identical_contenders_are_proved_the_same_under_mild_noise() -> None:
     [
         Plan({"mine": 15, "base": 4}),
         Plan({"mine": 1, "base": 6}),
-        Plan({"mine": 1, "base": 1}, stretches=1),
-        Plan({"mine": 3, "base": 3}, missing={"mine": frozenset({0, 4}), "base": frozenset({4, 8})}, sets=12),
+        Plan({"mine": 1, "base": 1}, segments=1),
+        Plan(
+            {"mine": 3, "base": 3},
+            missing={"mine": frozenset({0, 4}), "base": frozenset({4, 8})},
+            repetitions=12,
+        ),
     ],
-    ids=["unequal counts", "one against many", "one sample", "missing sets"],
+    ids=["unequal counts", "one against many", "one sample", "missing repetitions"],
 )
 def test_odd_counts_neither_crash_nor_cry_wolf(name: str, plan: Plan) -> None:
-    comparisons = [compare(sets, "mine", "base") for sets in trials_of(name, plan, 100)]
+    comparisons = [compare(repetitions, "mine", "base") for repetitions in trials_of(name, plan, 100)]
     words = [word_of(found) for found in comparisons]
     assert max(words.count("slower"), words.count("faster")) <= upper(100, LEVEL)
-    assert all(found is not None and found.sets == 9 for found in comparisons)
+    assert all(found is not None and found.repetitions == 9 for found in comparisons)
 
 
-def slow_calls(sets: int) -> Plan:
-    """Six backends, each of which is called once in a set."""
-    return Plan(dict.fromkeys(("mine", "base", "a", "b", "c", "d"), 1), stretches=1, sets=sets)
+def slow_calls(repetitions: int) -> Plan:
+    """Six backends, each of which is called once in a repetition."""
+    return Plan(dict.fromkeys(("mine", "base", "a", "b", "c", "d"), 1), segments=1, repetitions=repetitions)
 
 
 @pytest.mark.parametrize("name", NOISES)
-@pytest.mark.parametrize("sets", [3, 8])
-def test_fewer_sets_than_the_sign_test_needs_cry_wolf_no_more_often(name: str, sets: int) -> None:
+@pytest.mark.parametrize("repetitions", [3, 8])
+def test_fewer_repetitions_than_the_sign_test_needs_cry_wolf_no_more_often(
+    name: str, repetitions: int
+) -> None:
     """The model assumes normal noise, which most of these are not."""
-    trials = trials_of(name, slow_calls(sets))
+    trials = trials_of(name, slow_calls(repetitions))
     words = [word_of(compare(one, "mine", "base")) for one in trials]
     assert max(words.count("slower"), words.count("faster")) <= upper(TRIALS, LEVEL / 2)
 
 
-@pytest.mark.parametrize(("sets", "truth"), [(3, 6.9), (5, 2.0), (8, 1.5)])
-def test_they_find_large_differences(sets: int, truth: float) -> None:
+@pytest.mark.parametrize(("repetitions", "truth"), [(3, 6.9), (5, 2.0), (8, 1.5)])
+def test_they_find_large_differences(repetitions: int, truth: float) -> None:
     rng = np.random.default_rng(7)
-    trials = draw_trials(rng, 200, MILD, slow_calls(sets), mine=truth)
+    trials = draw_trials(rng, 200, MILD, slow_calls(repetitions), mine=truth)
     words = [word_of(compare(one, "mine", "base"), delta=0.02) for one in trials]
     assert words.count("slower") >= 0.8 * 200
     assert words.count("faster") == 0

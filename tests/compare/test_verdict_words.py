@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from attnbench.stats.tests import LEVEL, fewest_sets, sign_test
+from attnbench.stats.tests import LEVEL, fewest_repetitions, sign_test
 from attnbench.stats.verdict import FALSE_DISCOVERIES, Verdict, benjamini_hochberg, decide, verdicts
 from attnbench.types.extensions import WORDS
 from attnbench.types.record import Record
@@ -23,7 +23,7 @@ def record(backend: str = "mine", case: str = "case", **fields: Any) -> Record:
     """Ten percent slower for sure, unless said otherwise."""
     told: dict[str, Any] = {
         "ratio": 1.1, "ratio_low": 1.09, "ratio_high": 1.11, "ratio_confidence": 0.96,
-        "p_value": SURE, "baseline": "base", "delta": 0.02, "sets": 9,
+        "p_value": SURE, "baseline": "base", "delta": 0.02, "repetitions": 9,
     }  # fmt: skip
     return Record(case, "dot", backend, **{"status": "ok", **told, **fields})
 
@@ -118,8 +118,8 @@ def test_a_larger_least_effect_never_finds_a_difference_nor_loses_a_same(
 
 
 @given(st.floats(1e-6, 1.0), st.integers(1, 8))
-def test_fewest_sets_are_the_fewest(level: float, spread: int) -> None:
-    n = fewest_sets(level)
+def test_fewest_repetitions_are_the_fewest(level: float, spread: int) -> None:
+    n = fewest_repetitions(level)
     assert sign_test([1.0] * n) <= level
     assert n == 1 or sign_test([1.0] * (n - 1)) > level
     assert sign_test([1.0] * (n + spread)) <= level
@@ -166,19 +166,21 @@ def test_of_several_records_the_last_counts() -> None:
 
 
 FEW = (
-    "sets can show large differences only: give --sets 9 or more; where a call takes long, a larger --budget"
+    "repetitions can show large differences only: give --repetitions 9 or more; "
+    "where a call takes long, a larger --budget"
 )
 
 
 @pytest.mark.parametrize(
     ("fields", "hint", "reason"),
     [
-        ({"sets": 8, "p_value": 2 / 256}, "few sets", f"8 {FEW}"),
-        ({"sets": 9, "p_value": 0.25, "ratio_low": None, "ratio_high": None}, "", f"9 {FEW}"),
+        ({"repetitions": 8, "p_value": 2 / 256}, "few repetitions", f"8 {FEW}"),
+        ({"repetitions": 9, "p_value": 0.25, "ratio_low": None, "ratio_high": None}, "", f"9 {FEW}"),
         (
             {"ratio_low": 0.99, "p_value": 20 / 512},
             "",
-            "sets disagree by more than --delta (2 %): give a larger --budget, for more and longer sets",
+            "repetitions disagree by more than --delta (2 %): give a larger --budget, "
+            "for more and longer ones",
         ),
         (
             {"ratio": 1.024, "ratio_low": 1.01, "ratio_high": 1.04, "delta": 0.025},
@@ -195,14 +197,14 @@ def test_an_unclear_verdict_says_why_and_has_a_word_if_its_interval_leaves_out_1
 
 
 @given(st.integers(9, 14), st.integers(2, 200))
-def test_one_among_many_is_told_a_number_of_sets_that_would_do(sets: int, family: int) -> None:
-    p = sign_test([1.0] * sets)
+def test_one_among_many_is_told_a_number_of_repetitions_that_would_do(repetitions: int, family: int) -> None:
+    p = sign_test([1.0] * repetitions)
     assume(p * family > FALSE_DISCOVERIES)
     others = [record("mine", f"case {i}", p_value=1.0) for i in range(family - 1)]
-    verdict = verdicts([record(p_value=p, sets=sets), *others])["case", "mine"]
+    verdict = verdicts([record(p_value=p, repetitions=repetitions), *others])["case", "mine"]
     assert verdict.word == "unclear"
     assert f"chance among {family} comparisons" in verdict.reason
-    (told,) = re.findall(r"give --sets (\d+) or more", verdict.reason)
-    later = verdicts([record(p_value=sign_test([1.0] * int(told)), sets=int(told)), *others])
+    (told,) = re.findall(r"give --repetitions (\d+) or more", verdict.reason)
+    later = verdicts([record(p_value=sign_test([1.0] * int(told)), repetitions=int(told)), *others])
     assert later["case", "mine"].word == "slower"
-    assert int(told) > sets
+    assert int(told) > repetitions

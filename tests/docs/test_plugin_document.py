@@ -192,7 +192,7 @@ def together(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_examples_work_together(tmp_path: Path) -> None:
     for name, text in files().items():
         (tmp_path / name).write_text(text)
-    backends = ("--backend", "eager", "--backend", "my_layer", "--budget", "0.01", "--sets", "2")
+    backends = ("--backend", "eager", "--backend", "my_layer", "--budget", "0.01", "--repetitions", "2")
     done = together(tmp_path, "run", "my-model", LAYER, *backends, "--out", "r.jsonl", "--format", "lines")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

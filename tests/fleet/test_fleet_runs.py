@@ -51,7 +51,7 @@ STILL = Fleet(
     lambda place, task: (piece for piece in [ANSWER]),
 )
 CASES = [f"attention/dot/H1-L{length}-D4" for length in (8, 16, 24)]
-QUICK = ("--backend", "eager", "--backend", "bmm", "--sets", "1")
+QUICK = ("--backend", "eager", "--backend", "bmm", "--repetitions", "1")
 WHOLE = (*QUICK, "--budget", "0.01")
 
 
@@ -141,7 +141,7 @@ def test_a_damaged_unit_is_measured_again(out: Path) -> None:
     """It was damaged on its way, or lies damaged in the folder of an earlier call."""
     units = out.with_suffix(".units")
     units.mkdir()
-    (units / "0001.jsonl").write_text('{"kind":"manifest","format":1}\n')
+    (units / "0001.jsonl").write_text('{"kind":"manifest","format":2}\n')
     status, _, stderr = ended(on("pretended:damages", *WHOLE, out=out, loud="--quiet", cases=1))
     assert status == 0, stderr
     before, during = stderr.splitlines()
@@ -175,7 +175,7 @@ def test_another_torch_is_refused_with_the_list(out: Path) -> None:
 def test_the_same_command_goes_on_after_the_driver_was_killed(out: Path) -> None:
     units = out.with_suffix(".units")
     driver = on("local", *WHOLE, out=out)
-    until(lambda: any(b'"kind":"set"' in path.read_bytes() for path in units.glob("*.jsonl")))
+    until(lambda: any(b'"kind":"repetition"' in path.read_bytes() for path in units.glob("*.jsonl")))
     others = psutil.Process(driver.pid).children(recursive=True)
     driver.send_signal(signal.SIGKILL)
     driver.communicate()

@@ -247,9 +247,13 @@ def _clocks(work: Path, planned: Sequence[Step], failed: list[str]) -> str:
     """Return the range of the clock in the samples of each run, beside the device's own."""
     rows = []
     for step in (step for step in planned if step.kind == "run"):
-        sets = [line for line in lines_of(work / step.file) if line.get("kind") == "set"]
+        repetitions = [line for line in lines_of(work / step.file) if line.get("kind") == "repetition"]
         blocks = [
-            block for line in sets for of in line["blocks"].values() for block in of if block.get("mode")
+            block
+            for line in repetitions
+            for of in line["samples"].values()
+            for block in of
+            if block.get("mode")
         ]
         clocks = [mhz for block in blocks for mhz in block["clock_mhz"] if mhz]
         own = max((block["default_clock_mhz"] for block in blocks), default=0)

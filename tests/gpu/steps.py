@@ -57,7 +57,7 @@ def steps(device: str, have: Collection[str]) -> tuple[Step, ...]:
         return Step(f"edges-{k}", "check", words, 45, f"backends are right at the edges, part {k}")
 
     few = () if card else backends()
-    timed = (*on, "--baseline", "sdpa_flash", "--sets", "3", "--budget", "0.3" if card else "0.01")
+    timed = (*on, "--baseline", "sdpa_flash", "--repetitions", "3", "--budget", "0.3" if card else "0.01")
     fused = (*backends(*FUSED), *timed)
     prefill, layer = (
         "attention/scaled_dot/B2-H4-Hkv2-L256-D64/causal",

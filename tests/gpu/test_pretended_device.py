@@ -39,7 +39,7 @@ def records(folder: Path, *words: str) -> tuple[list[dict[str, Any]], str]:
 
 def test_right_backends_pass_are_timed_and_state_how_a_device_was_timed(tmp_path: Path) -> None:
     words = ("run", *CASES, "--backend", "eager", "--backend", "per_head_loop", "--backend", "numpy")
-    lines, printed = records(tmp_path, *words, "--sets", "3")
+    lines, printed = records(tmp_path, *words, "--repetitions", "3")
     assert lines[0]["environment"]["cuda_devices"] == ["a pretended device"], printed
     found = [line for line in lines if line["kind"] == "record"]
     statuses = {name: {one["status"] for one in found if one["backend"] == name} for name in words[5::2]}
@@ -47,9 +47,11 @@ def test_right_backends_pass_are_timed_and_state_how_a_device_was_timed(tmp_path
     timed = [one for one in found if one["status"] == "ok"]
     assert all(any(note.startswith("batch") for note in one["notes"]) for one in timed)
     assert {one["peak_extra_bytes"] for one in timed} == {2**20}
-    blocks = [b for line in lines if line["kind"] == "set" for of in line["blocks"].values() for b in of]
+    blocks = [
+        b for line in lines if line["kind"] == "repetition" for of in line["samples"].values() for b in of
+    ]
     assert {mhz for block in blocks for mhz in block["clock_mhz"]} == {1980}
-    scales = [line["scale"] for line in lines if line["kind"] == "set"]
+    scales = [line["scale"] for line in lines if line["kind"] == "repetition"]
     assert all(scale["gemm_ns"] and not scale["convolution_ns"] for scale in scales)
     page = tmp_path / "page.html"
     told = python("attnbench", "report", "run.jsonl", "--html", str(page), folder=tmp_path)

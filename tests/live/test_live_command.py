@@ -67,7 +67,7 @@ def test_what_a_commit_changed_is_measured_told_and_can_be_looked_at_again(proje
     assert cells["slow"]["verdict"] == "slower"
     assert 2 < cells["slow"]["ratio"] < 25
     # Fifteen repetitions agree, so the last ten are left out.
-    assert len(read_run(there.repo / "out.jsonl").sets) == 15
+    assert len(read_run(there.repo / "out.jsonl").repetitions) == 15
     assert [cells["off"][name] for name in ("verdict", "base_status", "new_status")] == [
         "mismatch", "ok", "mismatch",
     ]  # fmt: skip
@@ -101,8 +101,8 @@ def test_what_head_lacks_or_cannot_import_fails_the_gate_also_where_the_tree_is_
     narrower = source("stays").replace('rules=("dot",)', 'rules=("cosine",)')
     there.commit(mini_q=narrower, mini_r=BROKEN)
     done = attnbench(
-        there.repo, "compare", "--ref", "HEAD~", "--head", "HEAD", CASE, "--budget", "0.001", "--sets", "1",
-        "--out", "out.jsonl", "--format", "json",
+        there.repo, "compare", "--ref", "HEAD~", "--head", "HEAD", CASE, "--budget", "0.001",
+        "--repetitions", "1", "--out", "out.jsonl", "--format", "json",
     )  # fmt: skip
     assert done.returncode == 1, (done.stdout, done.stderr)
     found = json.loads(done.stdout)

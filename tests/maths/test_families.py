@@ -97,17 +97,17 @@ def test_which_families_make_sense() -> None:
         assert {"strided", "graded"} <= set(found)
         return tuple(name for name in found if name not in DELIVERIES)
 
-    everything = ("normal", "deep_change", "one_key", "loud", "quiet")
+    everything = ("normal", "near_duplicate", "one_hot", "large_logits", "unlikely_values")
     assert tuple(NAMES) == (*everything, "even", *DELIVERIES)
     assert kinds(Lk=20, dtype="float16") == (*everything, "even")
     assert kinds(Lk=14, dtype="float16") == everything
     assert kinds() == kinds("dot") == kinds("general") == kinds("sinks") == everything
-    assert kinds("alibi") == ("normal", "deep_change", "one_key", "quiet")
-    assert kinds("softcap") == ("normal", "deep_change", "one_key", "loud")
+    assert kinds("alibi") == ("normal", "near_duplicate", "one_hot", "unlikely_values")
+    assert kinds("softcap") == ("normal", "near_duplicate", "one_hot", "large_logits")
     for rule in ("additive", "additive_sum", "concat_linear", "cosine"):
-        assert kinds(rule) == ("normal", "deep_change", "one_key")
-    assert kinds(layer=Layer(6)) == ("normal", "deep_change")
-    assert kinds(mask=Mask(explicit="float")) == ("normal", "deep_change", "one_key")
+        assert kinds(rule) == ("normal", "near_duplicate", "one_hot")
+    assert kinds(layer=Layer(6)) == ("normal", "near_duplicate")
+    assert kinds(mask=Mask(explicit="float")) == ("normal", "near_duplicate", "one_hot")
     assert kinds(Lk=1) == kinds(Lq=1, mask=Mask(causal="upper_left")) == ("normal",)
     assert kinds(mask=Mask(padding=(0, 0))) == kinds(Lk=3, mask=Mask(window=1)) == ("normal",)
 
@@ -163,7 +163,7 @@ def test_one_key_has_all_the_weight_in_every_row_that_sees_it(rule: str, dtype: 
     case = small_case(rule, Lq=33, Lk=40, D=8, dtype=dtype, mask=Mask(causal="lower_right"))
     places = set()
     for index in range(3):
-        q, k, v = drawn(case, "one_key", index)
+        q, k, v = drawn(case, "one_hot", index)
         weights = solve_weights(case, RULES[rule], wide_parameters(case), (q, k, v))
         for b, h in np.ndindex(case.B, case.H):
             heavy = weights[b, h, -1].argmax()
@@ -176,7 +176,7 @@ def test_one_key_has_all_the_weight_in_every_row_that_sees_it(rule: str, dtype: 
 @pytest.mark.parametrize("rule", ["additive", "concat_linear", "cosine", "softcap"])
 def test_where_scores_are_no_products_one_key_has_all_the_value(rule: str) -> None:
     case = small_case(rule, mask=Mask(padding=(3, 7)))
-    _, _, v = drawn(case, "one_key")
+    _, _, v = drawn(case, "one_hot")
     seen = seen_counts(case) > 0
     for b, h in np.ndindex(case.B, case.Hkv):
         there = np.flatnonzero(v[b, h].any(-1))
@@ -190,7 +190,7 @@ def test_where_scores_are_no_products_one_key_has_all_the_value(rule: str) -> No
 )
 def test_loud_scores_are_far_out_and_tied_or_far_apart(rule: str, D: int, dtype: str) -> None:
     case = small_case(rule, Lq=64, Lk=65, D=D, dtype=dtype)
-    q, k, _ = drawn(case, "loud")
+    q, k, _ = drawn(case, "large_logits")
     parameters = wide_parameters(case).rule
     for b, h in np.ndindex(case.B, case.H):
         own = {name: array[h] for name, array in parameters.items()}
@@ -201,11 +201,11 @@ def test_loud_scores_are_far_out_and_tied_or_far_apart(rule: str, D: int, dtype:
         assert ((gaps == 0) | (gaps >= 40)).all()
     assert set(np.unique(np.frexp(np.abs(q[q != 0]))[0])) <= {0.5}, "powers of two"
     if dtype == "float16":
-        assert np.abs(products(case, "loud")).max() <= LARGEST_PRODUCT
-        assert np.abs(products(case, "one_key")).max() <= LARGEST_PRODUCT
+        assert np.abs(products(case, "large_logits")).max() <= LARGEST_PRODUCT
+        assert np.abs(products(case, "one_hot")).max() <= LARGEST_PRODUCT
 
 
-@pytest.mark.parametrize("family", ["one_key", "loud"])
+@pytest.mark.parametrize("family", ["one_hot", "large_logits"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rule", ["scaled_dot", "general"])
 def test_a_softmax_without_its_maximum_is_refused(rule: str, dtype: str, family: str) -> None:
@@ -219,7 +219,7 @@ def test_a_softmax_without_its_maximum_is_refused(rule: str, dtype: str, family:
 @pytest.mark.parametrize("index", [0, 1], ids=["values", "keys"])
 def test_a_deep_change_keeps_sums_and_ends_and_is_seen(rule: str, dtype: str, index: int) -> None:
     case = small_case(rule, Lq=40, Lk=48, D=16, Dv=8, dtype=dtype)
-    judge, before = Judge(case, family="deep_change", draws=2), Judge(case, draws=2)
+    judge, before = Judge(case, family="near_duplicate", draws=2), Judge(case, draws=2)
     (q, k, v), (old_q, old_k, old_v) = judge.inputs[index], before.inputs[index]
     changes, was = (v, old_v) if index == 0 else (k, old_k)
     stays, stayed = (k, old_k) if index == 0 else (v, old_v)
@@ -244,7 +244,7 @@ def test_a_deep_change_keeps_sums_and_ends_and_is_seen(rule: str, dtype: str, in
 @pytest.mark.parametrize("layer", [Layer(64), Layer(64, cross=True)], ids=["self", "cross"])
 def test_a_layer_has_its_one_source_changed(layer: Layer) -> None:
     case = small_case(Lq=9, Lk=9, layer=layer)
-    now, was = drawn(case, "deep_change"), drawn(case, "normal")
+    now, was = drawn(case, "near_duplicate"), drawn(case, "normal")
     assert (now[2] != was[2]).sum() == 2
     assert (now[0] != was[0]).sum() == (0 if layer.cross else 2)
 
@@ -273,10 +273,10 @@ def test_every_query_of_quiet_sees_a_likely_key(lengths: tuple[int, int], mask: 
     case = parse_case(
         f"attention/scaled_dot/B2-H4-Hkv2-Lq{lengths[0]}-Lk{lengths[1]}-D16/{mask}/bfloat16/seed3"
     )
-    if "quiet" not in families_of(case, RULES["scaled_dot"]):
+    if "unlikely_values" not in families_of(case, RULES["scaled_dot"]):
         assert (lengths, mask) == ((1, 64), "causal"), "its one query sees one key"
         return
-    q, k, v = drawn(case, "quiet")
+    q, k, v = drawn(case, "unlikely_values")
     out = solve(case, RULES["scaled_dot"], wide_parameters(case), (q, k, v))
     assert 0 < np.abs(out).max() < 0.1, "values of unlikely keys alone"
 
@@ -295,7 +295,7 @@ def test_every_query_of_quiet_sees_a_likely_key(lengths: tuple[int, int], mask: 
 )  # fmt: skip
 def test_quiet_shows_a_wrong_scale(shape: str, rule: str, dtype: str, off: float) -> None:
     sizes, mask = shape.split("/")
-    judge = Judge(parse_case(f"attention/{rule}/H2-{sizes}/{mask}/{dtype}/seed1"), family="quiet")
+    judge = Judge(parse_case(f"attention/{rule}/H2-{sizes}/{mask}/{dtype}/seed1"), family="unlikely_values")
     for kernel in (scale_off(off), scale_off(-off)):
         assert "is above" in judge.of(kernel)[1]
     for right in (unfused, in_float32):
@@ -362,7 +362,7 @@ def feature_by_feature(setup: Setup, q: Tensor, k: Tensor, v: Tensor, *, step: i
     ],
 )
 def test_no_right_kernel_is_refused_where_one_product_leads_in_a_few_rows(text: str, seed: int) -> None:
-    judge = Judge(replace(parse_case(text), seed=seed), family="deep_change")
+    judge = Judge(replace(parse_case(text), seed=seed), family="near_duplicate")
     both_ways = (partial(feature_by_feature, step=step) for step in (1, -1))
     for right in (unfused, online, one_query_at_a_time, *both_ways):
         assert judge.of(right)[1] == "", right

@@ -99,7 +99,7 @@ def test_the_built_in_backends_pass_in_every_encoding(registry: Registry, word: 
     for name in BUILT_IN:
         assert judge.problem(name) == ""
     assert passing_trivial_answer(judge.opened) == ""
-    assert {"normal", "deep_change", "strided", "one_key", "loud"} <= set(judge.opened.families)
+    assert {"normal", "near_duplicate", "strided", "one_hot", "large_logits"} <= set(judge.opened.families)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_encoded_batches_are_judged_too(registry: Registry, storage: str, dtype:
     judge = Judge(registry, batch)
     assert judge.problem("dequantise_sdpa") == ""
     assert judge.opened.passing_trivial_answer() == ""
-    assert {"normal", "deep_change", "one_key"} <= set(judge.opened.families)
+    assert {"normal", "near_duplicate", "one_hot"} <= set(judge.opened.families)
 
 
 @pytest.mark.parametrize("storage", ["packed", "paged:16"])
@@ -150,7 +150,7 @@ def test_planted_mistakes_in_batches_are_refused(
     batches: Callable[[str, str], Judge], storage: str, word: str, mistake: str
 ) -> None:
     problem = batches(storage, word).problem(encoded.backend_name(word, f"{mistake} in a batch"))
-    assert re.match("(on inputs of the family .*: )?sequence [0-9]: ", problem)
+    assert re.match("(on the stress input .*: )?sequence [0-9]: ", problem)
 
 
 def test_the_error_of_the_encoding_grows_with_fewer_bits_and_coarser_grains(

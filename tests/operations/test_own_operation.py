@@ -38,7 +38,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
         [CASE],
         ["eager", "gathered", *WRONG],
         plugins=PLUGIN,
-        sets=1,
+        repetitions=1,
         budget=0.2,
         out=tmp_path_factory.mktemp("own"),
     )

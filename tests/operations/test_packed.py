@@ -28,7 +28,7 @@ from attnbench.testing.cases import choose
 from attnbench.types.batch import parse_batch
 from attnbench.types.errors import BadInput
 from attnbench.types.problem import alone
-from attnbench.types.record import Block, CandidatePlan, CaseLine, SetLine
+from attnbench.types.record import CandidatePlan, CaseLine, RepetitionLine, SegmentSamples
 from attnbench.verifier.case import CaseVerifier
 from attnbench.worker.answers import output_sizes
 
@@ -251,12 +251,15 @@ def test_records_of_a_run_with_several_storages_have_a_ratio_each() -> None:
     batch = CASE.format("float32", "forward", "")
     found = {}
     for case, names in ((batch, ("per_sequence", "quick")), (batch.replace("packed", "paged"), ("gather",))):
-        plan = CandidatePlan(1, 1, 0, 1, None, 1.0, 1.0, [1.0], fresh=True, stretches=1)
+        plan = CandidatePlan(1, 1, 0, 1, None, 1.0, 1.0, [1.0], fresh=True, segments=1)
         line = CaseLine(case, 1, 5, 1, 1.0, 1.0, dict.fromkeys(names, plan))
-        blocks = {name: [Block(0, [place], 1, [9000], [9000], [0], [0])] for place, name in enumerate(names)}
+        blocks = {
+            name: [SegmentSamples(0, [place], 1, [9000], [9000], [0], [0])]
+            for place, name in enumerate(names)
+        }
         warm = {name: [9000] for name in names}
-        sets = [SetLine(case, 0, [7], [*names], warm, blocks, [*names], {})]
-        records = timed_records(line, sets, dict.fromkeys(names, 0), "", 0.02)
+        repetitions = [RepetitionLine(case, 0, [7], [*names], warm, blocks, [*names], {})]
+        records = timed_records(line, repetitions, dict.fromkeys(names, 0), "", 0.02)
         found |= {record.backend: (record.baseline, record.ratio) for record in records}
     own = ("per_sequence", 1.0)
     assert found == {"per_sequence": own, "quick": own, "gather": ("gather", 1.0)}
@@ -266,7 +269,7 @@ def test_records_of_a_run_with_several_storages_have_a_ratio_each() -> None:
 def test_it_is_run_timed_and_reported_like_any_other(tmp_path: Path, storage: str) -> None:
     case = CASE.format("float32", "both", "/lse").replace("packed", storage)
     backends = ["eager", "one_by_one", "wrong_lse_in_base_2"]
-    run = attnbench.run([case], backends, plugins=PLUGIN, sets=1, budget=0.2, out=tmp_path)
+    run = attnbench.run([case], backends, plugins=PLUGIN, repetitions=1, budget=0.2, out=tmp_path)
     found = {record.backend: record for record in run.records}
     dense, right, wrong = (found[name] for name in backends)
     assert (dense.status, dense.reason) == ("unsupported", f"takes dense inputs, not {storage}")

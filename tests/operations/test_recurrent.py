@@ -124,7 +124,7 @@ def test_a_run_checks_and_times_both_built_in_backends(tmp_path: Path) -> None:
         ["recurrent/gated_delta/H4-Hkv2-L40-D8"],
         ["recurrent_loop", "recurrent_chunked", "eager"],
         baseline="recurrent_loop",
-        sets=1,
+        repetitions=1,
         budget=0.02,
         out=tmp_path,
     )

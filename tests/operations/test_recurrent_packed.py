@@ -97,7 +97,7 @@ def test_a_run_checks_and_times_packed_sequences(tmp_path: Path) -> None:
     run = attnbench.run(
         ["recurrent/gated_delta/2q20_q0_q3-H4-Hkv2-D8/none/float32/packed"],
         ["recurrent_loop", "recurrent_chunked", "per_sequence"],
-        sets=1,
+        repetitions=1,
         budget=0.02,
         out=tmp_path,
     )

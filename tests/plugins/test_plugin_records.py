@@ -39,7 +39,7 @@ OPERATION = Operation(
     solve=lambda problem: {},
 )
 SUITE = Suite("mine", "a test", (Case("attention", "dot", 1, 1, 1, 4, 4, 4, 4),))
-VERDICT = VerdictRule("mine", "a test", decide=lambda contender, baseline: "unclear")
+VERDICT = VerdictRule("mine", "a test", decide=lambda candidate, baseline: "unclear")
 METRIC = Metric("price", "a test", "$/call", value=lambda record, case: 1.0)
 REPORTER = Reporter("lines", "a test", render=lambda rows, runs: "")
 FACT = EnvironmentFact("turbo", "a test", read=lambda: True)

@@ -32,9 +32,10 @@ def timed(text: str, backend: str, ms: float, best: tuple[str, float], eager_ms:
     return Record(
         text, text.split("/")[1], backend, "ok", median_ms=ms, low_ms=ms * (1 - off), high_ms=ms * (1 + off),
         baseline="eager", delta=0.02, ratio=ratio, ratio_low=None if baseline else ratio * (1 - off),
-        ratio_high=None if baseline else ratio * (1 + off), p_value=None if baseline else 0.0005, sets=12,
-        best=best[0], ratio_to_best=ms / best[1], tflops=0.1 / ms, gbps=10 / ms, limit_share=0.2 / ms,
-        peak_extra_bytes=int(2**20 * ms), accuracy=Accuracy(1e-7, 1e-6, 1e-7, 1e-6, 3e-7, 5e-6, 256, 256, 4),
+        ratio_high=None if baseline else ratio * (1 + off), p_value=None if baseline else 0.0005,
+        repetitions=12, best=best[0], ratio_to_best=ms / best[1], tflops=0.1 / ms, gbps=10 / ms,
+        limit_share=0.2 / ms, peak_extra_bytes=int(2**20 * ms),
+        accuracy=Accuracy(1e-7, 1e-6, 1e-7, 1e-6, 3e-7, 5e-6, 256, 256, 4),
     )  # fmt: skip
 
 
@@ -57,10 +58,10 @@ def run_of(
     ]
     records += others
     made = manifest_of(
-        run_id=name, started=started, command=["attnbench", "run", "made", "--sets", "12"],
+        run_id=name, started=started, command=["attnbench", "run", "made", "--repetitions", "12"],
         cases=list(dict.fromkeys(record.case for record in records)),
         backends=list(dict.fromkeys(record.backend for record in records)),
-        protocol={"sets": 12, "baseline": "eager", "memory_limit_bytes": 2**31},
+        protocol={"repetitions": 12, "baseline": "eager", "memory_limit_bytes": 2**31},
         plugins=[PluginLine("backends", "attnbench", "0.1.0")],
         environment={"cpu": cpu, "torch": "2.13.0", "governor": None} | dict(facts), **manifest,
     )  # fmt: skip

@@ -60,7 +60,7 @@ def ok(backend: str, ms: float, *, off: float = 0.004, scale: float = 1.0, **fie
         "faults_per_call": 0.0,
         "prepare_ms": 3.25,
         "first_call_ms": 12.0,
-        "sets": 9,
+        "repetitions": 9,
         "timed_calls": 1600,
         "verified_calls": 9,
     }

@@ -36,7 +36,7 @@ def cell(backend: str, verdict: Outcome, ratio: float | None = None, **more: Any
     if ratio is not None:
         said |= {
             "base_ms": 0.2, "new_ms": 0.2 * ratio, "ratio": ratio, "low": ratio * 0.99, "high": ratio * 1.012,
-            "confidence": 0.996, "p_value": 4.1e-5, "p_adjusted": 3e-4, "least_told": 0.043,
+            "confidence": 0.996, "p_value": 4.1e-5, "p_adjusted": 3e-4, "resolution": 0.043,
         }  # fmt: skip
     return ComparedCell(**(said | more))
 
@@ -52,7 +52,7 @@ WHOLE = Compared(
         cell("eager", "same", 1.002),
         cell("sdpa_flash", "slower", 1.154),
         cell("compiled", "faster", 0.871),
-        cell("bmm", "unclear", 1.07, reason=UNCLEAR, least_told=0.43, low=0.9, high=1.31, p_value=None),
+        cell("bmm", "unclear", 1.07, reason=UNCLEAR, resolution=0.43, low=0.9, high=1.31, p_value=None),
         cell("flex", "missing", new_status="crashed", reason="crashed in new (ended by signal 11 | at once)"),
         cell("numpy", "mismatch", new_status="mismatch", reason="largest error 3 <b>times</b> the limit"),
         cell("sdpa_cudnn", "none", reason="unavailable in both (runs on cuda only)"),
@@ -105,7 +105,7 @@ def test_the_worst_is_a_loss_and_nothing_else_however_large() -> None:
 def test_of_many_cells_only_those_that_changed_are_shown_the_worst_first() -> None:
     same = [cell(f"backend_{i}", "same", 1.0) for i in range(20)]
     changed = (cell("better", "faster", 0.7), cell("bad", "slower", 1.2), cell("worse", "slower", 1.5))
-    unclear = cell("perhaps", "unclear", 1.3, p_value=None, least_told=0.4)
+    unclear = cell("perhaps", "unclear", 1.3, p_value=None, resolution=0.4)
     many = Compared("a", "b", (*same, *changed, unclear))
     lines = render_compared(many, hold(many, Gate()), "table", View()).splitlines()
     rows = [line for line in lines if line.startswith("  ") and line.endswith(("slower", "faster"))]

@@ -118,7 +118,7 @@ def test_a_live_comparison_says_what_became_slower() -> None:
     sides = {"base": {"name": "main"}, "head": {"name": "5e6f7"}}
     slower = failed(
         case(64), "b@head", "ok", "", median_ms=2.0, low_ms=1.9, high_ms=2.1, baseline="b@base", delta=0.02,
-        ratio=2.0, ratio_low=1.9, ratio_high=2.1, p_value=0.0005, sets=12,
+        ratio=2.0, ratio_low=1.9, ratio_high=2.1, p_value=0.0005, repetitions=12,
     )  # fmt: skip
     said = findings_of(run_of({}, slower, sides=sides))
     assert "@base is main; @head is 5e6f7" in said[1].text

@@ -171,7 +171,7 @@ def test_values_stay_with_their_run() -> None:
 AGAIN = "; the records are in their files: attnbench report prints them in another --format"
 FAILED = "plugin attnbench-mini 1.0 (mini_metrics): the reporter 'lines' "
 ENVIRONMENT = {"cpu": "a cpu", "libraries": {"torch": "2"}}
-MANIFEST = manifest_of(command=["attnbench"], protocol={"sets": 9}, environment=ENVIRONMENT)
+MANIFEST = manifest_of(command=["attnbench"], protocol={"repetitions": 9}, environment=ENVIRONMENT)
 
 
 def reporter(render: Any) -> Entry[Reporter]:
@@ -189,7 +189,7 @@ def test_facts_are_plain_values_one_for_each_run() -> None:
     assert (first["path"], first["finished"], first["run_id"]) == ("a.jsonl", True, "r")
     assert (second["path"], second["finished"]) == ("b.jsonl", False)
     assert first["environment"] == ENVIRONMENT
-    assert first["protocol"] == {"sets": 9}
+    assert first["protocol"] == {"repetitions": 9}
     assert first["command"] == ["attnbench"]
 
 

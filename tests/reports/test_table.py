@@ -49,9 +49,9 @@ def test_rates_have_no_more_digits_than_the_time() -> None:
     assert (rough["time"], rough["TFLOP/s"], rough["limit"]) == ("40 µs", "1.1", "40%")
 
 
-def test_too_few_sets_for_an_interval_are_named_with_the_remedy() -> None:
+def test_too_few_repetitions_for_an_interval_are_named_with_the_remedy() -> None:
     few = ok(
-        "bmm", 0.5128, sets=2, p_value=0.5, low_ms=None, high_ms=None, confidence=None, ratio_low=None,
+        "bmm", 0.5128, repetitions=2, p_value=0.5, low_ms=None, high_ms=None, confidence=None, ratio_low=None,
         ratio_high=None, ratio_confidence=None,
     )  # fmt: skip
     row = cells([few])["bmm"]
@@ -59,10 +59,10 @@ def test_too_few_sets_for_an_interval_are_named_with_the_remedy() -> None:
         "510 µs", "?", "1.0?", "?", "unclear",
     ]  # fmt: skip
     text = " ".join(table([ok("eager", 0.5), few], 120).split())
-    assert "?: no interval, which needs 3 sets: omit --sets" in text
+    assert "?: no interval, which needs 3 repetitions: omit --repetitions" in text
     assert "unclear, 1 of 1: " in text
-    assert "--sets 9" in text
-    assert "too few sets" not in table(RUN, 120)
+    assert "--repetitions 9" in text
+    assert "too few repetitions" not in table(RUN, 120)
 
 
 def test_many_reasons_are_cut_short() -> None:

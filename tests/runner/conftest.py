@@ -28,5 +28,5 @@ def odd_plugins() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def pool(odd_plugins: None) -> Iterator[WorkerPool]:
     """A server with torch and a verifier, for all tests of a module."""
-    with closing(WorkerPool(Options(budget_s=0.01, sets=1, timeout_s=30))) as opened:
+    with closing(WorkerPool(Options(budget_s=0.01, repetitions=1, timeout_s=30))) as opened:
         yield opened

@@ -22,7 +22,7 @@ from attnbench.types.record import Record
 
 PLAIN = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 CAUSAL = "attention/dot/B1-H2-Lq16-Lk16-D8/causal/float32/cpu/forward"
-LESS_CHECKED = tuple(word for word in CHECK_PARTS if word not in ("guards", "canaries", "renewal"))
+LESS_CHECKED = tuple(word for word in CHECK_PARTS if word not in ("guards", "trivial_answers", "refreshed"))
 """Checks that take most of a small run's time, left out in tests of something else."""
 
 Asked = Mapping[str, tuple[str, ...]]
@@ -50,19 +50,25 @@ def run_of(
 ) -> StoredRun:
     """Run, and read what was written. Little is checked unless ``without`` is given.
 
-    cases: ids, all with ``backends``; or the backends of each. options: of the run; also ``turn_s``,
+    cases: ids, all with ``backends``; or the backends of each. options: of the run; also ``sample_s``,
     ``warm_s`` and ``launches`` in place of the constants of the protocol: each server has torch to load.
     complete: whether it has all its records.
     """
     if isinstance(cases, Mapping):
         backends = tuple(dict.fromkeys(name for names in cases.values() for name in names))
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("turn_s", "warm_s"):
+        for name in ("sample_s", "warm_s"):
             if name in options:
                 patch.setattr(plan_module, name.upper(), options.pop(name))
         if "launches" in options:
             patch.setattr(options_module, "LAUNCHES", options.pop("launches"))
-        small = {"budget_s": 0.01, "baseline": "eager", "sets": 1, "timeout_s": 60, "without": LESS_CHECKED}
+        small = {
+            "budget_s": 0.01,
+            "baseline": "eager",
+            "repetitions": 1,
+            "timeout_s": 60,
+            "without": LESS_CHECKED,
+        }
         plan = RunPlan(
             tuple(parse_case(text) for text in cases), backends, registry or load_registry(),
             Options(**(small | options)), named, compiled_on,

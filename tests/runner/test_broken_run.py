@@ -99,8 +99,8 @@ def broken(
     }
     before = workers()
     stored = run_of(
-        tmp_path_factory.mktemp("broken"), asked, named=("fused_multihead",), budget_s=0.02, sets=3,
-        launches=2, turn_s=1e-9, warm_s=0, memory_limit_bytes=512 * MIB, baseline="only_when_timed",
+        tmp_path_factory.mktemp("broken"), asked, named=("fused_multihead",), budget_s=0.02, repetitions=3,
+        launches=2, sample_s=1e-9, warm_s=0, memory_limit_bytes=512 * MIB, baseline="only_when_timed",
     )  # fmt: skip
     left += workers() - before
     return stored
@@ -131,7 +131,7 @@ def test_other_backends_are_unharmed(broken: StoredRun) -> None:
     for name in UNHARMED:
         record = records[name]
         assert record.status == "ok", (name, record.reason)
-        assert record.verified_calls >= 2 * record.sets == 6
+        assert record.verified_calls >= 2 * record.repetitions == 6
         assert record.timed_calls > 0
         assert record.accuracy.rms_error < 1e-5
         # The baseline failed when it was timed.
@@ -151,14 +151,14 @@ def test_records_are_written_as_soon_as_they_are_known(broken: StoredRun) -> Non
     names = [record.backend for record in broken.records if record.case == CASE]
     asked = [*BROKEN, "third_close_everything", *UNHARMED, "fused_multihead"]
     (planned,) = (line for line in broken.cases if line.case == CASE)
-    timed = [name for name in asked if name in planned.contenders]
+    timed = [name for name in asked if name in planned.candidates]
     assert names[0] == "fused_multihead"
     assert names[-len(timed) :] == timed
     assert sorted(names) == sorted(asked)
 
 
 def test_a_failure_in_a_slot_drops_one_backend_and_the_segment_is_taken_again(broken: StoredRun) -> None:
-    first, *others = (line for line in broken.sets if line.case == CASE)
+    first, *others = (line for line in broken.repetitions if line.case == CASE)
     assert {name for name in first.failed if name.startswith("third_")} == {
         name for name in (*BROKEN, "third_close_everything") if name.startswith("third_")
     }
@@ -167,14 +167,14 @@ def test_a_failure_in_a_slot_drops_one_backend_and_the_segment_is_taken_again(br
     (planned,) = (line for line in broken.cases if line.case == CASE)
     for line in (first, *others):
         for name in UNHARMED:
-            samples = planned.contenders[name].samples
-            assert [(block.stretch, len(block.turns)) for block in line.blocks[name]] == [
+            samples = planned.candidates[name].samples
+            assert [(block.segment, len(block.slots)) for block in line.samples[name]] == [
                 (0, samples), (1, samples),
             ]  # fmt: skip
     for line in others:
         for number in range(2):
-            blocks = [block for both in line.blocks.values() for block in both if block.stretch == number]
-            slots = sorted(slot for block in blocks for slot in block.turns)
+            blocks = [block for both in line.samples.values() for block in both if block.segment == number]
+            slots = sorted(slot for block in blocks for slot in block.slots)
             assert len(set(slots)) == len(slots)
             # Those of a backend whose outputs were wrong are not kept.
             assert line.failed or slots == [*range(len(slots))]
@@ -192,7 +192,7 @@ def test_a_case_without_a_right_backend_ends(broken: StoredRun) -> None:
 
 def test_with_several_threads_nothing_is_forked_once_prepared(broken: StoredRun) -> None:
     for planned in (line for line in broken.cases if line.case == THREADS):
-        assert not planned.contenders["bmm"].fresh
+        assert not planned.candidates["bmm"].fresh
         # On busy cores two threads wait for each other, and the record may be suspect.
         assert by_backend(broken, THREADS)["bmm"].median_ms is not None
 

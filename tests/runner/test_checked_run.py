@@ -134,10 +134,10 @@ def test_a_backend_that_is_right_at_known_lengths_only_fails_on_the_variant_case
     kept = ("rule", "operation", "D", "mask")
     assert all(getattr(variant, name) == getattr(case, name) for name in kept)
     assert (variant.Lq, variant.Lk) != (case.Lq, case.Lk)
-    assert "near:normal" in record.failed_on
+    assert "variant:normal" in record.failed_on
     # Numbers of another case would be taken for those of this one.
     assert record.accuracy is None
-    assert checked.finished.phases_s["near"] > 0
+    assert checked.finished.phases_s["variant_case"] > 0
 
 
 def test_memory_that_grows_with_every_call_is_refused_with_its_amount(checked: StoredRun) -> None:
@@ -151,7 +151,7 @@ def test_dropped_keys_may_hold_nan_only_where_a_backend_says_so(checked: StoredR
     records = by_backend(checked, PADDED)
     assert_records(records, expected)
     # Lengths of the variant case are drawn: one in twenty pads nothing, and then the case itself shows it.
-    assert records["reads_dropped"].failed_on in (["near:dropped"], ["dropped"])
+    assert records["reads_dropped"].failed_on in (["variant:dropped"], ["dropped"])
 
 
 def test_views_and_inputs_that_require_gradients_are_checked(checked: StoredRun) -> None:
@@ -160,21 +160,21 @@ def test_views_and_inputs_that_require_gradients_are_checked(checked: StoredRun)
         "contiguous_undeclared": ("error", "", "the call raised ValueError: not contiguous"),
         "contiguous_declared": RIGHT,
         "raises_on_features": RIGHT,
-        "doubles_graded": ("mismatch", "values", "on inputs of the family graded: RMS error"),
+        "doubles_graded": ("mismatch", "values", "on the stress input graded: RMS error"),
     }
     assert_records(records, expected)
     views = records["reads_as_contiguous"]
     # Each kind is asked on one of the variants.
     assert views.status == "mismatch"
-    assert set(views.failed_on) <= {"near:strided", "near:sliced", "near:transposed"}
-    assert records["reads_features"].failed_on == ["near:transposed"]
-    assert records["reads_values_as_keys"].failed_on == ["near:sliced"]
-    assert records["doubles_graded"].failed_on == ["near:graded"]
+    assert set(views.failed_on) <= {"variant:strided", "variant:sliced", "variant:transposed"}
+    assert records["reads_features"].failed_on == ["variant:transposed"]
+    assert records["reads_values_as_keys"].failed_on == ["variant:sliced"]
+    assert records["doubles_graded"].failed_on == ["variant:graded"]
 
 
 def test_a_backend_that_ignores_a_constant_is_refused(checked: StoredRun) -> None:
     wrong, right = ("mismatch", "values", "RMS error "), dict.fromkeys(("eager", "bmm", "chunked"), RIGHT)
-    loud = ("mismatch", "values", "on inputs of the family loud: RMS error ")
+    loud = ("mismatch", "values", "on the stress input large_logits: RMS error ")
     capped = by_backend(checked, CAPPED)
     assert_records(capped, right | {"no_cap": loud, "cap_of_2": wrong, "root_of_128": wrong})
     scaled = by_backend(checked, WIDE_SCALE)
@@ -243,15 +243,21 @@ def test_checks_that_are_left_out_detect_nothing(less_checked: StoredRun) -> Non
     assert_records(records, {"halves_elsewhere": RIGHT, "reads_before": ("mismatch", "not_finite", "")})
     left_out = ("reads_as_contiguous", "doubles_graded", *WEIGHTS)
     assert_records(by_backend(less_checked, VIEWS), dict.fromkeys(left_out, RIGHT))
-    assert "near" not in less_checked.finished.phases_s
+    assert "variant_case" not in less_checked.finished.phases_s
 
 
 def test_every_family_but_ordinary_inputs_can_be_left_out() -> None:
     families = {family.name for family in FAMILIES} - {"normal"}
-    assert set(CHECK_PARTS) == families | {"near", "guards", "canaries", "weights", "renewal"}
-    assert set(LESS_CHECKED) == families | {"near", "weights"}
-    with pytest.raises(BadInput, match=r"^no check 'normal' to leave out; there are near, "):
-        Options(without=("near", "normal"))
+    assert set(CHECK_PARTS) == families | {
+        "variant_case",
+        "guards",
+        "trivial_answers",
+        "weights",
+        "refreshed",
+    }
+    assert set(LESS_CHECKED) == families | {"variant_case", "weights"}
+    with pytest.raises(BadInput, match=r"^no check 'normal' to leave out; there are variant_case, "):
+        Options(without=("variant_case", "normal"))
 
 
 # --- coarser arithmetics ---------------------------------------------------------------------------
@@ -318,6 +324,6 @@ def test_nan_between_rows_is_a_note_where_only_reading_it_harms(checked: StoredR
     records = by_backend(checked, COARSELY)
     assert_records(records, {"reads_between_rows": RIGHT})
     assert any("contiguous inputs mend it" in note for note in records["reads_between_rows"].notes)
-    words = "on inputs of the family s"  # strided or sliced, of which one variant has each
+    words = "on the stress input s"  # strided or sliced, of which one variant has each
     assert_records(records, {"uses_between_rows": ("mismatch", "values", words)})
     assert "Contiguous inputs pass" in records["uses_between_rows"].reason

@@ -64,9 +64,11 @@ def package_in(folder: Path, name: str, text: str) -> Path:
     return package
 
 
-def run_with(*plugins: str, backends: tuple[str, ...], out: Path, sets: int = 1) -> StoredRun:
+def run_with(*plugins: str, backends: tuple[str, ...], out: Path, repetitions: int = 1) -> StoredRun:
     """Run one case on backends of these plugins."""
-    return run_of(out, (PLAIN,), backends, registry=registry_with(*plugins), sets=sets, launches=1)
+    return run_of(
+        out, (PLAIN,), backends, registry=registry_with(*plugins), repetitions=repetitions, launches=1
+    )
 
 
 def digest(file: Path) -> str:
@@ -96,7 +98,7 @@ def test_code_that_changes_during_a_run_ends_its_backend(path: Path, tmp_path: P
     for name, text in kernels.items():
         (tmp_path / f"{name}.py").write_text(text)
     words = ["saved_package", *(str(tmp_path / f"{name}.py") for name in kernels)]
-    run = run_with(*words, backends=tuple(files), out=tmp_path / "out", sets=2)
+    run = run_with(*words, backends=tuple(files), out=tmp_path / "out", repetitions=2)
     found = {record.backend: (record.status, record.reason) for record in run.records}
     assert found.pop("written_again") == ("ok", "")
     words = "changed during the run: start again; where the plugin writes that module itself, write it once"
@@ -153,7 +155,7 @@ def test_a_run_file_has_digests_of_the_code_and_a_run_does_not_go_on_with_other_
     for name in ("in_use.late", "beside_it", "in_calls"):
         files[name].write_text("NUMBER = 1\n")
     run = run_with("in_use", backends=("mine",), out=tmp_path / "run.jsonl")
-    assert run.cases[0].contenders["mine"].code == {name: digest(file) for name, file in files.items()}
+    assert run.cases[0].candidates["mine"].code == {name: digest(file) for name, file in files.items()}
     codes = {plugin.name: plugin.code for plugin in run.manifest.plugins}
     assert codes["in_use"] != codes["backends"] == codes["rules"] != ""
 

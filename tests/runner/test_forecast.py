@@ -47,7 +47,7 @@ def of_case(*words: str, **options: object) -> CaseForecast:
 
 
 def test_a_case_is_its_budgets_and_its_processes() -> None:
-    whole = of(plan(PLAIN), budget_s=2.0, sets=20)
+    whole = of(plan(PLAIN), budget_s=2.0, repetitions=20)
     (case,) = whole.cases
     assert (case.case, case.cells, case.over_budget) == (PLAIN, 2, False)
     # Two cells of 2 s each, with warm calls and handoffs.
@@ -59,12 +59,12 @@ def test_a_case_is_its_budgets_and_its_processes() -> None:
 
 
 @given(st.floats(0.01, 100), st.integers(1, 50))
-def test_time_grows_with_budget_repetitions_and_cases(budget_s: float, sets: int) -> None:
-    base = of(plan(PLAIN), budget_s=budget_s, sets=sets)
-    assert of(plan(PLAIN, CAUSAL), budget_s=budget_s, sets=sets).total_s > base.total_s
+def test_time_grows_with_budget_repetitions_and_cases(budget_s: float, repetitions: int) -> None:
+    base = of(plan(PLAIN), budget_s=budget_s, repetitions=repetitions)
+    assert of(plan(PLAIN, CAUSAL), budget_s=budget_s, repetitions=repetitions).total_s > base.total_s
     more, doubled = (
-        of_case(PLAIN, budget_s=budget_s, sets=sets + 1),
-        of_case(PLAIN, budget_s=2 * budget_s, sets=sets),
+        of_case(PLAIN, budget_s=budget_s, repetitions=repetitions + 1),
+        of_case(PLAIN, budget_s=2 * budget_s, repetitions=repetitions),
     )
     assert more.processes_s > base.cases[0].processes_s == doubled.processes_s
     # Not always longer: of small budgets one sample a segment is the least.
@@ -73,13 +73,13 @@ def test_time_grows_with_budget_repetitions_and_cases(budget_s: float, sets: int
 
 def test_calls_longer_than_their_share_of_the_budget_take_the_fewest_calls() -> None:
     """68 GFLOP are seconds a call on one core; with threads nothing is forked, so servers start twice."""
-    case = of_case(LONG, budget_s=0.1, sets=9)
+    case = of_case(LONG, budget_s=0.1, repetitions=9)
     each_s = call_s(parse_case(LONG), REGISTRY.rule("dot"))
     assert each_s == pytest.approx(4 * 32 * 4096**2 * 128 / FLOPS_PER_S["cpu"])
     # Three repetitions of one call, two cells.
     assert case.timing_s == pytest.approx(2 * 3 * each_s, rel=0.05)
     assert case.over_budget
-    threaded = of(plan(f"{LONG}/threads4"), budget_s=0.1, sets=9)
+    threaded = of(plan(f"{LONG}/threads4"), budget_s=0.1, repetitions=9)
     # Calls of two seconds take part in all nine.
     assert threaded.cases[0].timing_s == pytest.approx(2 * 9 * each_s / 4, rel=0.05)
     assert threaded.start_s == 2 * of(plan(LONG)).start_s
@@ -124,7 +124,7 @@ def test_the_shortest_case_of_many_comes_first_and_alone_so_that_an_answer_is_so
 
     def groups(one: RunPlan) -> list[list[str]]:
         by_id = {case_id(case): case for case in one.cases}
-        found = groups_of(of(one).cases, by_id, one.options.sets)
+        found = groups_of(of(one).cases, by_id, one.options.repetitions)
         return [[each.case for each in group] for group in found]
 
     ids = [case_id(parse_case(case)) for case in cases]

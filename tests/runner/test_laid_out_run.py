@@ -45,7 +45,7 @@ def test_backends_get_inputs_in_the_layout_of_the_case(tmp_path: Path) -> None:
     asked = ("BLHD", "BL3HD", "LBHD/rotating", "both/BLHD", "own")
     cases = [f"{SIZES}/{words}" for words in asked]
     run = attnbench.run(
-        cases, ("strict", "contiguous_only"), plugins=str(plugin), out=tmp_path, budget=0.01, sets=1
+        cases, ("strict", "contiguous_only"), plugins=str(plugin), out=tmp_path, budget=0.01, repetitions=1
     )
     found = {(one.case.split("/", 6)[-1], one.backend): one for one in run.records}
     for case in asked[:4]:

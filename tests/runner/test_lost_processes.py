@@ -47,12 +47,12 @@ def test_a_process_that_is_killed_once_costs_nothing(
 ) -> None:
     struck = Struck(kind, when)
     names = ("fused_multihead", "raise_error", "eager", "bmm")
-    stored = run_of(tmp_path, CASES, names, progress=struck, sets=3, launches=2)
+    stored = run_of(tmp_path, CASES, names, progress=struck, repetitions=3, launches=2)
     assert struck.case
     for case in CASES:
         expected = EXPECTED | {"fused_multihead": ("unsupported", "", "computes")}
         assert_records(by_backend(stored, case), expected)
-    measured = sorted((line.case, line.index) for line in stored.sets)
+    measured = sorted((line.case, line.index) for line in stored.repetitions)
     assert measured == sorted((case, n) for case in CASES for n in range(3)), "each repetition once"
 
 
@@ -62,14 +62,14 @@ def test_what_was_lost_twice_is_interrupted_and_measured_on_resuming(
 ) -> None:
     struck = Struck(kind, "repetition 2 of 2", times=2)
     names = ("raise_error", "eager", "bmm")
-    stored = run_of(tmp_path, CASES, names, progress=struck, sets=2, launches=1, complete=False)
+    stored = run_of(tmp_path, CASES, names, progress=struck, repetitions=2, launches=1, complete=False)
     other = CAUSAL if struck.case == PLAIN else PLAIN
     assert_records(by_backend(stored, other), {"eager": RIGHT, "bmm": RIGHT})
     lost = by_backend(stored, struck.case)
     assert {lost[name].status for name in ("eager", "bmm")} == {"interrupted"}
     if kind == VERIFIER:
         assert {lost[name].reason for name in ("eager", "bmm")} == {"the oracle's process died of SIGKILL"}
-    kept = {(line.case, line.index): line for line in stored.sets}
+    kept = {(line.case, line.index): line for line in stored.repetitions}
     with pytest.warns(
         UserWarning, match="the run was cut off, [23] of its records are missing; continue with"
     ):
@@ -78,7 +78,7 @@ def test_what_was_lost_twice_is_interrupted_and_measured_on_resuming(
     again = read_run(stored.path)
     for case in CASES:
         assert_records(by_backend(again, case), EXPECTED)
-    assert kept.items() <= {(line.case, line.index): line for line in again.sets}.items()
+    assert kept.items() <= {(line.case, line.index): line for line in again.repetitions}.items()
     assert again.finished is not None
 
 
@@ -88,11 +88,11 @@ def test_a_worker_that_somebody_kills_gets_a_second_try(
     """One in its check, one in a timed call. A backend that always dies so has crashed."""
     monkeypatch.setenv("ODD_NOTES", str(tmp_path))
     names = ("eager", "dies_once", "third_die_once", "third_die")
-    stored = run_of(tmp_path / "run", (PLAIN,), names, sets=2)
+    stored = run_of(tmp_path / "run", (PLAIN,), names, repetitions=2)
     assert_records(by_backend(stored), dict.fromkeys(names[:3], RIGHT))
     died = "died of SIGKILL during timed calls"
     assert_records(by_backend(stored), {"third_die": ("crashed", "", died)})
-    assert len(stored.sets) == 2
+    assert len(stored.repetitions) == 2
     said = capsys.readouterr().err
     assert "attnbench: dies_once: its process died of SIGKILL during a checked call; it is asked" in said
     for name in ("third_die_once", "third_die"):
@@ -106,7 +106,7 @@ def test_a_stopped_process_is_found_within_the_timeout(odd_plugins: None, tmp_pa
     # The verifier has five times as long as a backend.
     timeout_s = 10 if kind == SERVER else 4
     stored = run_of(
-        tmp_path, CASES, ("eager", "bmm"), progress=struck, sets=3, launches=2, timeout_s=timeout_s
+        tmp_path, CASES, ("eager", "bmm"), progress=struck, repetitions=3, launches=2, timeout_s=timeout_s
     )
     assert struck.case
     assert [record.reason for record in stored.records if record.status != "ok"] == []
@@ -118,7 +118,7 @@ def test_a_stopped_process_is_found_within_the_timeout(odd_plugins: None, tmp_pa
 def test_a_backend_that_kills_its_server_harms_its_own_row(
     odd_plugins: None, tmp_path: Path, name: str
 ) -> None:
-    stored = run_of(tmp_path, (PLAIN,), ("eager", name, "bmm"), sets=2)
+    stored = run_of(tmp_path, (PLAIN,), ("eager", name, "bmm"), repetitions=2)
     expected = {"eager": RIGHT, "bmm": RIGHT, name: ("crashed", "", "")}
     assert_records(by_backend(stored), expected)
 
@@ -139,7 +139,7 @@ def test_a_backend_that_stops_a_process_is_named_and_the_others_go_on(
     odd_plugins: None, tmp_path: Path, name: str, timeout_s: float
 ) -> None:
     """A stopped process costs no limit, waited for or not: ten minutes would be seen here."""
-    stored = run_of(tmp_path, (PLAIN,), ("eager", name, "bmm"), sets=2, timeout_s=timeout_s)
+    stored = run_of(tmp_path, (PLAIN,), ("eager", name, "bmm"), repetitions=2, timeout_s=timeout_s)
     words = "was stopped (SIGSTOP)"
     assert_records(by_backend(stored), {"eager": RIGHT, "bmm": RIGHT, name: ("crashed", "", words)})
     assert by_backend(stored)[name].reason.endswith(", and no other backend ran then")

@@ -38,7 +38,7 @@ def test_impossible_dials_are_refused(dials: dict[str, Any], sentence: str) -> N
     st.builds(
         Options,
         budget_s=st.floats(1e-6, 1e6),
-        sets=st.integers(1, 99),
+        repetitions=st.integers(1, 99),
         delta=st.floats(1e-4, 0.9),
         baseline=st.text(max_size=9),
         timeout_s=st.floats(1e-3, 1e5),
@@ -58,34 +58,41 @@ def test_what_the_manifest_states_gives_the_same_options_again(options: Options)
 
 
 def test_a_run_of_another_protocol_is_refused_by_a_sentence() -> None:
-    told = Options().protocol() | {"stretches": 3, "lockstep": False}
+    told = Options().protocol() | {"segments": 3, "lockstep": False}
     with pytest.raises(BadFile) as caught:
         options_of(told)
     assert str(caught.value) == (
-        "the run follows another protocol (stretches 3, lockstep False), so this attnbench cannot go on with "
+        "the run follows another protocol (segments 3, lockstep False), so this attnbench cannot go on with "
         "it: begin anew"
     )
 
 
 def test_what_is_not_said_is_the_default() -> None:
     assert make_options() == Options()
-    assert make_options(sets=2, timed=False) == Options(sets=2, timed=False)
+    assert make_options(repetitions=2, timed=False) == Options(repetitions=2, timed=False)
     assert make_options(budget_s=None, delta=0.05) == Options(delta=0.05)
-    assert make_options(budget_s=1).sets == 22, "as many sets as suit the budget"
-    assert make_options(budget_s=1, sets=2).sets == 2
+    assert make_options(budget_s=1).repetitions == 22, "as many repetitions as suit the budget"
+    assert make_options(budget_s=1, repetitions=2).repetitions == 2
 
 
 def test_each_option_is_a_keyword_of_run() -> None:
-    chosen = {"budget": 1, "sets": 5, "baseline": "bmm", "delta": 0.1, "timeout": 9, "memory_limit": 2**27}
+    chosen = {
+        "budget": 1,
+        "repetitions": 5,
+        "baseline": "bmm",
+        "delta": 0.1,
+        "timeout": 9,
+        "memory_limit": 2**27,
+    }
     assert keyword_options(chosen | {"allocator_pinned": False, "timed": False}) == Options(
-        budget_s=1, sets=5, baseline="bmm", delta=0.1, timeout_s=9, memory_limit_bytes=2**27,
+        budget_s=1, repetitions=5, baseline="bmm", delta=0.1, timeout_s=9, memory_limit_bytes=2**27,
         allocator_pinned=False, timed=False,
     )  # fmt: skip
     with pytest.raises(BadInput, match=r"^no option 'without'; there are "):
-        keyword_options({"without": ("near",)})
+        keyword_options({"without": ("variant_case",)})
 
 
-@pytest.mark.parametrize("dial", ["budget_s", "sets", "timeout_s", "memory_limit_bytes"])
+@pytest.mark.parametrize("dial", ["budget_s", "repetitions", "timeout_s", "memory_limit_bytes"])
 def test_zero_is_said_and_not_left_out(dial: str) -> None:
     with pytest.raises(BadInput, match=r"\b0\b"):
         make_options(**{dial: 0})

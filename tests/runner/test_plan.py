@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.runner.options import Options, sets_for
+from attnbench.runner.options import Options, repetitions_for
 from attnbench.runner.plan import (
-    FEWEST_SETS,
+    FEWEST_REPETITIONS,
     LONGEST_SAMPLE_CALLS,
     MOST_SAMPLES,
     WARM_CALL_BELOW_S,
@@ -21,7 +21,7 @@ from attnbench.runner.plan import (
     plan_calls,
     plan_candidates,
 )
-from attnbench.stats.protocol import STRETCHES, TURN_S
+from attnbench.stats.protocol import SAMPLE_S, SEGMENTS
 from attnbench.stats.tests import LEVEL, time_interval
 from attnbench.types.compared import BASE, HEAD, parts_of, sided
 from attnbench.types.record import CandidatePlan
@@ -32,47 +32,47 @@ SAMPLES = st.dictionaries(st.sampled_from("abcdefghi"), st.integers(1, 30))
 
 
 @pytest.mark.parametrize(
-    ("call_ns", "sets", "expected"),
+    ("call_ns", "repetitions", "expected"),
     [
         (10_000, 8, (40, 25, 20, 8)),
         (5_000_000, 8, (1, 2, 1, 8)),
         # Two segments of one call of 15 ms in 8 repetitions, for a budget of 0.16 s.
         (15_000_000, 8, (1, 1, 1, 8)),
         (2_000_000_000, 8, (1, 1, 0, 8)),
-        (20_000_000_000, 8, (1, 1, 0, FEWEST_SETS)),
+        (20_000_000_000, 8, (1, 1, 0, FEWEST_REPETITIONS)),
         (20_000_000_000, 2, (1, 1, 0, 2)),
         (WARM_CALL_BELOW_S * 1e9 - 1, 8, (1, 1, 1, 8)),
         (WARM_CALL_BELOW_S * 1e9, 8, (1, 1, 0, 8)),
     ],
 )
-def test_calls_by_the_time_of_one(call_ns: float, sets: int, expected: tuple[int, ...]) -> None:
-    plan = plan_calls(call_ns, Options(budget_s=0.16, sets=sets))
-    found = (plan.calls, plan.samples, plan.warm_calls, plan.sets)
+def test_calls_by_the_time_of_one(call_ns: float, repetitions: int, expected: tuple[int, ...]) -> None:
+    plan = plan_calls(call_ns, Options(budget_s=0.16, repetitions=repetitions))
+    found = (plan.calls, plan.samples, plan.warm_calls, plan.repetitions)
     assert (found[0], found[2:]) == (expected[0], expected[2:])
     assert abs(found[1] - expected[1]) <= 1
 
 
 @given(TRACES, st.floats(1e-3, 100), st.integers(1, 50))
-def test_there_is_always_something_to_measure(trace: list[int], budget_s: float, sets: int) -> None:
-    plan = plan_all({"a": trace}, Options(budget_s=budget_s, sets=sets))["a"]
+def test_there_is_always_something_to_measure(trace: list[int], budget_s: float, repetitions: int) -> None:
+    plan = plan_all({"a": trace}, Options(budget_s=budget_s, repetitions=repetitions))["a"]
     assert 1 <= plan.calls <= LONGEST_SAMPLE_CALLS
     assert 1 <= plan.samples <= MOST_SAMPLES
     assert plan.warm_calls >= 0
-    assert min(sets, FEWEST_SETS) <= plan.sets <= sets
-    assert plan.stretches in (1, STRETCHES)
+    assert min(repetitions, FEWEST_REPETITIONS) <= plan.repetitions <= repetitions
+    assert plan.segments in (1, SEGMENTS)
 
 
 @given(st.integers(1_000, 10**7), st.floats(0.05, 100))
 def test_the_budget_is_kept_and_used_where_calls_are_short_enough(call_ns: int, budget_s: float) -> None:
     plan = plan_calls(call_ns, Options(budget_s=budget_s))
-    assert plan.stretches == STRETCHES
-    spent_s = plan.calls * plan.samples * STRETCHES * plan.sets * call_ns / 1e9
-    least_s = STRETCHES * plan.sets * max(call_ns / 1e9, 1.5 * TURN_S)
+    assert plan.segments == SEGMENTS
+    spent_s = plan.calls * plan.samples * SEGMENTS * plan.repetitions * call_ns / 1e9
+    least_s = SEGMENTS * plan.repetitions * max(call_ns / 1e9, 1.5 * SAMPLE_S)
     assert 0.4 * budget_s <= spent_s <= 1.000001 * max(1.01 * budget_s, least_s)
     sample_s = plan.calls * call_ns / 1e9
-    assert plan.calls == 1 or sample_s >= TURN_S / 1.5
+    assert plan.calls == 1 or sample_s >= SAMPLE_S / 1.5
     if plan.samples < MOST_SAMPLES // 2:
-        assert plan.calls == 1 or sample_s <= 1.5 * TURN_S
+        assert plan.calls == 1 or sample_s <= 1.5 * SAMPLE_S
 
 
 @given(
@@ -82,11 +82,11 @@ def test_the_budget_is_kept_and_used_where_calls_are_short_enough(call_ns: int, 
     st.integers(1, 25),
 )
 def test_candidates_about_as_fast_as_the_baseline_have_its_very_plan(
-    baseline_ns: int, times: list[float], budget_s: float, sets: int
+    baseline_ns: int, times: list[float], budget_s: float, repetitions: int
 ) -> None:
     """Another number of calls would itself make one look faster than the other."""
     traces = {f"b{i}": [round(baseline_ns * by), 10**12] for i, by in enumerate(times)}
-    options = Options(budget_s=budget_s, sets=sets, baseline="base")
+    options = Options(budget_s=budget_s, repetitions=repetitions, baseline="base")
     plans = plan_all({**traces, "base": [10**12, baseline_ns]}, options)
     assert set(plans) == {"base", *traces}
     assert set(plans.values()) == {plan_calls(baseline_ns, options)}
@@ -115,21 +115,23 @@ def test_plans_say_how_a_candidate_is_started_and_why() -> None:
     plans = plan_candidates(checked, Options(), note="shared")
     assert plans["quick"].notes == ["shared", "found"]
     assert plans["kept"].notes[1].startswith("can't be forked once prepared")
-    assert (plans["slow"].sets, plans["slow"].stretches, plans["quick"].stretches) == (9, 1, STRETCHES)
-    words = f"slow: measured in {FEWEST_SETS} of 9 sets; a larger --budget allows all"
+    assert (plans["slow"].repetitions, plans["slow"].segments, plans["quick"].segments) == (9, 1, SEGMENTS)
+    words = f"slow: measured in {FEWEST_REPETITIONS} of 9 repetitions; a larger --budget allows all"
     assert plans["slower"].notes[1] == words
 
 
 @pytest.mark.parametrize(
-    ("budget_s", "sets"),
+    ("budget_s", "repetitions"),
     [(1e-9, 9), (0.249, 9), (0.25, 22), (1.999, 22), (2, 30), (3.9, 30), (4, 40), (1000, 40)],
 )
-def test_repetitions_follow_from_the_budget_and_are_enough_for_a_verdict(budget_s: float, sets: int) -> None:
-    assert sets_for(budget_s) == sets
-    assert 2 * 0.5**sets <= LEVEL
-    interval = time_interval([float(i) for i in range(1, sets + 1)])
+def test_repetitions_follow_from_the_budget_and_are_enough_for_a_verdict(
+    budget_s: float, repetitions: int
+) -> None:
+    assert repetitions_for(budget_s) == repetitions
+    assert 2 * 0.5**repetitions <= LEVEL
+    interval = time_interval([float(i) for i in range(1, repetitions + 1)])
     assert 0.95 <= interval.confidence <= 0.997
-    assert interval.low > 1 or sets == 9
+    assert interval.low > 1 or repetitions == 9
 
 
 # --- orders ---------------------------------------------------------------------------------------

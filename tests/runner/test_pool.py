@@ -50,7 +50,7 @@ def test_each_worker_imports_the_plugin_itself_elsewhere_and_only_as_it_was(tmp_
     file = tmp_path / "mine.py"
     file.write_text(PLUGIN)
     source, gone = named(str(file)), Source("gone", "no_such_module_anywhere", "gone", "1")
-    with closing(WorkerPool(Options(sets=1))) as pool:
+    with closing(WorkerPool(Options(repetitions=1))) as pool:
         assert "gone 1 (no_such_module_anywhere): cannot be imported" in failure_of(
             pool.new_worker(1, pool.all_cpus), gone
         )
@@ -75,7 +75,7 @@ def test_sides_share_servers_unless_their_environments_differ(tmp_path: Path) ->
         paths = m.ImportFrom((str(tmp_path / name),), "")
         sides[name] = Interpreter(variables=variables, side=paths)
     source, servers = Source("of_a_side", "of_a_side", "sides", "1"), {}
-    with closing(WorkerPool(Options(sets=1), sides)) as pool:
+    with closing(WorkerPool(Options(repetitions=1), sides)) as pool:
         for name in sides:
             worker = pool.new_worker(1, pool.all_cpus, side=name)
             servers[name] = parent_of(worker.pid)

@@ -34,7 +34,7 @@ from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.record import PluginLine
 
 NAMES = ("eager", "bmm", "fused_multihead")
-SETS = 2
+REPETITIONS = 2
 CHECKED, RECORDED = ["record", "case"], ["record", "record"]
 KERNEL = """
 from attnbench import Backend, hookimpl
@@ -54,7 +54,9 @@ def one_server() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def whole(one_server: None, tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
-    return run_of(tmp_path_factory.mktemp("whole"), (PLAIN, CAUSAL), NAMES, named=NAMES, sets=SETS)
+    return run_of(
+        tmp_path_factory.mktemp("whole"), (PLAIN, CAUSAL), NAMES, named=NAMES, repetitions=REPETITIONS
+    )
 
 
 def cut(run: StoredRun, lines: int, path: Path, *, changed: bool = False) -> bytes:
@@ -71,16 +73,16 @@ def kinds(path: Path) -> list[str]:
 
 
 def outcome(stored: StoredRun) -> set[tuple[str, str, str, str, int]]:
-    return {(r.case, r.backend, r.status, r.reason, r.sets) for r in stored.records}
+    return {(r.case, r.backend, r.status, r.reason, r.repetitions) for r in stored.records}
 
 
 def test_the_lines_of_a_run_come_in_this_order(whole: StoredRun) -> None:
     """The cuts below rely on it."""
-    assert kinds(whole.path) == ["manifest", *CHECKED * 2, *["set"] * 4, *RECORDED * 2, "end"]
+    assert kinds(whole.path) == ["manifest", *CHECKED * 2, *["repetition"] * 4, *RECORDED * 2, "end"]
 
 
 @pytest.mark.parametrize(
-    ("kept", "sets_measured"),
+    ("kept", "repetitions_measured"),
     [
         pytest.param(1, 4, id="only the manifest"),
         pytest.param(6, 3, id="one repetition of one case"),
@@ -89,7 +91,9 @@ def test_the_lines_of_a_run_come_in_this_order(whole: StoredRun) -> None:
         pytest.param(13, 0, id="everything but the end"),
     ],
 )
-def test_it_goes_on_from_there(whole: StoredRun, tmp_path: Path, kept: int, sets_measured: int) -> None:
+def test_it_goes_on_from_there(
+    whole: StoredRun, tmp_path: Path, kept: int, repetitions_measured: int
+) -> None:
     path = tmp_path / "run.jsonl"
     data = cut(whole, kept, path)
     moments: list[Moment] = []
@@ -100,9 +104,11 @@ def test_it_goes_on_from_there(whole: StoredRun, tmp_path: Path, kept: int, sets
     assert path.read_bytes().startswith(data), "what was there is as it was"
     assert outcome(again) == outcome(whole)
     assert len(again.records) == len(NAMES) * 2
-    assert {(line.case, line.index) for line in again.sets} == {(s.case, s.index) for s in whole.sets}
-    assert len(again.sets) == len(whole.sets)
-    assert sum(moment.doing.startswith("repetition ") for moment in moments) == sets_measured
+    assert {(line.case, line.index) for line in again.repetitions} == {
+        (s.case, s.index) for s in whole.repetitions
+    }
+    assert len(again.repetitions) == len(whole.repetitions)
+    assert sum(moment.doing.startswith("repetition ") for moment in moments) == repetitions_measured
     assert run.unfinished == ()
     assert run.records == tuple(sorted(again.records, key=lambda one: (PLAIN, CAUSAL).index(one.case)))
     assert kinds(path)[-1] == "end"
@@ -147,8 +153,18 @@ def without(kind: str, name: str) -> Registry:
             b'"protocol":{"unheard_of":1,',
             "the run follows another protocol (un",
         ),
-        (load_registry(), b'"sets":2', b'"sets":0', "the protocol in the manifest can't be used: 0 sets"),
-        (load_registry(), b'"sets":2', b'"sets":"many"', "the protocol in the manifest can't be used: "),
+        (
+            load_registry(),
+            b'"repetitions":2',
+            b'"repetitions":0',
+            "the protocol in the manifest can't be used: 0 repetitions",
+        ),
+        (
+            load_registry(),
+            b'"repetitions":2',
+            b'"repetitions":"many"',
+            "the protocol in the manifest can't be used: ",
+        ),
     ],
 )
 def test_a_run_that_cannot_go_on_is_a_sentence_and_leaves_the_file_alone(
@@ -225,7 +241,8 @@ def test_forced_elsewhere_what_is_left_is_a_part_of_its_own(
     done = rest[-1]["case"]
     kept = [
         line for line, read in zip(lines[1:], rest, strict=True)
-        if read["case"] == done or read["kind"] == "case" or (read["kind"] == "set" and read["index"] == 0)
+        if read["case"] == done or read["kind"] == "case"
+        or (read["kind"] == "repetition" and read["index"] == 0)
     ]  # fmt: skip
     path.write_bytes(begun_elsewhere(first, **{fact: "2.0"}) + b"".join(kept))
     data = path.read_bytes()
@@ -238,7 +255,7 @@ def test_forced_elsewhere_what_is_left_is_a_part_of_its_own(
     ]
     assert [{record.case for record in records} for records in run.by_file] == [{done}, {other}]
     assert [{case for case, _, _ in times} for times in run.times] == [{done}, {other}]
-    assert len(run.times[1]) == SETS
+    assert len(run.times[1]) == REPETITIONS
     assert len(run.parts) == 2, "no mean or order is of both"
     assert run.unfinished == ()
     elsewhere = rf"goes on with .* under other conditions: {fact} \(2\.0, "
@@ -308,7 +325,7 @@ def test_what_a_backend_has_left_behind_ends_with_a_parent_that_is_killed(
 
 @pytest.mark.slow
 def test_two_runs_at_once_into_one_folder(tmp_path: Path) -> None:
-    words = [PLAIN, "--backend", "eager", "--budget", "0.01", "--sets", "2", "--out", str(tmp_path)]
+    words = [PLAIN, "--backend", "eager", "--budget", "0.01", "--repetitions", "2", "--out", str(tmp_path)]
     both = [start(*words), start(*words)]
     assert [process.wait(120) for process in both] == [0, 0]
     files = sorted(tmp_path.glob("*.jsonl"))
@@ -320,7 +337,7 @@ def test_ctrl_c_ends_cleanly_with_what_was_measured(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     # The second case takes so long that it still goes on when the first has its records.
     words = [PLAIN, "attention/dot/B1-H8-L1024-D64", "--backend", "eager", "--backend", "bmm"]
-    words += ["--sets", "2", "--out", str(path), "--format", "json"]
+    words += ["--repetitions", "2", "--out", str(path), "--format", "json"]
     command = [sys.executable, "-m", "attnbench", "run", *words]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -47,7 +47,7 @@ def test_a_case_that_does_not_fit_into_memory_is_not_started(
     for name, record in by_backend(stored).items():
         words = too_large(parse_case(PLAIN), registry.rule("dot"), registry.backend(name), 5000)
         assert (record.status, record.reason) == ("out_of_memory", words)
-    assert stored.cases == stored.sets == ()
+    assert stored.cases == stored.repetitions == ()
 
 
 def test_how_often_a_backend_is_prepared(
@@ -61,8 +61,8 @@ def test_how_often_a_backend_is_prepared(
     monkeypatch.setenv("BROKEN_PIDS", str(pids))
     names = ("record_process", "record_process_too")
     registry = declared(load_registry(), names[1], forkable=False)
-    stored = run_of(tmp_path, (PLAIN,), names, registry=registry, sets=5, launches=1)
-    assert {(record.status, record.sets) for record in stored.records} == {("ok", 5)}
+    stored = run_of(tmp_path, (PLAIN,), names, registry=registry, repetitions=5, launches=1)
+    assert {(record.status, record.repetitions) for record in stored.records} == {("ok", 5)}
     found = Counter(path.name.rpartition("-")[0] for path in pids.iterdir())
     assert found == {names[0]: 1 + 5, names[1]: 1 + 3}
 
@@ -86,8 +86,8 @@ def test_a_run_goes_on_without_a_server_and_without_the_speed_of_the_machine(
 
     monkeypatch.setattr(WorkerPool, "start_servers", start_and_kill)
     monkeypatch.setattr(ScaleMeter, "measure", fails)
-    stored = run_of(tmp_path, (PLAIN,), ("eager", "bmm"), sets=2)
-    assert [line.scale for line in stored.sets] == [None] * 2
+    stored = run_of(tmp_path, (PLAIN,), ("eager", "bmm"), repetitions=2)
+    assert [line.scale for line in stored.repetitions] == [None] * 2
     for record in stored.records:
         assert (record.status, record.limit_share) == ("ok", None)
         assert "it could not be measured" in record.notes
@@ -97,7 +97,7 @@ def test_a_right_backend_that_is_faster_than_the_machine_is_suspect(
     odd_plugins: None, tmp_path: Path
 ) -> None:
     """It answers from memory. Inputs stay as they are here, or the clocks of the others might tell first."""
-    without = (*LESS_CHECKED, "renewal")
+    without = (*LESS_CHECKED, "refreshed")
     stored = run_of(tmp_path, (LARGE,), ("eager", "remember_by_value"), without=without)
     records = by_backend(stored, LARGE)
     suspect = records["remember_by_value"]

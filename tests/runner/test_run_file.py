@@ -22,7 +22,7 @@ from run_files import manifest_of
 from attnbench.results.format import RunWriter, read_run, read_runs
 from attnbench.results.merge import merge
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
-from attnbench.types.record import Block, EndLine, Record, SetLine
+from attnbench.types.record import EndLine, Record, RepetitionLine, SegmentSamples
 
 MANIFEST = manifest_of(
     cases=["attention/dot/B1-H1-Lq2-Lk2-D2/none/float32/cpu/forward"],
@@ -31,11 +31,11 @@ MANIFEST = manifest_of(
 )
 RECORD = Record(MANIFEST.cases[0], "dot", "eager", "ok", median_ms=1.5)
 OTHER = Record(MANIFEST.cases[0], "dot", "bmm", "ok", median_ms=2.5)
-END = EndLine("later", 2.0, {"sets": 1.0})
+END = EndLine("later", 2.0, {"repetitions": 1.0})
 THIRD = Record(MANIFEST.cases[0], "dot", "numpy", "ok", median_ms=3.5)
 
 
-def written(path: Path, *lines: Record | EndLine | SetLine) -> bytes:
+def written(path: Path, *lines: Record | EndLine | RepetitionLine) -> bytes:
     with RunWriter.create(path, MANIFEST) as writer:
         for line in lines:
             writer.append(line)
@@ -95,7 +95,7 @@ def test_cut_anywhere_after_the_manifest_the_complete_lines_are_read(
     ("line", "says"),
     [
         (b"\xff\xfe{", "is not a run of attnbench: its first line is not JSON"),
-        (b'{"kind":"manifest","format":1,"run_id":"\xff"}', "its first line is not JSON"),
+        (b'{"kind":"manifest","format":2,"run_id":"\xff"}', "its first line is not JSON"),
         (b"\xef\xbb\xbf{}", "its first line is not JSON"),
         (b"[" * 200_000, "its first line is not JSON"),
         (b'"manifest"', "its first line is not a manifest"),
@@ -103,7 +103,7 @@ def test_cut_anywhere_after_the_manifest_the_complete_lines_are_read(
         (b'{"kind":"manifest","format":true}', "its first line is not a manifest"),
         (b'{"kind":"manifest","format":1.0}', "its first line is not a manifest"),
         (b'{"kind":"manifest","format":0}', "is not a run of attnbench: there is no format 0"),
-        (b'{"kind":"manifest","format":1}', "its manifest is damaged (Object missing required field"),
+        (b'{"kind":"manifest","format":2}', "its manifest is damaged (Object missing required field"),
     ],
 )
 def test_what_is_no_manifest_is_refused(path: Path, line: bytes, says: str) -> None:
@@ -123,16 +123,16 @@ STRANGE = Record("attention/dot/B9-H1-Lq2-Lk2-D2/none/float32/cpu/forward", "dot
 ODD = Record(MANIFEST.cases[0], "dot", "nobody", "ok")
 
 
-def one_set(*blocks: Block) -> SetLine:
-    return SetLine(MANIFEST.cases[0], 0, [0], ["eager"], {}, {"eager": list(blocks)}, [], {})
+def one_repetition(*blocks: SegmentSamples) -> RepetitionLine:
+    return RepetitionLine(MANIFEST.cases[0], 0, [0], ["eager"], {}, {"eager": list(blocks)}, [], {})
 
 
-WHOLE = Block(0, [0, 2], 1, [5, 5], [4, 4], [0, 0], [0, 0])
+WHOLE = SegmentSamples(0, [0, 2], 1, [5, 5], [4, 4], [0, 0], [0, 0])
 IMPOSSIBLE = (
-    Block(1, [], 1, [], [], [], []),
+    SegmentSamples(1, [], 1, [], [], [], []),
     replace(WHOLE, wall_ns=[5, 0]),
     replace(WHOLE, calls=0),
-    replace(WHOLE, turns=[0]),
+    replace(WHOLE, slots=[0]),
     replace(WHOLE, cpu_ns=[4, 4, 4]),
     replace(WHOLE, faults=[]),
 )
@@ -142,11 +142,14 @@ IMPOSSIBLE = (
     ("lines", "says"),
     [
         ((RECORD, RECORD), "a second line for eager of"),
-        ((one_set(WHOLE), one_set(WHOLE)), "a second line for the set 0 of"),
+        ((one_repetition(WHOLE), one_repetition(WHOLE)), "a second line for the repetition 0 of"),
         ((STRANGE,), "the manifest does not name the case"),
         ((ODD,), "the manifest does not name the backend"),
         ((RECORD, MANIFEST), "the run .* a second time"),
-        *(((one_set(WHOLE, bad),), "a block without samples, or with impossible ones") for bad in IMPOSSIBLE),
+        *(
+            ((one_repetition(WHOLE, bad),), "a segment without samples, or with impossible ones")
+            for bad in IMPOSSIBLE
+        ),
     ],
 )
 def test_lines_that_do_not_belong_are_named(path: Path, lines: tuple[Any, ...], says: str) -> None:
@@ -186,7 +189,7 @@ def test_a_disk_without_room_for_the_first_line_blocks_nothing(path: Path, room:
     assert not path.exists()
 
 
-@pytest.mark.parametrize("left", [b"", b'{"ki', b'{"kind":"manifest","format":1,"run_id":"r'])
+@pytest.mark.parametrize("left", [b"", b'{"ki', b'{"kind":"manifest","format":2,"run_id":"r'])
 def test_a_new_run_replaces_what_one_that_was_killed_at_its_start_left(path: Path, left: bytes) -> None:
     """--resume can't go on with such a file."""
     path.write_bytes(left)
@@ -269,14 +272,14 @@ def test_a_run_whose_file_is_taken_away_goes_on_in_a_new_one(
 
 
 def test_a_resumed_run_whose_file_is_taken_away_loses_nothing(path: Path) -> None:
-    line = one_set(WHOLE)
+    line = one_repetition(WHOLE)
     written(path, line, RECORD)
     writer, _ = RunWriter.reopen(path)
     with writer:
         path.unlink()
         writer.append(OTHER)
     stored = read_run(path.with_name("run-2.jsonl"))
-    assert (stored.sets, stored.records) == ((line,), (RECORD, OTHER))
+    assert (stored.repetitions, stored.records) == ((line,), (RECORD, OTHER))
 
 
 UNTIMED = Record(MANIFEST.cases[0], "dot", "eager", "unsupported", "why")

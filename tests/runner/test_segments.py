@@ -104,8 +104,8 @@ def take(
     order: Sequence[str], links: dict[str, WorkerLink], *, number: int = 0, patience_s: float = ENOUGH_S
 ) -> handoff.Segment:
     """Take a segment in this order, with one call in a slot."""
-    turns = Counter(order)
-    plans = {name: CandidatePlan(1, turns[name], 0, 1, RIGHT, 0.0, 0.0, [0.1], fresh=True) for name in links}
+    slots = Counter(order)
+    plans = {name: CandidatePlan(1, slots[name], 0, 1, RIGHT, 0.0, 0.0, [0.1], fresh=True) for name in links}
     return handoff.take_segment(number, order, links, plans, patience_s)
 
 
@@ -133,10 +133,10 @@ def assert_rest_goes_on(links: dict[str, WorkerLink], failed: str) -> None:
     rest = {name: link for name, link in links.items() if name != failed}
     again = take([*rest] * 5, rest, number=1)
     assert again.failed == {}
-    assert {name: block.turns for name, block in again.blocks.items()} == {
+    assert {name: block.slots for name, block in again.samples.items()} == {
         name: [*range(place, 5 * len(rest), len(rest))] for place, name in enumerate(rest)
     }
-    assert {block.stretch for block in again.blocks.values()} == {1}
+    assert {block.segment for block in again.samples.values()} == {1}
 
 
 def test_a_worker_that_waits_for_its_slot_uses_no_core(bench: Bench) -> None:
@@ -176,7 +176,7 @@ def test_a_worker_that_hangs_in_its_third_slot_fails_alone(
         assert {name: (failed.status, failed.reason) for name, failed in done.failed.items()} == {
             "third_hang": ("timeout", "timed calls took longer than 4 s; the worker was killed")
         }
-        assert done.blocks == {}, "the slots of the others are incomplete too"
+        assert done.samples == {}, "the slots of the others are incomplete too"
         assert_rest_goes_on(links, "third_hang")
         links["third_hang"].kill()
         assert is_gone(links["third_hang"].pid)

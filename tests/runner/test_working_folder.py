@@ -33,7 +33,8 @@ def run_in(folder: Path, how: tuple[str, ...], *words: str, path: Path | None = 
     """Run a case in a folder, and return its file. path: more to import from."""
     paths = [*filter(None, [path and str(path), os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, *how, "run", CASE, *words, "--sets", "1", "--budget", "0.01", "--out", "run.jsonl"],
+        [sys.executable, *how, "run", CASE, *words, "--repetitions", "1", "--budget", "0.01",
+         "--out", "run.jsonl"],
         cwd=folder, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip

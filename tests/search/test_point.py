@@ -11,8 +11,10 @@ CASE = "attention/scaled_dot/B1-H2-Lq16-Lk16-D8/causal/float32/cpu/both"
 
 
 def test_a_text_gives_the_same_point() -> None:
-    point = parse_point(f"{CASE} values:loud grad:k q:slice v:same_in_heads upstream:expanded before:larger")
-    assert point.values == "loud"
+    point = parse_point(
+        f"{CASE} values:large_logits grad:k q:slice v:same_in_heads upstream:expanded before:larger"
+    )
+    assert point.values == "large_logits"
     assert point.way == Way("k", "slice", "", "same_in_heads", "expanded", "larger")
     assert parse_point(str(point)) == point
 
@@ -32,7 +34,7 @@ def test_every_word_of_a_way_has_a_meaning_in_words(name: str, word: str) -> Non
         (f"{CASE} q:slices", "no q 'slices'"),
         (f"{CASE} z:slice", "no word 'z'"),
         (f"{CASE} autocast:on", "autocast needs one of bfloat16, float16"),
-        (f"{CASE} values:lout", "did you mean 'loud'"),
+        (f"{CASE} values:large_logit", "did you mean 'large_logits'"),
         ("attention/scaled_dot/H2", "is missing"),
     ],
 )

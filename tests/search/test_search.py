@@ -12,7 +12,7 @@ from attnbench.cli import attnbench
 from attnbench.ipc.names import PLAIN
 from attnbench.plugins.registry import load_wanted
 from attnbench.search import replay
-from attnbench.search.process import Judgement, JudgingProcess, Question, first_ready, judges
+from attnbench.search.process import Judgement, JudgingProcess, JudgingQuestion, first_ready, judges
 from attnbench.search.run import replayed, search
 from attnbench.trial.judge import TrialOutcome, in_memory, judge
 from attnbench.trial.point import parse_point
@@ -129,7 +129,7 @@ def test_what_ends_or_blocks_a_process_is_told_and_the_next_case_is_judged(
     path = written(tmp_path, before=f"if case.Lq == 17:\n            {before}")
     registry = load_wanted([str(path)])
     entry = registry.backends["mine"]
-    asked = Question("mine", entry.source, {"scaled_dot": registry.rules["scaled_dot"].source}, ())
+    asked = JudgingQuestion("mine", entry.source, {"scaled_dot": registry.rules["scaled_dot"].source}, ())
     with judges(asked, 1, 1.0) as (one,):
         outcomes = []
         for L in (8, 17, 8):
@@ -163,7 +163,7 @@ def test_a_judge_that_fails_is_asked_again_by_a_new_process(
 WAYS = (
     "grad:no_grad", "grad:enabled", "q:offset", "k:slice", "v:features_outside", "k:same_in_batch",
     "v:same_in_heads", "before:larger", "before:smaller", "before:other_mask", "values:graded",
-    "values:strided", "values:sliced", "values:transposed", "values:loud",
+    "values:strided", "values:sliced", "values:transposed", "values:large_logits",
 )  # fmt: skip
 WAYS_BACK = (
     "grad:q",
@@ -290,7 +290,7 @@ def called(folder: Path, name: str, point: str) -> str:
 @pytest.mark.parametrize(
     "way",
     [
-        "bfloat16 autocast:on", "float16 autocast:on", "bfloat16 autocast:on values:loud",
+        "bfloat16 autocast:on", "float16 autocast:on", "bfloat16 autocast:on values:large_logits",
         "bfloat16/cpu/both autocast:on", "bfloat16 autocast:on k:slice at_once:two_threads",
         "float32 at_once:two_threads", "float32/cpu/both at_once:two_threads",
     ],
@@ -342,7 +342,7 @@ def test_values_that_a_plain_kernel_gets_wrong(tmp_path: Path, change: str, valu
     path.write_text(PLAINLY.replace("CHANGE", change))
     registry = load_wanted([str(path)])
     source = registry.rules["scaled_dot"].source
-    for asked, status in (("one_key", "right"), (values, "wrong")):
+    for asked, status in (("one_hot", "right"), (values, "wrong")):
         point = parse_point(f"attention/scaled_dot/B2-H2-L40-D16/none/float32 values:{asked}")
         assert judge(point, "plainly", registry.backends["plainly"].source, source).status == status
 

@@ -111,7 +111,8 @@ RIGHT = (
     "attention/scaled_dot/q0s5_q7s0_q40-H4-D16/window:9/bfloat16/cpu/both/packed upstream:transposed",
     "attention/softcap/q1s64_q9s33-H6-Hkv2-D8-Dv24/causal/float16/cpu/forward/paged:3 before:larger",
     "attention/scaled_dot/2q1s129-H4-D8/none/float32/cpu/forward/paged:1 values:far_below v:slice",
-    "attention/scaled_dot/q17_q1s40-H2-D16/bool:per_head/float32/cpu/forward/packed/lse values:loud v:offset",
+    "attention/scaled_dot/q17_q1s40-H2-D16/bool:per_head/float32/cpu/forward/packed/lse"
+    " values:large_logits v:offset",
     "attention/scaled_dot/q17_q1s40-H2-D16/none/float32/cpu/forward/paged/lse values:graded before:smaller",
     # The bias is rounded to the dtype of the case, and the logarithms are as far off.
     "attention/alibi/q0_q300s256-H12-D3/none/bfloat16/cpu/forward/paged:2/lse",
@@ -176,7 +177,7 @@ def test_what_a_backend_does_not_declare_is_declined(registry: Registry, text: s
 
 LARGE = parse_point(
     "attention/alibi/q0s9_3q33s257_q65_q5s0-H12-Hkv3-D64-Dv32/causal:lower_right+window:300/bfloat16/cpu/forward"
-    "/paged:32/lse values:loud q:slice before:larger"
+    "/paged:32/lse values:large_logits q:slice before:larger"
 )
 
 

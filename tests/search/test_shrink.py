@@ -11,7 +11,7 @@ from attnbench.trial.shrink import needed, shrink, thresholds
 
 LARGE = parse_point(
     "attention/scaled_dot/B3-H12-Hkv3-Lq513-Lk513-D128-Dv64/causal+window:300+padding:513,0,7/float16/cpu/both"
-    "/threads2 values:loud q:slice k:offset before:larger upstream:expanded"
+    "/threads2 values:large_logits q:slice k:offset before:larger upstream:expanded"
 )
 
 

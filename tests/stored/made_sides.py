@@ -17,7 +17,6 @@ from attnbench.runner.options import Options
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.record import (
     FORMAT_VERSION,
-    Block,
     CandidatePlan,
     CaseLine,
     EndLine,
@@ -25,7 +24,8 @@ from attnbench.types.record import (
     Manifest,
     PluginLine,
     Record,
-    SetLine,
+    RepetitionLine,
+    SegmentSamples,
 )
 from attnbench.types.status import MEANING, STATUSES, Status
 
@@ -68,7 +68,7 @@ def side(*cells: Cell, **more: Any) -> Measured:
         "path": Path("side.jsonl"), "origin": "attnbench", "version": "1",
         "started": "2026-01-01T00:00:00+00:00",
         "commit": "abc", "environment": {"cpu": "Made CPU", "torch": "2.6"},
-        "protocol": {"launches": 3, "sets": 9}, "cells": tuple(cells),
+        "protocol": {"launches": 3, "repetitions": 9}, "cells": tuple(cells),
     }  # fmt: skip
     return Measured(**(said | more))
 
@@ -87,22 +87,22 @@ def run_lines(
     statuses: Mapping[tuple[str, str], Status] | None = None,
     environment: Mapping[str, Any] | None = None,
     protocol: Mapping[str, Any] | None = None,
-    contender: Mapping[str, Any] | None = None,
+    candidate: Mapping[str, Any] | None = None,
     ended: bool = True,
     inputs: int = 1,
     started: str = "2026-01-01T00:00:00+00:00",
 ) -> list[Any]:
-    """The lines of a whole run: by case and backend the times in ns of each set."""
+    """The lines of a whole run: by case and backend the times in ns of each repetition."""
     if cells is None:
         cells = {SHORT: {name: times(1e5 * (1 + i)) for i, name in enumerate(("mine", *BESIDE))}}
     statuses = statuses or {}
     backends = list(dict.fromkeys(name for by in cells.values() for name in by))
     backends += [name for _, name in statuses if name not in backends]
     plan: dict[str, Any] = {
-        "calls": 1, "samples": 1, "warm_calls": 0, "sets": 9, "accuracy": None, "prepare_ms": 1.0,
+        "calls": 1, "samples": 1, "warm_calls": 0, "repetitions": 9, "accuracy": None, "prepare_ms": 1.0,
         "first_call_ms": 1.0, "warmup_ms": [0.1], "fresh": True, "anew": True,
     }  # fmt: skip
-    planned = CandidatePlan(**(plan | dict(contender or {})))
+    planned = CandidatePlan(**(plan | dict(candidate or {})))
     lines: list[Any] = [
         Manifest(
             FORMAT_VERSION, "run", started, "0.1.0", ["attnbench"], list(cells), backends, [], None,
@@ -117,7 +117,7 @@ def run_lines(
                 name: [_block(taken[index])] for name, taken in by_backend.items() if index < len(taken)
             }
             scale = MachineScale({256: [400_000, 410_000]}, 1024, [4_000] * 3, [60.0] * 3)
-            lines.append(SetLine(case, index, [0], list(blocks), {}, blocks, list(blocks), {}, scale))
+            lines.append(RepetitionLine(case, index, [0], list(blocks), {}, blocks, list(blocks), {}, scale))
         said = {name: statuses.get((case, name), "ok") for name in backends}
         for name, status in said.items():
             reason = "" if status == "ok" else f"as it is {status}"
@@ -128,9 +128,9 @@ def run_lines(
     return lines
 
 
-def _block(ns: float) -> Block:
+def _block(ns: float) -> SegmentSamples:
     wall = [round(ns) - 10, round(ns), round(ns) + 10]
-    return Block(0, [0, 1, 2], 1, wall, wall, [0] * 3, [0] * 3)
+    return SegmentSamples(0, [0, 1, 2], 1, wall, wall, [0] * 3, [0] * 3)
 
 
 def write_run(path: Path, lines: Sequence[Any] | None = None, **said: Any) -> Path:
@@ -197,11 +197,11 @@ def measured(draw: st.DrawFn) -> Measured:
     return Measured(
         path=Path("run.jsonl"),
         origin="attnbench",
-        version="1",
+        version="2",
         started=f"2026-01-{draw(st.integers(1, 28)):02}T00:00:00+00:00",
         commit=draw(st.sampled_from(["", "abc123", "abc123-dirty"])),
         environment={"cpu": "Zen", "system": "Linux 6.1 x86_64", "python": "3.12.1", "cpus_allowed": [0, 1]},
-        protocol={"sets": 9, "baseline": "eager", "delta": 0.02},
+        protocol={"repetitions": 9, "baseline": "eager", "delta": 0.02},
         cells=tuple(draw(cells(*key)) for key in keys),
         run_id=draw(st.sampled_from(["", "20260101T000000-0a1b2c3d"])),
         problems=draw(st.sampled_from([(), ("was cut off",)])),

@@ -25,10 +25,10 @@ DROPPED = object()
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     """The lines of a real run, of every kind."""
     folder = tmp_path_factory.mktemp("run")
-    run = attnbench.run(CASES, ["eager", "bmm", "fused_multihead"], budget=0.01, sets=1, out=folder)
+    run = attnbench.run(CASES, ["eager", "bmm", "fused_multihead"], budget=0.01, repetitions=1, out=folder)
     found = run.path.read_bytes().splitlines()
     kinds = {msgspec.json.decode(line)["kind"] for line in found}
-    assert kinds == {"manifest", "case", "set", "record", "end"}
+    assert kinds == {"manifest", "case", "repetition", "record", "end"}
     return found
 
 

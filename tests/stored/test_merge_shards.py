@@ -29,8 +29,9 @@ def store(tmp_path: Path) -> Store:
     def write(number: int, *, finished: bool = True, **changes: Any) -> Path:
         facts = {
             "run_id": f"r{number}", "started": f"2026-01-01T00:00:0{number}+00:00", "backends": ["eager"],
-            "cases": [case for case in CASES if shard_number(case, OF) == number], "protocol": {"sets": 9},
-            "environment": {"cpu": "x", "torch": "2.9"}, "shard": Shard(number, OF, CASES),
+            "cases": [case for case in CASES if shard_number(case, OF) == number],
+            "protocol": {"repetitions": 9}, "environment": {"cpu": "x", "torch": "2.9"},
+            "shard": Shard(number, OF, CASES),
         }  # fmt: skip
         facts |= changes
         cases = facts["cases"] if finished else ()
@@ -95,7 +96,7 @@ def test_a_shard_that_was_measured_twice_is_named(store: Store, warnings: Warnin
         ({"environment": {"cpu": "y", "torch": "2.9"}}, "cpu: x in {}/3; y in {}/3"),
         ({"plugins": [PluginLine("mine", "my-kernel", "1.0")]},
          "plugin mine: not stated in {}/3; my-kernel 1.0 in {}/3"),
-        ({"protocol": {"sets": 3}}, "protocol sets: 9 in {}/3; 3 in {}/3"),
+        ({"protocol": {"repetitions": 3}}, "protocol repetitions: 9 in {}/3; 3 in {}/3"),
     ],
 )  # fmt: skip
 def test_unlike_shards_are_named(

@@ -33,10 +33,10 @@ def test_a_process_is_the_median_of_a_set(tmp_path: Path) -> None:
     assert mine.parents == (0, 1, 2) * 3
     assert mine.fingerprint == "256 pairs, 10000 operations, 10000 bytes"
     assert mine.reference_ns == {"gemm_256": (4e5,) * 9, "copy": (4e3,) * 9, "empty": (60.0,) * 9}
-    assert (run.origin, run.version, run.commit, run.problems) == ("attnbench", "1", "abc123", ())
+    assert (run.origin, run.version, run.commit, run.problems) == ("attnbench", "2", "abc123", ())
     assert cell_of(write_run(tmp_path / "b.jsonl", inputs=2)).fingerprint == mine.fingerprint
     for cell in run.cells:
-        timing = summarise(read_run(path).sets, cell.backend)
+        timing = summarise(read_run(path).repetitions, cell.backend)
         assert median(cell.processes_ns) / 1e6 == pytest.approx(timing.median_ms)
 
 
@@ -51,14 +51,14 @@ def test_a_drawn_mask_means_another_case_where_it_is_drawn_by_another_version(tm
     ("plan", "count", "parents"),
     [
         ({"anew": False}, 9, (0,) * 9),
-        # Nine sets, three processes of three sets each.
+        # Nine repetitions, three processes of three repetitions each.
         ({"anew": False, "fresh": False}, 3, (0, 1, 2)),
     ],
 )
 def test_processes_count_by_how_they_were_started(
     tmp_path: Path, plan: dict[str, Any], count: int, parents: tuple[int, ...]
 ) -> None:
-    mine = cell_of(write_run(tmp_path / "a.jsonl", contender=plan))
+    mine = cell_of(write_run(tmp_path / "a.jsonl", candidate=plan))
     taken, each = [round(ns) for ns in times(1e5)], 9 // count
     assert mine.processes_ns == tuple(median(taken[i : i + each]) for i in range(0, 9, each))
     assert mine.parents == parents

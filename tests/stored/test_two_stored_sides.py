@@ -31,7 +31,7 @@ def test_ten_percent_more_on_a_calm_machine_is_slower_and_less_is_faster() -> No
     assert found.ratio == pytest.approx(1.1)
     assert 1.08 < found.low < 1.1 < found.high < 1.12
     assert (found.base_ms, found.new_ms) == (pytest.approx(0.1), pytest.approx(0.11))
-    assert found.least_told == pytest.approx(0.02)
+    assert found.resolution == pytest.approx(0.02)
     assert mine(with_mine(1.1), with_mine()).verdict == "faster"
 
 
@@ -75,7 +75,7 @@ def test_nothing_finer_than_repetitions_differ_by_is_told() -> None:
     rough = times(1e5, spread=0.3)
     found = mine(with_mine(processes_ns=rough), with_mine(processes_ns=tuple(1.15 * ns for ns in rough)))
     assert found.verdict == "unclear"
-    assert found.least_told == pytest.approx(0.83, abs=0.01)
+    assert found.resolution == pytest.approx(0.83, abs=0.01)
     assert found.reason == (
         "less than 83 % can't be detected: repetitions of base differ by 27 %, those of new by 27 %, and the "
         "other backends of the case moved by 0 %"
@@ -98,14 +98,14 @@ def test_one_backend_alone_is_told_from_the_machine_only_beyond_all_its_repetiti
     alone = [side(cell(processes_ns=rough))]
     found = mine(alone, [side(cell(processes_ns=tuple(1.2 * ns for ns in rough)))])
     assert found.verdict == "unclear"
-    assert found.least_told == pytest.approx((1.1 / 0.9) ** (2 * 1.25) - 1)
+    assert found.resolution == pytest.approx((1.1 / 0.9) ** (2 * 1.25) - 1)
     assert mine(alone, [side(cell(processes_ns=tuple(1.7 * ns for ns in rough)))]).verdict == "slower"
 
 
 def test_of_few_repetitions_only_a_factor_of_two_is_told() -> None:
     few = with_mine(processes_ns=times(1e5, count=5), parents=())
     found = mine(few, with_mine(processes_ns=times(1.5e5, count=3), parents=()))
-    assert (found.verdict, found.low, found.least_told) == ("unclear", None, pytest.approx(1.0))
+    assert (found.verdict, found.low, found.resolution) == ("unclear", None, pytest.approx(1.0))
     assert found.reason.endswith("a side has 3 of the 6 repetitions that a finer verdict needs")
     assert mine(few, with_mine(processes_ns=times(2.1e5, count=3), parents=())).verdict == "slower"
 
@@ -177,9 +177,9 @@ def test_whatever_is_slower_is_beyond_what_could_be_told(seed: int) -> None:
     ]
     for one in compare_sides(base, [side(*slowed)]).cells:
         assert one.ratio is not None
-        assert one.least_told is not None
+        assert one.resolution is not None
         if one.verdict in ("slower", "faster"):
-            assert abs(log(one.ratio)) > log(1 + one.least_told)
+            assert abs(log(one.ratio)) > log(1 + one.resolution)
             assert (one.low > 1) or (one.high < 1)
         else:
             assert one.reason or one.verdict == "same"

@@ -32,7 +32,7 @@ def base(backend: str = "mine", case: str = SHORT, status: Status = "ok", reason
 def head(
     ratio: float = 1.0, backend: str = "mine", case: str = SHORT, status: Status = "ok", reason: str = ""
 ) -> Record:
-    """A record of 25 sets that all say the same, within half a percent."""
+    """A record of 25 repetitions that all say the same, within half a percent."""
     failed = Record(case, "dot", f"{backend}@head", status, reason)
     if status != "ok":
         return failed
@@ -81,7 +81,7 @@ def test_another_least_effect_is_taken_by_case_and_backend() -> None:
         ((base(),), "missing", "not in new"),
         ((base(status="timeout"), head(status="timeout")), "none", "timeout in both"),
         ((base(), replace(head(), median_ms=None)), "missing", "ok in new, and yet without a sample"),
-        ((base(), replace(head(), ratio=None, p_value=None)), "unclear", "no set has both sides"),
+        ((base(), replace(head(), ratio=None, p_value=None)), "unclear", "no repetition has both sides"),
     ],
 )
 def test_what_has_no_two_times_says_why(records: tuple[Record, ...], verdict: str, reason: str) -> None:

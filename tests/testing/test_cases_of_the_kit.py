@@ -13,7 +13,7 @@ import wrong_shapes
 from attnbench import Backend, Case, Rule
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.options import make_options
-from attnbench.testing.cases import MOST, MOST_COMPILED, Choice, absent, ask, candidates, choose
+from attnbench.testing.cases import MOST, MOST_COMPILED, ChosenCases, absent, ask, candidates, choose
 from attnbench.testing.findings import merged
 from attnbench.testing.judge import located, plan, records_of, rules_in
 
@@ -21,7 +21,7 @@ RULES = rules_in(load_registry())
 SIMPLE = Backend("mine", "a test", prepare=print, rules=("scaled_dot",), dtypes=("float32",))
 
 
-def small(choice: Choice) -> list[Case]:
+def small(choice: ChosenCases) -> list[Case]:
     return [one.case for one in choice.cases if not one.large]
 
 

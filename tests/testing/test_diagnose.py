@@ -61,7 +61,7 @@ def test_a_known_mistake(registry: Registry, backend: str, case: str, mistake: s
     assert advice in diagnosis.do
 
 
-@pytest.mark.parametrize("family", ["normal", "deep_change", "strided", "graded"])
+@pytest.mark.parametrize("family", ["normal", "near_duplicate", "strided", "graded"])
 def test_a_right_answer_gets_no_advice_for_its_inputs(registry: Registry, family: str) -> None:
     diagnosis = found(registry, "right_one", PLAIN, family)
     assert (diagnosis.mistake, diagnosis.kind) == ("", "not repeated")
@@ -93,13 +93,13 @@ def test_a_habit_is_known(backend: str, case: str, mistake: str) -> None:
 
 def test_a_mistake_that_ordinary_inputs_show_is_not_named_where_they_are_right() -> None:
     # Where one key has all the weight, -100 drops as little as no mask does.
-    diagnosis = by_habit("adds_minus_100", "H2-L17-D8/causal", "one_key")
+    diagnosis = by_habit("adds_minus_100", "H2-L17-D8/causal", "one_hot")
     assert diagnosis.mistake == "mask_is_minus_100"
     assert "causal_ignored" not in diagnosis.equals
     assert "dropped keys still have weight: use -inf" in diagnosis.do
 
 
-@pytest.mark.parametrize("family", ["normal", "strided", "loud"])
+@pytest.mark.parametrize("family", ["normal", "strided", "large_logits"])
 def test_a_backend_that_is_wrong_each_second_call_hears_that_alone(family: str) -> None:
     diagnosis = by_habit("each_second_call", "B1-H2-L17-D16", family)
     assert diagnosis.kind == "sometimes"
@@ -109,8 +109,8 @@ def test_a_backend_that_is_wrong_each_second_call_hears_that_alone(family: str) 
 @pytest.mark.parametrize(
     ("backend", "family", "words"),
     [
-        ("nan_of_large_scores", "loud", "Scores up to ±1000 give a wrong output"),
-        ("clamped", "loud", "Scores up to ±1000 give a wrong output"),
+        ("nan_of_large_scores", "large_logits", "Scores up to ±1000 give a wrong output"),
+        ("clamped", "large_logits", "Scores up to ±1000 give a wrong output"),
         ("as_contiguous", "strided", "Views with strides of their own give a wrong output"),
     ],
 )

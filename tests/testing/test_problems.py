@@ -123,7 +123,7 @@ def test_each_check_has_its_advice(status: Status, check: Check, words: str) -> 
 def test_plain_cases_of_wrong_values_get_a_close_look() -> None:
     near = Record(
         CASE.format("bool+padding"), "dot", "mine", "mismatch", "x", failed_check="values", failed_case=NEAR,
-        failed_on=["near:normal", "near:loud"],
+        failed_on=["variant:normal", "variant:large_logits"],
     )  # fmt: skip
     skipped = [
         record("causal", "error"),
@@ -132,7 +132,7 @@ def test_plain_cases_of_wrong_values_get_a_close_look() -> None:
     ]
     close = looks([near, record("none", check="values"), *skipped], SOURCES)
     assert [look.case for look in close.values()] == [CASE.format("none"), NEAR]
-    assert close[near.case].families == ("normal", "loud")
+    assert close[near.case].families == ("normal", "large_logits")
     large = CASE.format("none").replace("Lq9-Lk12", "Lq4096-Lk4096")
     too_large = Record(large, "dot", "mine", "mismatch", "x", failed_check="values", failed_on=["normal"])
     assert looks([too_large], SOURCES) == {}

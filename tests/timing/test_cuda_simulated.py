@@ -16,7 +16,7 @@ from attnbench.stats.doubts import mode_notes, slow_clock_note
 from attnbench.stats.pairs import LEAST_CLOCK, disturbed
 from attnbench.timing.cuda import MOST_CAPTURED_CALLS, CudaTimer
 from attnbench.timing.sample import device_fields
-from attnbench.types.record import Block, SetLine
+from attnbench.types.record import RepetitionLine, SegmentSamples
 
 GRAIN_NS = 500
 """The resolution of events, as the CUDA documentation has it: about half a microsecond."""
@@ -175,19 +175,19 @@ def test_a_clock_that_drops_is_seen_in_the_times_and_told(clocks: list[int]) -> 
         cuda.clock_mhz = mhz
         samples.append(take(call, A_CELL, B, C, 1)[0])
         assert samples[-1].wall_ns == pytest.approx(100_000 * 1980 / mhz, abs=2)
-    block = Block(
+    block = SegmentSamples(
         0, list(range(len(samples))), 1, [s.wall_ns for s in samples], [0] * len(samples),
         [0] * len(samples), [0] * len(samples), **device_fields(take, samples),
     )  # fmt: skip
     slow = [mhz < LEAST_CLOCK * 1980 for mhz in clocks]
     assert disturbed(block) == slow
-    sets = [SetLine("case", 0, [], ["flash"], {}, {"flash": [block]}, [], {})]
-    note = slow_clock_note(sets, "flash")
+    repetitions = [RepetitionLine("case", 0, [], ["flash"], {}, {"flash": [block]}, [], {})]
+    note = slow_clock_note(repetitions, "flash")
     if 2 * sum(slow) > len(slow):
         assert f"in {sum(slow)} of {len(slow)} samples" in note
     else:
         assert note == ""
-    assert len(mode_notes(sets, "flash")) == 1
+    assert len(mode_notes(repetitions, "flash")) == 1
 
 
 @given(st.integers(200, 100_000), st.integers(1, 30), st.integers(100_000, 3_000_000))

@@ -79,11 +79,11 @@ class Asked:
 
     def block(self, calls: int, samples: int, warm_calls: int = 0) -> Any:
         """Take every third slot of a segment; the worker hands over to itself. Return their block."""
-        turns = tuple(3 * number + 1 for number in range(samples))
+        slots = tuple(3 * number + 1 for number in range(samples))
         successors = tuple(0 if number + 1 < samples else -1 for number in range(samples))
         with handoff(1) as own:
-            request = m.TakeSlots(4, turns, successors, calls, warm_calls)
-            return self.link.ask(request, m.SlotsTaken, ENOUGH_S, (own,))[0].block
+            request = m.TakeSlots(4, slots, successors, calls, warm_calls)
+            return self.link.ask(request, m.SlotsTaken, ENOUGH_S, (own,))[0].samples
 
     def fork(self) -> Asked:
         """Return a fork."""
@@ -122,7 +122,7 @@ def handoff(value: int = 0) -> Iterator[int]:
         os.close(fd)
 
 
-def stretch(worker: Asked, draw: int, calls: int, samples: int, warm_calls: int = 0) -> m.SlotsTaken:
+def segment(worker: Asked, draw: int, calls: int, samples: int, warm_calls: int = 0) -> m.SlotsTaken:
     """Take the slots of a segment that refreshes inputs with another draw."""
     successors = (*(0 for _ in range(samples - 1)), -1)
     with inputs_of(parse_case(worker.case), draw) as (_, specs, fd), handoff(1) as own:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from asked import BUILT_IN_BACKENDS, RULES, Asked, Stored, attend, stretch
+from asked import BUILT_IN_BACKENDS, RULES, Asked, Stored, attend, segment
 from fake_cuda import FakeCuda
 from torch.overrides import TorchFunctionMode
 
@@ -129,11 +129,11 @@ def test_a_worker_computes_warms_up_and_takes_slots_on_a_device(cuda: FakeCuda, 
     worker = warmed_up(cuda, case)
     for _ in range(3):
         np.testing.assert_allclose(worker.output(), answer(case, 0), rtol=1e-5)
-    block = stretch(worker, 1, calls=5, samples=3, warm_calls=1).block
+    block = segment(worker, 1, calls=5, samples=3, warm_calls=1).samples
     assert (block.mode, block.wall_ns) == (mode, [5 * KERNEL_NS] * 3)
     assert (len(block.host_ns), block.clock_mhz, block.default_clock_mhz) == (3, [1900] * 3, 2000)
     # On a device inputs are refreshed before the calls of a sample, never between two.
-    assert block.renewed_ns == 0
+    assert block.refreshed_ns == 0
     kept = worker.kept()
     assert any(each.refreshed for each, _ in kept)
     for each, output in kept:
@@ -145,7 +145,7 @@ def test_a_backward_pass_is_captured_only_together_with_its_forward_pass(
     cuda: FakeCuda, passes: str, mode: str
 ) -> None:
     """New inputs give a backward pass alone another graph, in other memory than a captured call reads."""
-    block = stretch(warmed_up(cuda, f"{CASE}/{passes}"), 1, calls=5, samples=2, warm_calls=1).block
+    block = segment(warmed_up(cuda, f"{CASE}/{passes}"), 1, calls=5, samples=2, warm_calls=1).samples
     assert (block.mode, block.wall_ns) == (mode, [5 * KERNEL_NS] * 2)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from asked import BUILT_IN_BACKENDS, ENOUGH_S, OUTSPOKEN, Asked, New, attend, stretch
+from asked import BUILT_IN_BACKENDS, ENOUGH_S, OUTSPOKEN, Asked, New, attend, segment
 
 from attnbench.cases.work import pool_copies
 from attnbench.ipc import messages as m
@@ -77,7 +77,7 @@ def test_one_source_that_serves_twice_is_one_tensor(
 def test_the_last_output_is_that_of_the_last_timed_call(prepared_worker: New) -> None:
     worker = prepared_worker(SMALL, "counts_calls")
     block = worker.block(calls=3, samples=4, warm_calls=5)
-    assert (block.stretch, block.turns, block.calls) == (4, [1, 4, 7, 10], 3)
+    assert (block.segment, block.slots, block.calls) == (4, [1, 4, 7, 10], 3)
     vitals = (block.wall_ns, block.cpu_ns, block.switches, block.faults)
     assert [len(each) for each in vitals] == [4] * 4
     assert min(block.wall_ns) > 0
@@ -197,7 +197,7 @@ def test_outputs_of_samples_count_where_their_bits_repeat(prepared_worker: New) 
     worker = prepared_worker(SMALL, "eager", BUILT_IN_BACKENDS)
     for _ in range(4):
         worker.give(0)
-        stretch(worker, 1, calls=1, samples=4)
+        segment(worker, 1, calls=1, samples=4)
         log, fd = worker.link.ask(m.TimedOutputs(), m.Kept, ENOUGH_S)
         os.close(fd)
         assert len(log.outputs) + log.repeated == 4
@@ -208,7 +208,7 @@ def test_outputs_with_other_bits_are_kept_for_the_verifier(prepared_worker: New)
     """Each call of this backend gives another number."""
     worker = prepared_worker(SMALL, "counts_calls")
     for _ in range(4):
-        stretch(worker, 1, calls=1, samples=4)
+        segment(worker, 1, calls=1, samples=4)
         numbers = [float(output.flat[0]) for _, output in worker.kept()]
         assert len(set(numbers)) == len(numbers) == 4
 
@@ -218,7 +218,7 @@ def test_inputs_may_be_refreshed_before_any_call_of_any_slot(prepared_worker: Ne
     seen: Counter[tuple[int, int]] = Counter()
     for _ in range(120):
         worker.give(0)
-        stretch(worker, 1, calls=2, samples=2)
+        segment(worker, 1, calls=2, samples=2)
         first = next(each for each, _ in worker.kept() if each.refreshed)
         seen[first.slot, first.call] += 1
     assert len(seen) == 4

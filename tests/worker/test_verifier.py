@@ -115,7 +115,7 @@ def test_a_near_duplicate_follows_its_original() -> None:
     assert set(families) == set(FORWARD) - set(ELSEWHERE)
     assert set(open_here(PADDED).families) == set(FORWARD)
     assert set(open_here(f"{PADDED}/cpu/both").families) >= {TWO_GRAPHS}
-    places = [at for at, family in enumerate(families) if family == "deep_change"]
+    places = [at for at, family in enumerate(families) if family == "near_duplicate"]
     assert len(places) >= 2
     seen = set()
     for at in places:
@@ -143,7 +143,7 @@ def test_one_wrong_element_fails_its_family(plain: PlainHere, family: str) -> No
     assert plain.opened.score("mine", at, answer) == ""
     judged = plain.opened.judge("mine")
     assert judged.failed == (family,)
-    words = "" if family == NORMAL else f"on inputs of the family {family}: "
+    words = "" if family == NORMAL else f"on the stress input {family}: "
     assert judged.problem.startswith(words + "RMS error")
     assert "(b=0, h=1, i=3, e=5)" in judged.problem
     # The numbers are those of ordinary inputs, whichever family was failed.
@@ -154,7 +154,7 @@ def test_one_wrong_element_fails_its_family(plain: PlainHere, family: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("case", "canary"),
+    ("case", "answer"),
     [
         ("attention/scaled_dot/B2-H2-Lq6-Lk1-D4/none/float32", "first_value"),
         ("attention/scaled_dot/B2-H2-L6-D4/window:1/float32", "own_value"),
@@ -172,8 +172,8 @@ def test_one_wrong_element_fails_its_family(plain: PlainHere, family: str) -> No
         ("attention/sinks@sink=-20/B1-H2-L24-D16/none/float32", "sinks@sink=-100"),
     ],
 )
-def test_a_trivial_answer_that_passes_is_found(case: str, canary: str) -> None:
-    assert passing_trivial_answer(scored(case).opened) == canary
+def test_a_trivial_answer_that_passes_is_found(case: str, answer: str) -> None:
+    assert passing_trivial_answer(scored(case).opened) == answer
 
 
 LSE = "attention/{}/B2-H4-Hkv2-Lq7-Lk5-D8/causal:lower_right/{}/cpu/{}/lse"
@@ -240,10 +240,10 @@ def test_a_verdict_needs_all_draws_but_deliveries_left_out(plain: PlainHere, fam
     with pytest.raises(ValueError, match="no outputs of draws"):
         plain.opened.judge(f"not {family}")
     assert plain.opened.judge(f"not {family}", (family,)).problem == ""
-    for at in [at for at in draws if plain.opened.families[at] != "loud"]:
-        plain.opened.score(f"not {family}, not loud", at, plain.answer(at))
+    for at in [at for at in draws if plain.opened.families[at] != "large_logits"]:
+        plain.opened.score(f"not {family}, not large_logits", at, plain.answer(at))
     with pytest.raises(ValueError, match="no outputs of draws"):
-        plain.opened.judge(f"not {family}, not loud", (family, "loud"))
+        plain.opened.judge(f"not {family}, not large_logits", (family, "large_logits"))
 
 
 def test_arithmetic_is_assumed_where_only_some_rows_are_compared() -> None:
@@ -288,7 +288,8 @@ SAMPLED = "attention/scaled_dot/B1-H2-Lq256-Lk32-D16/{}/float32/cpu/{}"
 @pytest.mark.parametrize("mask", ["none", "causal:lower_right", "padding"])
 @pytest.mark.parametrize("pass_", ["forward", "both", "backward"])
 def test_every_comparison_takes_some_rows_of_the_answer(mask: str, pass_: str) -> None:
-    """Of 256 rows the oracle solves 16: of draws, changed, nudged and rounded ones, weights, canaries."""
+    """Of 256 rows the oracle solves 16: of draws, changed, nudged and rounded ones, weights, trivial
+    answers."""
     made = plain_of(SAMPLED.format(mask, pass_), flops=1)
     opened = made.opened
     made.score(timed=1)

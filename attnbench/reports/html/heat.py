@@ -22,7 +22,7 @@ OF_BASE = f"Times as long as base. {TIED}: may be as fast; {ABSENT}: not run."
 
 
 @dataclass(frozen=True)
-class Cell:
+class Tile:
     """A backend on a case. tone: its colour, a class of the style sheet. title: the same in words."""
 
     text: str
@@ -36,7 +36,7 @@ class Heat:
 
     key: str
     backends: tuple[str, ...]
-    rows: Mapping[str, tuple[Cell, ...]]
+    rows: Mapping[str, tuple[Tile, ...]]
 
 
 def heat_of(part: ReportPart) -> Heat | None:
@@ -75,36 +75,36 @@ def _ordered(names: Mapping[str, None], answer: RunAnswer) -> dict[str, None]:
     return dict.fromkeys(sorted(names, key=place))
 
 
-def _cell(one: JudgedRecord | None, lead: Lead | None, live: bool) -> Cell:
+def _cell(one: JudgedRecord | None, lead: Lead | None, live: bool) -> Tile:
     if one is None:
-        return Cell(ABSENT, "absent", "not run")
+        return Tile(ABSENT, "absent", "not run")
     record = one.record
     if record.status != "ok":
         if MEANING[record.status].declined:
-            return Cell(ABSENT, "absent", f"{status_words(record.status)}: {record.reason}")
-        return Cell(MEANING[record.status].short, "failed", f"{status_words(record.status)}: {record.reason}")
+            return Tile(ABSENT, "absent", f"{status_words(record.status)}: {record.reason}")
+        return Tile(MEANING[record.status].short, "failed", f"{status_words(record.status)}: {record.reason}")
     if live:
         return _against_base(one)
     if lead is None or record.median_ms is None:
-        return Cell(ABSENT, "absent", "not timed")
+        return Tile(ABSENT, "absent", "not timed")
     text = case_cell(one, lead)
     if text in (FASTEST, TIED):
         best = text == FASTEST
-        return Cell(text, "best" if best else "tied", "the fastest" if best else "may be the fastest")
+        return Tile(text, "best" if best else "tied", "the fastest" if best else "may be the fastest")
     ratio = lead.over[record.backend].ratio
-    return Cell(text, _tone(ratio), f"{text} times as long as {lead.best.backend}")
+    return Tile(text, _tone(ratio), f"{text} times as long as {lead.best.backend}")
 
 
-def _against_base(one: JudgedRecord) -> Cell:
+def _against_base(one: JudgedRecord) -> Tile:
     record = one.record
     if record.ratio is None:
-        return Cell(ABSENT, "absent", "nothing to compare with")
+        return Tile(ABSENT, "absent", "nothing to compare with")
     text = ratio_text(record)[0]
     if one.verdict == "faster":
-        return Cell(text, "best", "faster than base")
+        return Tile(text, "best", "faster than base")
     if one.verdict == "slower":
-        return Cell(text, _tone(max(record.ratio, STEPS[0])), "slower than base")
-    return Cell(TIED, "tied", f"{text} ×, {one.verdict}")
+        return Tile(text, _tone(max(record.ratio, STEPS[0])), "slower than base")
+    return Tile(TIED, "tied", f"{text} ×, {one.verdict}")
 
 
 def _tone(ratio: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 
 from attnbench.reports.answer import case_numbers
-from attnbench.reports.html.heat import Cell, Heat, heat_of
+from attnbench.reports.html.heat import Heat, Tile, heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
 from attnbench.reports.html.words import findings, lead_rows, use_words
 from attnbench.reports.judged import ReportPart
@@ -82,7 +82,7 @@ def _map(heat: Heat, names: Mapping[str, str]) -> str:
     return _table(heads, body)
 
 
-def _style(cell: Cell) -> str:
+def _style(cell: Tile) -> str:
     return ";".join(filter(None, (_MIDDLE, _TONES.get(cell.tone, ""))))
 
 

@@ -182,14 +182,14 @@ def _conventions(parts: Sequence[ReportPart]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Facts:
+class FactTable:
     """Facts of one title: those that all runs share, and a table of the others with a column for each run."""
 
     shared: tuple[tuple[str, str], ...]
     others: Grid | None
 
 
-def _facts_once(sections: Sequence[dict[str, Any]]) -> dict[str, Facts]:
+def _facts_once(sections: Sequence[dict[str, Any]]) -> dict[str, FactTable]:
     """Return the facts of all runs, each once where it is the same everywhere."""
     found = {}
     for title in sections[0]["facts"] if sections else ():
@@ -199,7 +199,7 @@ def _facts_once(sections: Sequence[dict[str, Any]]) -> dict[str, Facts]:
         shared = tuple((name, texts[0]) for name, texts in values.items() if len(set(texts)) == 1)
         rows = tuple((name, *texts) for name, texts in values.items() if len(set(texts)) > 1)
         heads = ("", *(section["label"] for section in sections))
-        found[title] = Facts(shared, Grid(heads, rows, frozenset()) if rows else None)
+        found[title] = FactTable(shared, Grid(heads, rows, frozenset()) if rows else None)
     return found
 
 

@@ -93,9 +93,9 @@ def use_words(leads: Sequence[Lead]) -> list[Sentence]:
     cases = f"all {len(leads):,} cases" if not others else f"{count:,} of {count_of(len(leads), 'case')}"
     those = [f"{first} in {cases}", *(f"{name} in {number:,}" for name, number in others)]
     told = [f"Use {first_of(those, _MOST_NAMED)}"]
-    ties, few = (sum(lead.sure == sure for lead in leads) for sure in ("tie", "few sets"))
+    ties, few = (sum(lead.sure == sure for lead in leads) for sure in ("tie", "few repetitions"))
     told += [f"in {ties:,} of them others may be as fast"] if ties else []
-    told += [f"in {few:,} there are too few sets to be sure"] if few else []
+    told += [f"in {few:,} there are too few repetitions to be sure"] if few else []
     return [Sentence("", f"{'; '.join(told)}.", "unsure" if few else "good")]
 
 

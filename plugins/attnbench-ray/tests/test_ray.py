@@ -58,7 +58,7 @@ class Watched:
     def start(self, name: str, backend: str, *options: str) -> subprocess.Popen[str]:
         """Begin a run of both cases."""
         backends = [word for each in ("eager", "bmm", backend) for word in ("--backend", each)]
-        words = ["run", SHORT, THREADED, *backends, "--budget", "0.02", "--sets", "3"]
+        words = ["run", SHORT, THREADED, *backends, "--budget", "0.02", "--repetitions", "3"]
         words += ["--plugin", str(HERE / "watching.py"), "--out", str(self.folder / f"{name}.jsonl")]
         return attnbench(*words, *options, variables=self.variables)
 

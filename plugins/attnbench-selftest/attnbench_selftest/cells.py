@@ -1,4 +1,4 @@
-"""Cells: one contender against the baseline in one trial, with our comparison and other tools' verdicts."""
+"""Cells: one candidate against the baseline in one trial, with our comparison and other tools' verdicts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Peers:
         self._rules = {rule.name: rule for rule in rules}
         self.faults: dict[str, str] = {}
 
-    def words(self, contender: SampleSets, baseline: SampleSets) -> dict[str, Word]:
+    def words(self, candidate: SampleSets, baseline: SampleSets) -> dict[str, Word]:
         """The verdict of each rule. A rule that raises, or gives another word, is asked no more."""
         words: dict[str, Word] = {}
         for name in [name for name in self._rules if name not in self.faults]:
             try:
-                word = self._rules[name].decide(contender, baseline)
+                word = self._rules[name].decide(candidate, baseline)
             except KeyboardInterrupt:
                 raise
             except BaseException as failure:
@@ -43,7 +43,7 @@ class Peers:
 
 @dataclass(frozen=True)
 class Cell:
-    """A contender in a trial. cluster: the case. peers: by rule, its word on the same samples."""
+    """A candidate in a trial. cluster: the case. peers: by rule, its word on the same samples."""
 
     cluster: str
     comparison: Comparison
@@ -65,15 +65,15 @@ class Cell:
         return self.word(min(1.0, self.comparison.p_value * cells))
 
 
-def cells_of(trials: Iterable[Trial], contenders: Sequence[str], baseline: str, peers: Peers) -> list[Cell]:
-    """A cell for each contender and trial that have samples of both."""
+def cells_of(trials: Iterable[Trial], candidates: Sequence[str], baseline: str, peers: Peers) -> list[Cell]:
+    """A cell for each candidate and trial that have samples of both."""
     found = []
     for trial in trials:
-        base = samples(trial.sets, baseline)
-        for name in contenders:
-            comparison = compare(trial.sets, name, baseline)
+        base = samples(trial.repetitions, baseline)
+        for name in candidates:
+            comparison = compare(trial.repetitions, name, baseline)
             if comparison is not None:
-                words = peers.words(samples(trial.sets, name), base)
+                words = peers.words(samples(trial.repetitions, name), base)
                 found.append(Cell(trial.cluster, comparison, words))
     return found
 

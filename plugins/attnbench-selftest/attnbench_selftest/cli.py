@@ -62,10 +62,11 @@ _OPTIONS = (
     ),
     click.option(
         "--budget", type=Positive("seconds"), metavar="SECONDS",
-        help="Measuring time of each contender in a trial, instead of the target's.",
+        help="Measuring time of each candidate in a trial, instead of the target's.",
     ),
     click.option(
-        "--sets", type=Whole(1), metavar="N", help="Sets of a trial, instead of those for the budget."
+        "--repetitions", type=Whole(1), metavar="N",
+        help="Repetitions of a trial, instead of those for the budget.",
     ),
     click.option("--trials", type=Whole(1), metavar="N", help="Trials of each kind."),
     _DEVICE,
@@ -86,7 +87,7 @@ def _rate_options(function: Callable[..., None]) -> Callable[..., None]:
 def command() -> None:
     """Measure how often attnbench's verdicts are right on this machine.
 
-    Contenders with known answers are measured like any run and scored. The rules of other tools are scored on
+    Candidates with known answers are measured like any run and scored. The rules of other tools are scored on
     the same samples (attnbench list verdicts). A target is refuted by data that a build which meets it
     almost never gives.
 
@@ -108,7 +109,7 @@ _LIVE = click.option(
 @_LIVE
 @click.pass_context
 def aa(ctx: click.Context, /, live: bool, **chosen: Any) -> None:
-    """Identical contenders are called slower in at most 0.2 % of cells and proved the same in 95 %.
+    """Identical candidates are called slower in at most 0.2 % of cells and proved the same in 95 %.
 
     Several copies of one kernel, each against the first: at L=16 within 0.5 s, at L=512 within 2 s. At L=2048
     the only target is not to be called slower, in the nine repetitions that a run has by default.
@@ -154,7 +155,7 @@ class _Rates:
     full: bool
     lengths: tuple[str, ...]
     budget: float | None
-    sets: int | None
+    repetitions: int | None
     trials: int | None
     device: str
     stress: bool
@@ -176,7 +177,9 @@ def _measure(ctx: click.Context, name: str, options: _Rates) -> NoReturn:
     if options.json_file is not None:
         check_target(options.json_file, _FINDINGS, force=options.force)
     chosen = tuple(int(length) for length in dict.fromkeys(options.lengths)) or ORDINARY
-    choices = Choices(options.full, chosen, options.device, options.budget, options.sets, options.trials)
+    choices = Choices(
+        options.full, chosen, options.device, options.budget, options.repetitions, options.trials
+    )
     plan, score = {"aa": (aa_parts, score_aa), "power": (power_parts, score_power)}[name]
     parts = plan(choices)
     found = registry()
@@ -189,7 +192,7 @@ def _measure(ctx: click.Context, name: str, options: _Rates) -> NoReturn:
         session = Session(folder, found, stack.enter_context(progress()))
         with busy_cores() if options.stress else nullcontext():
             measured = session.measure(parts)
-        as_planned = options.budget is None and options.sets is None and not options.stress
+        as_planned = options.budget is None and options.repetitions is None and not options.stress
         scored = score(measured, as_planned, peers)
         facts = session.facts()
     for peer, fault in peers.faults.items():
@@ -203,7 +206,7 @@ def _measure(ctx: click.Context, name: str, options: _Rates) -> NoReturn:
         more = {
             "interrupted": session.interrupted,
             **facts,
-            "contenders": list(session.failures()),
+            "candidates": list(session.failures()),
             "rules_left_out": peers.faults,
         }
         _write(ctx, options.json_file, name, scored, verdict, more)
@@ -226,7 +229,7 @@ def _measure_live(ctx: click.Context, options: _Rates, *, planted: bool) -> NoRe
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)
     words = [*(("--budget", str(options.budget)) if options.budget else ())]
-    words += [*(("--sets", str(options.sets)) if options.sets else ())]
+    words += [*(("--repetitions", str(options.repetitions)) if options.repetitions else ())]
     count, cases = (FULL_LIVE_TRIALS, CASES) if options.full else (1, CASES[:QUICK_CASES])
     with busy_cores() if options.stress else nullcontext():
         comparisons = compare_commits(

@@ -150,8 +150,9 @@ def outcomes_of(
     Raises:
         MeasuringFailed, Interrupted: as :func:`attnbench.runner.run.start_run`.
     """
-    # As many sets as a run has: a mutant found by half of all drawn changes may pass in fewer. The budget is
-    # larger: some mutants are wrong after forty calls, which a slow machine must reach in each process, too.
+    # As many repetitions as a run has: a mutant found by half of all drawn changes may pass in fewer. The
+    # budget is larger: some mutants are wrong after forty calls, which a slow machine must reach in each
+    # process, too.
     options = Options(
         timed=round_.timed,
         budget_s=0.15,

@@ -16,40 +16,40 @@ from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 from attnbench.results.format import StoredRun, read_run
 from attnbench.runner.forecast import RunPlan
-from attnbench.runner.options import Options, sets_for
+from attnbench.runner.options import Options, repetitions_for
 from attnbench.runner.progress import Progress
 from attnbench.runner.run import start_run
 from attnbench.stats.pairs import compare
 from attnbench.types.errors import Interrupted, MeasuringFailed
 from attnbench.types.extensions import SampleSets, Source
-from attnbench.types.record import SetLine
+from attnbench.types.record import RepetitionLine
 from attnbench.types.status import MEANING
-from attnbench_selftest.contenders import PROBE, PROBE_ITERATIONS, copies, telling
+from attnbench_selftest.candidates import PROBE, PROBE_ITERATIONS, copies, telling
 from attnbench_selftest.plan import Part
 
-CONTENDERS = Source("selftest", "attnbench_selftest.contenders", "attnbench-selftest", "0.1.0")
+CANDIDATES = Source("selftest", "attnbench_selftest.candidates", "attnbench-selftest", "0.1.0")
 """Loaded by the self-test alone, so that no list shows its backends."""
 
 PROBE_BUDGET_S = {16: 1.0, 512: 2.0, 2048: 2.0}
 LEAST_SHARE = 0.05
-"""The least share of a call that the probe's counting must take: less drowns in the noise of a set."""
+"""The least share of a call that the probe's counting must take: less drowns in the noise of a repetition."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The sets of one measurement of some contenders, which stand for a run. cluster: the case.
+    """The repetitions of one measurement of some candidates, which stand for a run. cluster: the case.
 
-    Trials of one case share its inputs; sets of several cases may come from the same processes.
+    Trials of one case share its inputs; repetitions of several cases may come from the same processes.
     """
 
     cluster: str
-    sets: tuple[SetLine, ...]
+    repetitions: tuple[RepetitionLine, ...]
 
 
-def trials_of(sets: Iterable[SetLine], size: int) -> list[Trial]:
-    """Groups of ``size`` consecutive sets of a case; an incomplete group at the end is left out."""
-    of_cases: dict[str, list[SetLine]] = {}
-    for line in sets:
+def trials_of(repetitions: Iterable[RepetitionLine], size: int) -> list[Trial]:
+    """Groups of ``size`` consecutive repetitions of a case; an incomplete group at the end is left out."""
+    of_cases: dict[str, list[RepetitionLine]] = {}
+    for line in repetitions:
         of_cases.setdefault(line.case, []).append(line)
     return [
         Trial(case, tuple(lines[start : start + size]))
@@ -58,18 +58,18 @@ def trials_of(sets: Iterable[SetLine], size: int) -> list[Trial]:
     ]
 
 
-def samples(sets: Iterable[SetLine], backend: str) -> SampleSets:
-    """A backend's times per call in ns, by set."""
+def samples(repetitions: Iterable[RepetitionLine], backend: str) -> SampleSets:
+    """A backend's times per call in ns, by repetition."""
     return [
-        [wall / block.calls for block in line.blocks[backend] for wall in block.wall_ns]
-        for line in sets
-        if line.blocks.get(backend)
+        [wall / taken.calls for taken in line.samples[backend] for wall in taken.wall_ns]
+        for line in repetitions
+        if line.samples.get(backend)
     ]
 
 
 def registry() -> Registry:
-    """All that is installed, and the self-test's own contenders."""
-    return load_registry([*installed(), CONTENDERS])
+    """All that is installed, and the self-test's own candidates."""
+    return load_registry([*installed(), CANDIDATES])
 
 
 @dataclass
@@ -109,11 +109,11 @@ class Session:
         # Trivial answers are left out: timing needs no case that detects errors.
         options = Options(
             budget_s=part.budget_s * part.together,
-            sets=part.sets * part.together,
-            baseline=part.contenders[0],
-            without=("canaries",),
+            repetitions=part.repetitions * part.together,
+            baseline=part.candidates[0],
+            without=("trivial_answers",),
         )
-        plan = RunPlan(part.cases, part.contenders, self.registry, options, command=("attnbench", "selftest"))
+        plan = RunPlan(part.cases, part.candidates, self.registry, options, command=("attnbench", "selftest"))
         start = time.monotonic()
         try:
             stored = start_run(plan, self.folder, self.progress)
@@ -122,31 +122,33 @@ class Session:
             stored = read_run(stop.path)
         self.wall_s += time.monotonic() - start
         self.runs.append(stored)
-        if not stored.sets and not self.interrupted:
+        if not stored.repetitions and not self.interrupted:
             reasons = sorted({f"{record.status}: {record.reason}" for record in stored.records})
-            why = "; ".join(reasons) or "no contender took part in a set"
+            why = "; ".join(reasons) or "no candidate took part in a repetition"
             raise MeasuringFailed(f"nothing could be measured: {why}")
-        trials = trials_of(stored.sets, part.sets)
+        trials = trials_of(stored.repetitions, part.repetitions)
         if not trials and not self.interrupted:
-            raise MeasuringFailed(f"no case has the {part.sets} sets of a trial")
+            raise MeasuringFailed(f"no case has the {part.repetitions} repetitions of a trial")
         return trials
 
     def failures(self) -> tuple[str, ...]:
-        """Contenders that failed, with the reasons."""
+        """Candidates that failed, with the reasons."""
         failed = {
             f"{record.backend} on {record.case}: {record.status}: {record.reason}"
             for run in self.runs
             for record in run.records
             if not MEANING[record.status].timed
         }
-        for line in (line for run in self.runs for line in run.sets):
+        for line in (line for run in self.runs for line in run.repetitions):
             failed |= {f"{name}: {one.status}: {one.reason}" for name, one in line.failed.items()}
         return tuple(sorted(failed))
 
     def facts(self) -> dict[str, Any]:
         """The times of the parts, and the machine's state."""
-        blocks = (b for run in self.runs for line in run.sets for of in line.blocks.values() for b in of)
-        measuring_s = sum(sum(block.wall_ns) for block in blocks) / 1e9
+        samples = (
+            b for run in self.runs for line in run.repetitions for of in line.samples.values() for b in of
+        )
+        measuring_s = sum(sum(taken.wall_ns) for taken in samples) / 1e9
         return {
             "wall_s": self.wall_s,
             "measuring_s": measuring_s,
@@ -161,12 +163,18 @@ class Session:
 def _probe_of(part: Part) -> Part:
     """The part that measures how far planted slowdowns must count on a length.
 
-    It is a run too: in a run's turns a call is colder than in a loop, whose 3 % came out as 4 %.
+    It is a run too: in a run's slots a call is colder than in a loop, whose 3 % came out as 4 %.
     """
     budget_s = PROBE_BUDGET_S[part.length]
     names = (*copies(1), PROBE)
     return replace(
-        part, contenders=names, budget_s=budget_s, sets=sets_for(budget_s), trials=1, together=1, percent=0
+        part,
+        candidates=names,
+        budget_s=budget_s,
+        repetitions=repetitions_for(budget_s),
+        trials=1,
+        together=1,
+        percent=0,
     )
 
 
@@ -180,7 +188,7 @@ def iterations_for(percent: int, trials: Sequence[Trial], length: int) -> int:
         MeasuringFailed: the probe was not measured, or is hardly slower than a copy.
     """
     (copy,) = copies(1)
-    found = compare([line for trial in trials for line in trial.sets], PROBE, copy)
+    found = compare([line for trial in trials for line in trial.repetitions], PROBE, copy)
     if found is None:
         raise MeasuringFailed("planted slowdowns could not be calibrated: their probe was not measured")
     share = found.ratio - 1

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from attnbench.cases.ids import parse_case
-from attnbench.runner.options import sets_for
+from attnbench.runner.options import repetitions_for
 from attnbench.types.case import Case
-from attnbench_selftest.contenders import copies, planted
+from attnbench_selftest.candidates import copies, planted
 
 SERVER_S = 4.0
 CASE_S = 1.0
@@ -40,7 +40,7 @@ SLOWER_AT_MOST = 0.002
 FAMILIES_AT_MOST = 0.01
 SAME_AT_LEAST = 0.95
 FOUND_AT_LEAST = {3: 0.95, 5: 0.99, 10: 0.95}
-"""The targets of identical contenders, and by planted slowdown in percent the share that must be found."""
+"""The targets of identical candidates, and by planted slowdown in percent the share that must be found."""
 
 TRIALS_TO_SHOW = {SLOWER_AT_MOST: 3146, SAME_AT_LEAST: 234, FOUND_AT_LEAST[5]: 773}
 """By target, the fewest trials that show it with a chance of 99 %, of a build whose rates are 0.01 % for
@@ -51,15 +51,15 @@ slower, 99 % for the same, and 99.9 % for found: binomial tails, one-sided at 95
 class Part:
     """One kind of trial, measured again and again.
 
-    contenders: the baseline first. budget_s: measuring time of each in one trial; sets: of one trial. trials:
-    how many. together: how many of them share a case and its templates. percent: how much longer the
-    contenders other than the baseline take.
+    candidates: the baseline first. budget_s: measuring time of each in one trial; repetitions: of one trial.
+    trials: how many. together: how many of them share a case and its templates. percent: how much longer the
+    candidates other than the baseline take.
     """
 
     length: int
-    contenders: tuple[str, ...]
+    candidates: tuple[str, ...]
     budget_s: float
-    sets: int
+    repetitions: int
     trials: int
     together: int
     percent: int = 0
@@ -89,25 +89,25 @@ class Part:
     @property
     def seconds(self) -> float:
         """About how long it takes, in a run of its own."""
-        cases, contenders = len(self.cases), len(self.contenders)
+        cases, candidates = len(self.cases), len(self.candidates)
         trials = cases * self.together
-        measuring_s = max(self.budget_s, 2 * self.sets * SLOW_CALL_S.get(self.length, 0))
+        measuring_s = max(self.budget_s, 2 * self.repetitions * SLOW_CALL_S.get(self.length, 0))
         return (
             SERVER_S
-            + trials * contenders * (measuring_s + self.sets * CHILD_S)
-            + cases * (CASE_S + TEMPLATE_S * contenders)
+            + trials * candidates * (measuring_s + self.repetitions * CHILD_S)
+            + cases * (CASE_S + TEMPLATE_S * candidates)
         )
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The user's choices. budget_s, sets, trials: None for those of the command."""
+    """The user's choices. budget_s, repetitions, trials: None for those of the command."""
 
     full: bool = False
     lengths: tuple[int, ...] = ORDINARY
     device: str = "cpu"
     budget_s: float | None = None
-    sets: int | None = None
+    repetitions: int | None = None
     trials: int | None = None
 
     def apply(self, parts: Sequence[Part]) -> tuple[Part, ...]:
@@ -117,7 +117,7 @@ class Choices:
                 part,
                 device=self.device,
                 budget_s=self.budget_s or part.budget_s,
-                sets=self.sets or sets_for(self.budget_s or part.budget_s),
+                repetitions=self.repetitions or repetitions_for(self.budget_s or part.budget_s),
                 trials=self.trials or part.trials,
                 together=min(part.together, self.trials or part.trials),
             )
@@ -127,7 +127,7 @@ class Choices:
 
 
 def aa_parts(choices: Choices) -> tuple[Part, ...]:
-    """Identical contenders, at the budgets within which they must be proved the same."""
+    """Identical candidates, at the budgets within which they must be proved the same."""
     short, long, slow = (9, 4, 2), (5, 3, 1), (5, 2, 2)
     if choices.full:
         of_long = ceil(TRIALS_TO_SHOW[SAME_AT_LEAST] / 8)
@@ -135,7 +135,7 @@ def aa_parts(choices: Choices) -> tuple[Part, ...]:
         long, slow = (9, of_long, 2), (9, 38, 2)
     return choices.apply(
         [
-            Part(length, copies(count), budget_s, sets_for(budget_s), trials, together)
+            Part(length, copies(count), budget_s, repetitions_for(budget_s), trials, together)
             for length, budget_s, (count, trials, together) in (
                 (16, 0.5, short),
                 (512, 2.0, long),
@@ -147,7 +147,7 @@ def aa_parts(choices: Choices) -> tuple[Part, ...]:
 
 def power_parts(choices: Choices) -> tuple[Part, ...]:
     """Planted slowdowns, at the budgets within which they must be found."""
-    # length, percent, budget; of the quick form: contenders, trials.
+    # length, percent, budget; of the quick form: candidates, trials.
     quick = [(16, 5, 0.25, 8, 2), (16, 3, 1.0, 7, 1), (512, 5, 1.0, 5, 2), (512, 3, 4.0, 4, 1)]
     quick.append((2048, 10, SLOW_BUDGET_S, 5, 2))
     parts = []
@@ -157,5 +157,5 @@ def power_parts(choices: Choices) -> tuple[Part, ...]:
             count, together = 8, 5
             trials = ceil(TRIALS_TO_SHOW[FOUND_AT_LEAST[percent]] / count)
         names = (*copies(1), *planted(percent, count))
-        parts.append(Part(length, names, budget_s, sets_for(budget_s), trials, together, percent))
+        parts.append(Part(length, names, budget_s, repetitions_for(budget_s), trials, together, percent))
     return choices.apply(parts)

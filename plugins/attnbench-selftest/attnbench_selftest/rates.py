@@ -52,14 +52,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Effect:
-    """A planted slowdown: its nominal size, and what it came to over all sets, with a 95 % interval."""
+    """A planted slowdown: its nominal size, and what it came to over all repetitions, with a 95 %
+    interval."""
 
     what: str
     nominal: float
     realised: float
     low: float | None
     high: float | None
-    sets: int
+    repetitions: int
 
 
 @dataclass(frozen=True)
@@ -102,14 +103,14 @@ def design_effect(clusters: Sequence[Count]) -> float:
     return max(1.0, between / (rate * (1 - rate) / trials))
 
 
-def shared_baseline_effect(cells: int, sets: int) -> float:
-    """The design effect of false alarms of ``cells`` identical contenders against one identical baseline.
+def shared_baseline_effect(cells: int, repetitions: int) -> float:
+    """The design effect of false alarms of ``cells`` identical candidates against one identical baseline.
 
-    For events too rare to estimate it from. Of a baseline and two contenders, all alike, the baseline is the
-    fastest in a third of the sets and faster than one of them in half. So n sets all agree for one with
-    chance 2^-n and for both with 3^-n; the correlation follows, whatever the noise.
+    For events too rare to estimate it from. Of a baseline and two candidates, all alike, the baseline is the
+    fastest in a third of the repetitions and faster than one of them in half. So n repetitions all agree for
+    one with chance 2^-n and for both with 3^-n; the correlation follows, whatever the noise.
     """
-    one, both = 2.0**-sets, 3.0**-sets
+    one, both = 2.0**-repetitions, 3.0**-repetitions
     return 1 + (cells - 1) * (both - one**2) / (one - one**2)
 
 

@@ -1,7 +1,7 @@
 """Verdict rules of other tools, for the self-test to score beside attnbench's own on the same samples.
 
-All of them pool the samples of every set, as their tools do. Sources: pytest-benchmark's documentation of
-``--benchmark-compare-fail``; Welch (1947), as in hyperfine's ``welch_ttest.py``; pyperf's documentation of
+All of them pool the samples of every repetition, as their tools do. Sources: pytest-benchmark's documentation
+of ``--benchmark-compare-fail``; Welch (1947), as in hyperfine's ``welch_ttest.py``; pyperf's documentation of
 ``compare_to``, a t-test of samples of one length; Mann and Whitney (1947), as in google/benchmark's
 ``compare.py``; ``asv compare``, a factor of 1.1 and a U test at 0.002; Efron (1979), the percentile
 bootstrap, as in criterion.rs and Chen & Revels (2016).
@@ -28,13 +28,13 @@ _RESAMPLES = 2000
 _SEED = 20_24
 
 
-def pooled(sets: SampleSets) -> Samples:
+def pooled(repetitions: SampleSets) -> Samples:
     """Every sample, in ns per call, in the order measured."""
-    return np.array([ns for one in sets for ns in one], dtype=np.float64)
+    return np.array([ns for one in repetitions for ns in one], dtype=np.float64)
 
 
 def _word(difference: float, counts: bool) -> Word:
-    """``slower`` or ``faster`` by the sign of contender minus baseline, where it counts; else ``unclear``."""
+    """``slower`` or ``faster`` by the sign of candidate minus baseline, where it counts; else ``unclear``."""
     if not counts or difference == 0:
         return "unclear"
     return "slower" if difference > 0 else "faster"
@@ -43,11 +43,11 @@ def _word(difference: float, counts: bool) -> Word:
 def _rule(name: str, summary: str, decide: Decide, fewest: int = 1) -> VerdictRule:
     """A rule on pooled samples; ``unclear`` where a side has fewer samples than ``fewest``."""
 
-    def of_sets(contender: SampleSets, baseline: SampleSets) -> Word:
-        mine, base = pooled(contender), pooled(baseline)
+    def of_repetitions(candidate: SampleSets, baseline: SampleSets) -> Word:
+        mine, base = pooled(candidate), pooled(baseline)
         return "unclear" if min(len(mine), len(base)) < fewest else decide(mine, base)
 
-    return VerdictRule(name, summary, of_sets)
+    return VerdictRule(name, summary, of_repetitions)
 
 
 def _gate(statistic: Callable[[Samples], float]) -> Decide:

@@ -1,4 +1,4 @@
-"""Scores of identical contenders (``aa``) and of planted slowdowns (``power``)."""
+"""Scores of identical candidates (``aa``) and of planted slowdowns (``power``)."""
 
 from __future__ import annotations
 
@@ -34,24 +34,26 @@ Measured = Mapping[Part, Sequence[Trial]]
 
 
 def score_aa(measured: Measured, as_planned: bool, peers: Peers) -> Scored:
-    """How often identical contenders are called slower, and proved the same.
+    """How often identical candidates are called slower, and proved the same.
 
-    as_planned: whether budgets and sets are those of the targets; only then may a build fail to prove
-    contenders the same. False alarms are counted on verdicts of each cell alone, without the adjustment for
+    as_planned: whether budgets and repetitions are those of the targets; only then may a build fail to prove
+    candidates the same. False alarms are counted on verdicts of each cell alone, without the adjustment for
     a run's other cells: the most there can be.
     """
     claims = 2 + (sum(not part.slow for part in measured) if as_planned else 0)
     same: list[Finding] = []
     every: list[Cell] = []
     for part, trials in measured.items():
-        cells = cells_of(trials, part.contenders[1:], part.contenders[0], peers)
+        cells = cells_of(trials, part.candidates[1:], part.candidates[0], peers)
         every += cells
         if part.slow:
             continue  # nine samples seldom prove a difference of less than 2 %
         counts = count(cells, lambda cell: cell.alone == "same")
         what = f"proved the same, {part}"
         same.append(rate(what, "at least", SAME_AT_LEAST, counts, first=as_planned, claims=claims))
-    effect = max((shared_baseline_effect(len(p.contenders) - 1, p.sets) for p in measured), default=1.0)
+    effect = max(
+        (shared_baseline_effect(len(p.candidates) - 1, p.repetitions) for p in measured), default=1.0
+    )
 
     def alarms(word: Word) -> Finding:
         return rate(
@@ -82,7 +84,7 @@ def score_power(measured: Measured, as_planned: bool, peers: Peers) -> Scored:
     """How often planted slowdowns are called slower, each as the only cell that differs in a run."""
 
     def found(part: Part, trials: Sequence[Trial]) -> Finding:
-        cells = cells_of(trials, part.contenders[1:], part.contenders[0], peers)
+        cells = cells_of(trials, part.candidates[1:], part.candidates[0], peers)
         return rate(
             f"+{part.percent} % found among {part.family} cells, {part}",
             "at least",
@@ -98,20 +100,20 @@ def score_power(measured: Measured, as_planned: bool, peers: Peers) -> Scored:
 
 
 def _effect(part: Part, trials: Sequence[Trial]) -> list[Effect]:
-    """The realised slowdown: the median over all sets, and its interval over cases.
+    """The realised slowdown: the median over all repetitions, and its interval over cases.
 
-    Each case has templates of its own, so sets of one case are not independent values.
+    Each case has templates of its own, so repetitions of one case are not independent values.
     """
-    baseline, *slower = part.contenders
+    baseline, *slower = part.candidates
     by_case: list[float] = []
     every: list[float] = []
     for _, group in groupby(trials, key=lambda trial: trial.cluster):
-        sets = [line for trial in group for line in trial.sets]
+        repetitions = [line for trial in group for line in trial.repetitions]
         for name in slower:
-            found = compare(sets, name, baseline)
+            found = compare(repetitions, name, baseline)
             if found is not None:
-                every += found.set_log_ratios
-                by_case.append(median(found.set_log_ratios))
+                every += found.repetition_log_ratios
+                by_case.append(median(found.repetition_log_ratios))
     if not every:
         return []
     interval = median_interval(by_case)

@@ -108,7 +108,7 @@ def _effects(scored: Scored) -> Table:
             f"+{percent(one.nominal)}",
             f"{100 * one.realised:+.3g} %",
             "" if one.low is None else f"{percent(one.low)} to {percent(one.high)}",
-            f"{one.sets} sets",
+            f"{one.repetitions} repetitions",
         )
         for one in scored.effects
     ]

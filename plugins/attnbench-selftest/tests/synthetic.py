@@ -1,4 +1,4 @@
-"""Sets with known answers: every number in them is chosen."""
+"""Repetitions with known answers: every number in them is chosen."""
 
 from __future__ import annotations
 
@@ -8,33 +8,38 @@ import numpy as np
 from attnbench_selftest.measure import Trial
 from attnbench_selftest.plan import Part
 
-from attnbench.types.record import Block, SetLine
+from attnbench.types.record import RepetitionLine, SegmentSamples
 
 CALLS = 10
 FactorOf = Callable[[str, int], float]
-"""``factor(contender, set)``: its time over 40 µs."""
+"""``factor(candidate, repetition)``: its time over 40 µs."""
 
 
-def block(wall_ns: Sequence[int], *, stretch: int = 0, calls: int = CALLS) -> Block:
+def block(wall_ns: Sequence[int], *, segment: int = 0, calls: int = CALLS) -> SegmentSamples:
     """Undisturbed samples."""
     zeros = [0] * len(wall_ns)
-    return Block(stretch, list(range(len(wall_ns))), calls, list(wall_ns), list(wall_ns), zeros, zeros)
+    return SegmentSamples(
+        segment, list(range(len(wall_ns))), calls, list(wall_ns), list(wall_ns), zeros, zeros
+    )
 
 
-def set_line(
-    index: int, factor: FactorOf, contenders: Sequence[str], case: str = "case", samples: int = 4
-) -> SetLine:
-    """One set; in each of two stretches every contender has the same number of equal samples."""
+def repetition_line(
+    index: int, factor: FactorOf, candidates: Sequence[str], case: str = "case", samples: int = 4
+) -> RepetitionLine:
+    """One repetition; in each of two segments every candidate has the same number of equal samples."""
     blocks = {}
-    for name in contenders:
+    for name in candidates:
         wall_ns = [round(CALLS * 40_000 * factor(name, index))] * samples
-        blocks[name] = [block(wall_ns, stretch=stretch) for stretch in (0, 1)]
-    return SetLine(case, index, [0, 1], list(contenders), {}, blocks, list(contenders), {})
+        blocks[name] = [block(wall_ns, segment=segment) for segment in (0, 1)]
+    return RepetitionLine(case, index, [0, 1], list(candidates), {}, blocks, list(candidates), {})
 
 
 def trial(part: Part, factor: FactorOf, case: str = "case", samples: int = 4) -> Trial:
     """A trial of a part."""
-    return Trial(case, tuple(set_line(i, factor, part.contenders, case, samples) for i in range(part.sets)))
+    return Trial(
+        case,
+        tuple(repetition_line(i, factor, part.candidates, case, samples) for i in range(part.repetitions)),
+    )
 
 
 def trials(part: Part, factor: FactorOf, samples: int = 4) -> list[Trial]:
@@ -43,7 +48,7 @@ def trials(part: Part, factor: FactorOf, samples: int = 4) -> list[Trial]:
 
 
 def alike(spread: float = 0.001, seed: int = 1) -> FactorOf:
-    """Identical contenders: normal noise of ``spread`` from set to set."""
+    """Identical candidates: normal noise of ``spread`` from repetition to repetition."""
     rng = np.random.default_rng(seed)
     return lambda name, index: float(np.exp(rng.normal(0.0, spread)))
 

@@ -25,7 +25,18 @@ def invoke(*words: str) -> Result:
 
 def test_identical_backends_are_scored(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
-    words = ("--length", "16", "--trials", "1", "--sets", "2", "--budget", "0.05", "--json", str(found))
+    words = (
+        "--length",
+        "16",
+        "--trials",
+        "1",
+        "--repetitions",
+        "2",
+        "--budget",
+        "0.05",
+        "--json",
+        str(found),
+    )
     result = invoke("aa", *words)
     assert result.exit_code in (0, 1), result.output
     assert "selftest aa: " in result.output

@@ -23,8 +23,8 @@ def outcome(name: str, *caught: str, status: str = "", seed: int = 1) -> Outcome
 
 ALL_WELL = (
     outcome(RIGHT.backend_name),
-    outcome(ONE.backend_name, "reference on normal", "reference on loud"),
-    outcome(TWO.backend_name, "reference on loud"),
+    outcome(ONE.backend_name, "reference on normal", "reference on large_logits"),
+    outcome(TWO.backend_name, "reference on large_logits"),
 )
 
 
@@ -34,8 +34,8 @@ def found(*outcomes: Outcome) -> Judged:
 
 def test_checks_are_counted_and_what_only_one_refuses() -> None:
     checks = {check.check: check for check in found(*ALL_WELL).checks}
-    assert set(checks["reference on loud"].kills) == {ONE.backend_name, TWO.backend_name}
-    assert checks["reference on loud"].alone == (TWO.backend_name,)
+    assert set(checks["reference on large_logits"].kills) == {ONE.backend_name, TWO.backend_name}
+    assert checks["reference on large_logits"].alone == (TWO.backend_name,)
     assert checks["reference on normal"].alone == ()
 
 

@@ -48,7 +48,7 @@ def test_a_length_is_refused_with_a_sentence() -> None:
 @pytest.mark.parametrize(("name", "slower_by"), [("aa", {0.0}), ("power", {0.0, 0.03, 0.05, 0.1})])
 def test_a_comparison_from_end_to_end(tmp_path: Path, name: str, slower_by: set[float]) -> None:
     found = tmp_path / "found.json"
-    words = [name, "--live", "--budget", "0.05", "--sets", "9", "--json", str(found)]
+    words = [name, "--live", "--budget", "0.05", "--repetitions", "9", "--json", str(found)]
     result = CliRunner().invoke(command, words, catch_exceptions=False)
     assert result.exit_code in (0, 1), result.output
     (compared,) = json.loads(found.read_text())["comparisons"]

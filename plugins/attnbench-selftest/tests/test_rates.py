@@ -83,19 +83,19 @@ def test_where_nothing_is_known_of_clusters_the_effect_is_one(clusters: list[Cou
     assert design_effect(clusters) == 1
 
 
-def test_the_effect_of_a_shared_baseline_is_that_of_simulated_sets() -> None:
+def test_the_effect_of_a_shared_baseline_is_that_of_simulated_repetitions() -> None:
     import numpy as np
 
-    sets, cells, rng = 3, 8, np.random.default_rng(4)
-    times = rng.random((40_000, sets, cells + 1))
+    repetitions, cells, rng = 3, 8, np.random.default_rng(4)
+    times = rng.random((40_000, repetitions, cells + 1))
     slower = (times[:, :, 1:] > times[:, :, :1]).all(axis=1)
     independent = slower.mean() * (1 - slower.mean()) / cells
     assert slower.mean(axis=1).var() / independent == pytest.approx(
-        shared_baseline_effect(cells, sets), rel=0.03
+        shared_baseline_effect(cells, repetitions), rel=0.03
     )
 
 
-def test_the_effect_of_a_shared_baseline_fades_with_sets() -> None:
+def test_the_effect_of_a_shared_baseline_fades_with_repetitions() -> None:
     assert shared_baseline_effect(1, 9) == 1
     assert shared_baseline_effect(8, 9) == pytest.approx(1.168744)
     assert shared_baseline_effect(8, 17) == pytest.approx(1.007051)

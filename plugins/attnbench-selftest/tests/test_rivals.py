@@ -29,8 +29,8 @@ Y = np.array([29.89, 29.93, 29.72, 29.98, 30.02, 29.98])
 samples = st.lists(st.floats(1, 1e6), min_size=2, max_size=12)
 
 
-def said(name: str, contender: SampleSets, baseline: SampleSets) -> Word:
-    return RULES[name].decide(contender, baseline)
+def said(name: str, candidate: SampleSets, baseline: SampleSets) -> Word:
+    return RULES[name].decide(candidate, baseline)
 
 
 def spread(centre: float, count: int = 40) -> list[float]:
@@ -149,6 +149,6 @@ def test_a_rule_says_one_of_the_words_and_its_opposite_of_the_opposite(
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_sets_are_pooled(name: str) -> None:
+def test_repetitions_are_pooled(name: str) -> None:
     x, y = spread(100.0), spread(101.0)
     assert said(name, [x[:10], x[10:]], [y[:25], y[25:]]) == said(name, [x], [y])

@@ -1,28 +1,28 @@
-"""Scores of made-up trials: identical contenders pass, slower ones are refuted or found."""
+"""Scores of made-up trials: identical candidates pass, slower ones are refuted or found."""
 
 from __future__ import annotations
 
 import pytest
+from attnbench_selftest.candidates import copies
 from attnbench_selftest.cells import Peers
-from attnbench_selftest.contenders import copies
 from attnbench_selftest.measure import trials_of
 from attnbench_selftest.plan import Part
 from attnbench_selftest.rates import exit_code
 from attnbench_selftest.rivals import RULES
 from attnbench_selftest.scores import score_aa, score_power
-from synthetic import alike, set_line, slower_by, trials
+from synthetic import alike, repetition_line, slower_by, trials
 
 AA = Part(16, copies(9), 0.5, 17, trials=5, together=1)
 POWER = Part(16, ("copy_0", *(f"plus5_{i}" for i in range(4))), 0.25, 17, trials=8, together=1, percent=5)
 
 
-def test_a_trial_has_the_sets_of_one_case_however_a_run_took_turns() -> None:
-    lines = [set_line(i, alike(), ("copy_0",), case) for i in range(7) for case in ("b", "a")]
-    found = [(one.cluster, [line.index for line in one.sets]) for one in trials_of(lines, 3)]
+def test_a_trial_has_the_repetitions_of_one_case_however_a_run_took_turns() -> None:
+    lines = [repetition_line(i, alike(), ("copy_0",), case) for i in range(7) for case in ("b", "a")]
+    found = [(one.cluster, [line.index for line in one.repetitions]) for one in trials_of(lines, 3)]
     assert found == [("b", [0, 1, 2]), ("b", [3, 4, 5]), ("a", [0, 1, 2]), ("a", [3, 4, 5])]
 
 
-def test_identical_contenders_pass_and_slower_ones_are_refuted() -> None:
+def test_identical_candidates_pass_and_slower_ones_are_refuted() -> None:
     same = score_aa({AA: trials(AA, alike())}, True, Peers(RULES)).findings
     assert [one.events for one in same] == [0, 0, 0, 40]
     assert exit_code(same) == 0
@@ -32,7 +32,7 @@ def test_identical_contenders_pass_and_slower_ones_are_refuted() -> None:
     assert exit_code(bad) == 1
 
 
-def test_slow_contenders_need_not_be_proved_the_same() -> None:
+def test_slow_candidates_need_not_be_proved_the_same() -> None:
     slow = Part(2048, copies(9), 0.05, 17, trials=5, together=1)
     same = score_aa({slow: trials(slow, alike())}, True, Peers(RULES)).findings
     assert [(one.events, one.trials) for one in same] == [(0, 40), (0, 1), (0, 40)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from attnbench_selftest import contenders
+from attnbench_selftest import candidates
 from fake_cuda import FakeCuda
 from torch.overrides import TorchFunctionMode
 
@@ -29,7 +29,7 @@ class MadeHere(TorchFunctionMode):
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     device = FakeCuda()
     timer = CudaTimer(device, device.overwrite, cold=False, now_ns=device.now_ns)
-    monkeypatch.setattr(contenders, "timer_for", {"cuda": timer}.__getitem__)
+    monkeypatch.setattr(candidates, "timer_for", {"cuda": timer}.__getitem__)
     monkeypatch.setattr(torch.cuda, "_sleep", device._sleep)
     return device
 
@@ -43,7 +43,7 @@ def test_a_call_becomes_slower_by_its_part(part: float, cuda: FakeCuda) -> None:
         cuda.kernel(20_000)
 
     with MadeHere():
-        slower = contenders.plant_on_device(call, SimpleNamespace(case=CASE), part)
+        slower = candidates.plant_on_device(call, SimpleNamespace(case=CASE), part)
     assert shapes[0] == [(2, 4, 3, 8), (2, 2, 5, 8), (2, 2, 5, 6)]
     take = CudaTimer(cuda, cuda.overwrite, cold=False, now_ns=cuda.now_ns)
     inputs = [torch.zeros(shape) for shape in shapes[0]]
@@ -58,4 +58,4 @@ def test_a_device_on_which_spinning_takes_no_time_is_an_error(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
     with MadeHere(), pytest.raises(RuntimeError, match="spinning takes no time here"):
-        contenders.plant_on_device(lambda q, k, v: cuda.kernel(900), SimpleNamespace(case=CASE), 0.05)
+        candidates.plant_on_device(lambda q, k, v: cuda.kernel(900), SimpleNamespace(case=CASE), 0.05)

@@ -46,7 +46,7 @@ class Cluster:
 
     def run(self, *words: str, **variables: str) -> subprocess.Popen[str]:
         """Begin a run of three cases, each a unit."""
-        backends = ("--backend", "bmm", "--backend", "reads", "--budget", "0.02", "--sets", "3")
+        backends = ("--backend", "bmm", "--backend", "reads", "--budget", "0.02", "--repetitions", "3")
         return self.start("run", *CASES, *backends, "--out", "all.jsonl", *words, **variables)
 
     def written(self) -> list[dict[str, Any]]:

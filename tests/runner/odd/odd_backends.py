@@ -1,6 +1,6 @@
-"""Backends that misbehave in one of their turns, or tell of them, and some that fail one kind of check.
+"""Backends that misbehave in one of their slots, or tell of them, and some that fail one kind of check.
 
-The former compute the right output. What they do besides they do only while turns are taken, not while they
+The former compute the right output. What they do besides they do only while slots are taken, not while they
 are checked and warmed up.
 """
 
@@ -45,7 +45,7 @@ def called_from(function: str) -> bool:
     return frame is not None
 
 
-def taking_turns() -> bool:
+def taking_slots() -> bool:
     return called_from("take_slots")
 
 
@@ -63,15 +63,15 @@ def within(function: str, act: Callable[[], object]) -> Callable[[Setup], Call]:
     return prepare
 
 
-def in_turn(number: int, act: Callable[[], object]) -> Callable[[Setup], Call]:
-    """Acts after its call of this number among those it makes in turns, from 1."""
+def in_slot(number: int, act: Callable[[], object]) -> Callable[[Setup], Call]:
+    """Acts after its call of this number among those it makes in slots, from 1."""
 
     def prepare(setup: Setup) -> Call:
         made = count(1)
 
         def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             output = right(q, k, v)
-            if taking_turns() and next(made) == number:
+            if taking_slots() and next(made) == number:
                 act()
             return output
 
@@ -153,7 +153,7 @@ def close_everything() -> None:
 
 
 def kill_the_victim() -> None:
-    """Kills the process that a file names, then stays in its turn until the stretch is called off."""
+    """Kills the process that a file names, then stays in its slot until the segment is called off."""
     os.kill(int(Path(os.environ["ODD_VICTIM"]).read_text()), signal.SIGKILL)
     while not any(held >= CALLED_OFF for held in batons_here()):
         pass
@@ -234,9 +234,9 @@ def calls_flash(setup: Setup) -> Call:
 
 
 def bend(clock: Callable[[Callable[[], int]], Callable[[], int]]) -> Callable[[], None]:
-    """Put another clock into all that tell the time of a turn, once; ``clock`` makes it of the true one."""
+    """Put another clock into all that tell the time of a slot, once; ``clock`` makes it of the true one."""
     import attnbench.timing.sample as sample
-    import attnbench.worker.slots as turns
+    import attnbench.worker.slots as slots
 
     bent: list[int] = []
 
@@ -244,7 +244,7 @@ def bend(clock: Callable[[Callable[[], int]], Callable[[], int]]) -> Callable[[]
         if not bent:
             bent.append(os.getpid())
             other = clock(time.perf_counter_ns)
-            sample.perf_counter_ns = turns.perf_counter_ns = other  # type: ignore[assignment]
+            sample.perf_counter_ns = slots.perf_counter_ns = other  # type: ignore[assignment]
 
     return act
 
@@ -296,7 +296,7 @@ def wrong_dk(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def wrong_dv_when_timed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return right(q, k, with_gradient(v, 0.5) if taking_turns() else v)
+    return right(q, k, with_gradient(v, 0.5) if taking_slots() else v)
 
 
 def forgets_k(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -307,7 +307,7 @@ def forgets_k(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def attnbench_backends() -> Iterator[Backend]:
     third = (os.abort, exit_at_once, exit_politely, raise_an_error, hang, tell_rubbish, close_everything,
              kill_the_victim, kill_its_server, die, die_once)  # fmt: skip
-    prepares = {f"third_{act.__name__}": in_turn(3, act) for act in third}
+    prepares = {f"third_{act.__name__}": in_slot(3, act) for act in third}
     stop = (stop_its_server, stop_its_siblings, stop_the_verifiers, stop_itself)
     prepares |= {f"checked_{act.__name__}": within("computed", act) for act in stop}
     every = (work_for_long, tell_where_it_runs, *stop)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from odd_backends import taking_turns
+from odd_backends import taking_slots
 
 from attnbench import Backend, Setup, hookimpl
 
@@ -52,7 +52,7 @@ def one_mask() -> Drop:
 
 
 def none_when_timed() -> Drop:
-    return lambda weights, p: weights if taking_turns() else from_torch(weights, p)
+    return lambda weights, p: weights if taking_slots() else from_torch(weights, p)
 
 
 def first_weights_when_timed() -> Drop:
@@ -60,7 +60,7 @@ def first_weights_when_timed() -> Drop:
     kept: list[Tensor] = []
 
     def drop(weights: Tensor, p: float) -> Tensor:
-        if not taking_turns():
+        if not taking_slots():
             return from_torch(weights, p)
         if not kept:
             kept.append(weights.clone())

@@ -1,4 +1,4 @@
-"""Ratios of three to eight sets: Student's t with a floor under the spread."""
+"""Ratios of three to eight repetitions: Student's t with a floor under the spread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contenders whose answer is known: copies of one kernel, and copies after extra work of a known time.
+"""Candidates whose answer is known: copies of one kernel, and copies after extra work of a known time.
 
 A plugin that only the self-test loads. Importing it imports no torch.
 """
@@ -143,12 +143,12 @@ def _inputs(setup: Setup) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def copies(count: int) -> tuple[str, ...]:
-    """Names of ``count`` identical contenders; the first is the baseline."""
+    """Names of ``count`` identical candidates; the first is the baseline."""
     return tuple(f"copy_{number}" for number in range(count))
 
 
 def planted(percent: int, count: int) -> tuple[str, ...]:
-    """Names of ``count`` contenders that take ``percent`` % more time than a copy."""
+    """Names of ``count`` candidates that take ``percent`` % more time than a copy."""
     return tuple(f"plus{percent}_{number}" for number in range(count))
 
 
