@@ -54,7 +54,7 @@ LATENT = Encoding(
     encode=encode,
     decode=decode,
     shared=True,
-    keeps=("one_key", "loud"),
+    keeps=("one_hot", "large_logits"),
     refuses=refuses,
     # torch repeats the one head for each query head where it has no kernel for D and Dv.
     baseline="dequantise_blocks",
