@@ -10,9 +10,23 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.masks import kept_ranges
+from attnbench.masks import keep_rows, kept_ranges
 from attnbench.types.case import Case
-from attnbench.types.mask import Mask, mask_text
+from attnbench.types.errors import BadCase
+from attnbench.types.mask import Mask, mask_of, mask_text
+from attnbench.types.mask_base import MaskWord
+from attnbench.types.mask_structures import (
+    Chunked,
+    Dilated,
+    Document,
+    First,
+    Global,
+    Image,
+    Prefix,
+    Reach,
+    Tree,
+)
+from attnbench.types.mask_words import Align, Window
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,7 +107,10 @@ def mask_words(mask: Tensor, B: int, H: int, Lq: int, Lk: int) -> ClassifiedMask
             uniform = ~kept.any(-1) & (mask > float("-inf")).any(-1)
             adds = learned or bool(((mask != 0) & kept).any() | uniform.any())
         per_head = mask.shape[1] > 1 and not bool((mask == mask[:, :1]).all())
-        found = None if adds or per_head else _ranges_words(kept[:, 0].expand(-1, Lq, Lk), B, H)
+        found = None
+        if not adds and not per_head:
+            pairs = kept[:, 0].expand(-1, Lq, Lk)
+            found = _ranges_words(pairs, B, H) or _structure_words(pairs, B, H)
         if found is not None:
             return ClassifiedMask(found)
         share = float(kept.expand(-1, -1, Lq, Lk).double().mean())
@@ -137,3 +154,87 @@ def _candidates(low: Ints, high: Ints, B: int, Lk: int) -> Iterator[Mask]:
             width = int(behind.min() if behind.size else (high - position).max())
             if width > 0:
                 yield Mask(causal=causal, window=width, padding=padding)
+
+
+MOST_PAIRS = 1 << 24
+"""A mask of more pairs is not held against words of a structure: that would take the program's time."""
+MOST_DRAFTS = 64
+ALIGNS: tuple[Align | None, ...] = (None, "upper_left", "lower_right")
+
+
+def _structure_words(kept: Tensor, B: int, H: int) -> str | None:
+    """Return the words for a structure of kept pairs (B or 1, Lq, Lk); None where elements differ."""
+    Lq, Lk = kept.shape[1:]
+    if Lq * Lk > MOST_PAIRS or not bool((kept == kept[:1]).all()):
+        return None
+    pairs = kept[0].cpu().numpy()
+    tree = _tree(pairs)
+    for mask in (*_structured_masks(pairs), *([tree] if tree else [])):
+        try:
+            case = Case("attention", "scaled_dot", B, H, H, Lq, Lk, 1, 1, mask=mask)
+        except BadCase:
+            continue
+        found = keep_rows(case, np.arange(Lq))
+        if found is not None and np.array_equal(found[0, 0], pairs):
+            return mask_text(mask)
+    return None
+
+
+def _structured_masks(pairs: NDArray[np.bool_]) -> Iterator[Mask]:
+    Lq, Lk = pairs.shape
+    for align in ALIGNS:
+        causal = Mask(causal=align)
+        position = np.arange(Lq) + causal.query_offset(Lq, Lk)
+        for words in _structures(pairs, position):
+            yield mask_of([*causal.words, *words])
+
+
+def _structures(pairs: NDArray[np.bool_], position: Ints) -> Iterator[tuple[MaskWord, ...]]:
+    """Yield words that may keep these pairs (Lq, Lk), beside a causal mask that puts queries at positions."""
+    Lk = pairs.shape[1]
+    some = pairs.any(1)
+    if not some.any():
+        return
+    low, high = pairs.argmax(1), Lk - pairs[:, ::-1].argmax(1)
+    starts = sorted({0, *low[some].tolist()})
+    lengths = tuple(end - start for start, end in zip(starts, [*starts[1:], Lk], strict=True))
+    if len(lengths) > 1:
+        yield (Chunked(lengths[0]),)
+        yield (Document(lengths),)
+    behind, ahead = (position - low)[some & (low > 0)], (high - 1 - position)[some & (high < Lk)]
+    left, right = (int(side.max()) if side.size else None for side in (behind, ahead))
+    if (left is None or left >= 0) and (right is None or right >= 0):
+        yield (Reach(left, right),)
+    kept_last = np.flatnonzero(pairs[-1])
+    if len(kept_last) > 1 and kept_last[-1] - kept_last[-2] > 1:
+        yield (Dilated(int(kept_last[-1] - kept_last[-2])),)
+    # Leading keys that every query keeps, and those up to the last query's own.
+    shown = int(np.where(pairs.all(1), Lk, (~pairs).argmax(1)).min())
+    last = min(int(position[-1]), Lk - 1)
+    past = pairs[-1, : last + 1][::-1]
+    width = 0 if past.all() else int((~past).argmax())
+    first = int((~pairs[-1]).argmax())
+    if shown:
+        yield (Prefix(shown),)
+    if width and first:
+        yield Window(width), First(first)
+    if width and shown:
+        yield Window(width), Global(shown)
+    images: list[tuple[int, int]] = []
+    for end in sorted({*high[some & (high > position + 1)].tolist()}):
+        start = int(position[high == end].min())
+        if start < sum(images[-1] if images else (0, 0)):
+            return
+        images.append((start, int(end) - start))
+    if images:
+        yield (Image(tuple(images)),)
+
+
+def _tree(pairs: NDArray[np.bool_]) -> Mask | None:
+    """Return the tree of drafts that these pairs may be, if all queries are drafts behind a text."""
+    Lq, Lk = pairs.shape
+    if not 2 <= Lq <= min(MOST_DRAFTS, Lk - 1):
+        return None
+    drafts = np.tril(pairs[:, Lk - Lq :], -1)
+    parents = tuple(int(np.flatnonzero(row)[-1]) + 1 if row.any() else 0 for row in drafts)
+    return Mask(more=(Tree(parents),))

@@ -66,6 +66,36 @@ def test_words_of_common_masks(mask: torch.Tensor, words: str) -> None:
     assert mask_words(mask, 2, 2, Lq, Lk).mask == words
 
 
+@pytest.mark.parametrize("Lq", [12, 5])
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("document:3,4,5", None),
+        ("causal+document:3,4,5", None),
+        ("causal:lower_right+chunked:5", "chunked"),
+        ("causal+prefix:4", "prefix"),
+        ("causal:lower_right+window:3+first:2", "first"),
+        ("window:3+global:2", "global"),
+        ("reach:3,1", "reach"),
+        ("reach:2,*", "reach"),
+        ("causal:lower_right+dilated:2", "dilated"),
+        ("causal+image:2,2", "image"),
+    ],
+)
+def test_structures_are_told(written: str, told: str | None, Lq: int) -> None:
+    case = case_of(written, 2, Lq, 12)
+    found = mask_words(kept(case)[:, None], 2, 2, Lq, 12)
+    assert torch.equal(kept(case_of(found.mask, 2, Lq, 12)), kept(case))
+    assert found.kept is None
+    if told is not None and Lq == 12:
+        assert told in found.mask
+
+
+def test_drafts_behind_a_text_are_told_as_a_tree() -> None:
+    case = case_of("tree:0,0,1,1,3", 1, 5, 12)
+    assert mask_words(kept(case)[:, None], 1, 2, 5, 12).mask == "tree:0,0,1,1,3"
+
+
 def test_a_mask_as_transformers_writes_it_drops_at_the_least_number() -> None:
     least = torch.finfo(torch.bfloat16).min
     mask = torch.zeros(1, 1, 5, 5, dtype=torch.bfloat16).masked_fill(torch.ones(5, 5).triu(1).bool(), least)
@@ -74,6 +104,8 @@ def test_a_mask_as_transformers_writes_it_drops_at_the_least_number() -> None:
 
 def test_other_masks_keep_their_kind_and_share() -> None:
     checkers = (torch.arange(8)[:, None] + torch.arange(8)) % 2 == 0
+    assert mask_words(checkers, 1, 2, 8, 8).mask == "dilated:2"
+    checkers[2, 3:5] = checkers[2, 3:5].flip(0)
     assert mask_words(checkers, 1, 2, 8, 8) == mask_words(checkers[None, None], 1, 2, 8, 8)
     found = mask_words(checkers, 1, 2, 8, 8)
     assert (found.mask, found.kept) == ("bool", 0.5)
