@@ -54,7 +54,7 @@ def scale_spec(case: Case, spec: TensorSpec, name: str, kind: Kind) -> TensorSpe
 
 
 @dataclass(frozen=True)
-class Code:
+class NumberCode:
     """A code of one number. The functions are of whole arrays."""
 
     kind: Kind
@@ -69,7 +69,7 @@ class Code:
     """Whether there are zero points."""
 
 
-def encoding(name: str, summary: str, code: Code) -> Encoding:
+def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
     """Make an encoding of a code."""
 
     def tensors(case: Case, specs: Specs) -> Specs:
@@ -206,8 +206,8 @@ def read_float8(form: Float8, codes: NDArray[Any]) -> Wide:
     return numbers
 
 
-def _float8(form: Float8, largest: float) -> Code:
-    return Code(
+def _float8(form: Float8, largest: float) -> NumberCode:
+    return NumberCode(
         "uint8", largest, lambda numbers: write_float8(form, numbers), lambda codes: read_float8(form, codes)
     )
 
@@ -215,22 +215,22 @@ def _float8(form: Float8, largest: float) -> Code:
 INT8 = encoding(
     "int8",
     "int8 codes from -127 to 127, float32 scales",
-    Code("int8", 127.0, lambda numbers: _integers("int8", numbers), _wide),
+    NumberCode("int8", 127.0, lambda numbers: _integers("int8", numbers), _wide),
 )
 INT4 = encoding(
     "int4",
     "codes from -7 to 7, two in a byte, float32 scales",
-    Code("uint8", 7.0, _two_in_a_byte, _signed_nibbles, in_a_byte=2),
+    NumberCode("uint8", 7.0, _two_in_a_byte, _signed_nibbles, in_a_byte=2),
 )
 UINT8 = encoding(
     "uint8",
     "codes from 0 to 255 with a zero point, float32 scales",
-    Code("uint8", 255.0, lambda numbers: _integers("uint8", numbers), _wide, zeros=True),
+    NumberCode("uint8", 255.0, lambda numbers: _integers("uint8", numbers), _wide, zeros=True),
 )
 UINT4 = encoding(
     "uint4",
     "codes from 0 to 15 with a zero point, two in a byte, float32 scales",
-    Code("uint8", 15.0, _two_in_a_byte, _nibbles, in_a_byte=2, zeros=True),
+    NumberCode("uint8", 15.0, _two_in_a_byte, _nibbles, in_a_byte=2, zeros=True),
 )
 FP8_E4M3 = encoding("fp8_e4m3", "bytes of float8_e4m3fn, float32 scales", _float8("e4m3", 448.0))
 FP8_E5M2 = encoding("fp8_e5m2", "bytes of float8_e5m2, float32 scales", _float8("e5m2", 57344.0))

@@ -40,7 +40,7 @@ second are NaN as the float16 scale of a block."""
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PagesDrawn:
     """Where keys lie in one draw.
 
     table: (N, most pages) int32. slots: of each sequence, the places of its keys among all slots of the
@@ -71,7 +71,7 @@ def table_width(case: Case) -> int:
 
 
 @lru_cache(maxsize=2)
-def drawn(case: Case) -> Drawn:
+def drawn(case: Case) -> PagesDrawn:
     """Draw the order of pages, the tails of the table and what lies in unused slots from the case's seed."""
     import numpy as np
 
@@ -96,7 +96,7 @@ def drawn(case: Case) -> Drawn:
         (pages[:, None] * page + np.arange(page)).ravel()[:length]
         for pages, length in zip(own, lengths, strict=True)
     )
-    return Drawn(table.astype(np.int32), slots, unused, shared)
+    return PagesDrawn(table.astype(np.int32), slots, unused, shared)
 
 
 def _drawn_prefixes(lengths: list[int], page: int, rng: np.random.Generator) -> tuple[Shared, ...]:

@@ -25,7 +25,7 @@ from attnbench.testing.advice import (
     SOMETIMES,
     WEIGH,
 )  # fmt: skip
-from attnbench.testing.diagnosis_process import Diagnosed, Look, Place, Smallest
+from attnbench.testing.diagnosis_process import Diagnosed, Look, Smallest, WrongPlaces
 from attnbench.testing.mistakes import mistakes_for
 from attnbench.testing.mistakes.inputs import WEIGHS
 from attnbench.testing.mistakes.masks import added_mask
@@ -312,7 +312,7 @@ def _answer(prepare: Callable[[Setup], Call], setup: Setup, inputs: Triple, upst
         return {name: x.detach().double().cpu().numpy() for name, x in zip(made.names, parts, strict=True)}
 
 
-def _wrong_parts(got: Parts, right: Parts, case: Case) -> tuple[str, dict[str, Place]]:
+def _wrong_parts(got: Parts, right: Parts, case: Case) -> tuple[str, dict[str, WrongPlaces]]:
     """Name the wrong gradients in words, "" for none; and the places of errors in the output."""
     bad: dict[str, NDArray[np.bool_]] = {}
     for name, exact in right.items():
@@ -329,7 +329,7 @@ def _wrong_parts(got: Parts, right: Parts, case: Case) -> tuple[str, dict[str, P
     return words, places(bad["out"]) if "out" in bad else {}
 
 
-def places(bad: NDArray[np.bool_]) -> dict[str, Place]:
+def places(bad: NDArray[np.bool_]) -> dict[str, WrongPlaces]:
     """Return the axes on which a part alone is wrong, by letter: batch elements, heads, rows, features.
 
     bad: True for each wrong element, of which there are some, of an output (B, H, Lq, Dv) or (B, Lq, E).
@@ -338,7 +338,7 @@ def places(bad: NDArray[np.bool_]) -> dict[str, Place]:
     for axis, letter in enumerate(_AXES[bad.ndim]):
         wrong = np.flatnonzero(bad.any(axis=tuple(a for a in range(bad.ndim) if a != axis)))
         if len(wrong) < bad.shape[axis]:
-            found[letter] = Place(tuple(map(int, wrong)), bad.shape[axis])
+            found[letter] = WrongPlaces(tuple(map(int, wrong)), bad.shape[axis])
     return found
 
 

@@ -47,7 +47,7 @@ SHRUNK: tuple[Kind, ...] = ("", "family")
 """Kinds of faults whose case is made small, if they equal no known mistake."""
 
 
-class Place(Struct, frozen=True):
+class WrongPlaces(Struct, frozen=True):
     """The numbers on one axis of an output that have a wrong element, of ``size``."""
 
     wrong: tuple[int, ...]
@@ -67,7 +67,7 @@ class Diagnosed(Struct, frozen=True, tag=True):
     mistake: str = ""
     kind: Kind = ""
     equals: dict[str, str] = {}
-    places: dict[str, Place] = {}
+    places: dict[str, WrongPlaces] = {}
 
 
 class Smallest(Struct, frozen=True, tag=True):

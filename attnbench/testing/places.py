@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from attnbench.testing.diagnosis_process import Place
+from attnbench.testing.diagnosis_process import WrongPlaces
 
 MOST_NAMED = 3
 
@@ -13,7 +13,7 @@ _WORDS = {"b": "batch element", "h": "head", "i": "row", "e": "feature"}
 _WORST = re.compile(r"worst at \(([a-z]=[0-9]+(?:, [a-z]=[0-9]+)*)\)( \(i counts)?")
 
 
-def places_in_words(places: Sequence[Mapping[str, Place]], reasons: Sequence[str]) -> str:
+def places_in_words(places: Sequence[Mapping[str, WrongPlaces]], reasons: Sequence[str]) -> str:
     """Say where all errors are; "" where the cases have no place in common.
 
     places: of each case that got a close look, by the letter of the axis. reasons: of all failing cases; the

@@ -14,7 +14,7 @@ from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.plugins.sources import named
 from attnbench.testing.diagnose import WRONG_AFTER, diagnose, places, smallest, unsteady
-from attnbench.testing.diagnosis_process import Asked, Diagnosed, Look, Place, Unsteady, look
+from attnbench.testing.diagnosis_process import Asked, Diagnosed, Look, Unsteady, WrongPlaces, look
 from attnbench.testing.judge import steady_cases
 from attnbench.types.record import Record
 
@@ -138,7 +138,7 @@ def test_a_fault_at_a_boundary_is_made_small() -> None:
 
 
 def test_an_unknown_mistake_is_placed(registry: Registry) -> None:
-    assert found(registry, "odd_row", PLAIN).places == {"i": Place((3,), 17)}
+    assert found(registry, "odd_row", PLAIN).places == {"i": WrongPlaces((3,), 17)}
     both = found(registry, "odd_gradient", f"{PLAIN}/both")
     assert both.do == "Wrong: the gradients of v; right: out, q, k."
 
@@ -146,13 +146,13 @@ def test_an_unknown_mistake_is_placed(registry: Registry) -> None:
 def test_places_of_errors() -> None:
     bad = np.zeros((2, 3, 10, 4), bool)
     bad[:, :, 8:] = True
-    assert places(bad) == {"i": Place((8, 9), 10)}
+    assert places(bad) == {"i": WrongPlaces((8, 9), 10)}
     bad[:, :2] = False
-    assert places(bad) == {"h": Place((2,), 3), "i": Place((8, 9), 10)}
+    assert places(bad) == {"h": WrongPlaces((2,), 3), "i": WrongPlaces((8, 9), 10)}
     assert places(np.ones((2, 3, 10, 4), bool)) == {}
     scattered = np.zeros((1, 10, 1), bool)
     scattered[:, [0, 2, 4, 6]] = True
-    assert places(scattered) == {"i": Place((0, 2, 4, 6), 10)}
+    assert places(scattered) == {"i": WrongPlaces((0, 2, 4, 6), 10)}
 
 
 def test_answers_that_change_and_answers_that_stay(registry: Registry) -> None:

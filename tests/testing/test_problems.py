@@ -8,7 +8,7 @@ import pytest
 
 from attnbench import Backend
 from attnbench.plugins.registry import load_registry
-from attnbench.testing.diagnosis_process import Diagnosed, Place, Smallest
+from attnbench.testing.diagnosis_process import Diagnosed, Smallest, WrongPlaces
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
 from attnbench.testing.judge import rules_in
 from attnbench.testing.problems import MOST_LOOKS, findings_of, looks
@@ -203,7 +203,7 @@ def test_places_of_errors_hold_in_all_cases_or_are_not_told() -> None:
         reason = f"RMS error 1 is above 0; worst at (b=0, h={head}, i=3, e=0): got 1, expected 2"
         return record(mask, check="values", reason=reason)
 
-    def told(*heads: int, places: tuple[dict[str, Place], ...]) -> str:
+    def told(*heads: int, places: tuple[dict[str, WrongPlaces], ...]) -> str:
         masks = ("none", "causal", "bool")[: len(heads)]
         by_case = {
             CASE.format(mask): Diagnosed(places=each) for mask, each in zip(masks, places, strict=False)
@@ -211,12 +211,12 @@ def test_places_of_errors_hold_in_all_cases_or_are_not_told() -> None:
         failed = [of(mask, head) for mask, head in zip(masks, heads, strict=True)]
         return findings_of(failed, by_case, MINE, RULES)[0].do
 
-    first, row = Place((0,), 2), Place((3,), 9)
+    first, row = WrongPlaces((0,), 2), WrongPlaces((3,), 9)
     assert told(0, 0, places=({"h": first, "i": row}, {"h": first})) == "All errors are in head 0 of 2."
-    assert "head" not in told(0, 1, places=({"h": first}, {"h": Place((1,), 2)}))
+    assert "head" not in told(0, 1, places=({"h": first}, {"h": WrongPlaces((1,), 2)}))
     # A case that got no close look names a place too.
     assert "head" not in told(0, 1, places=({"h": first},))
-    larger = ({"i": Place((3,), 17)}, {"i": row})
+    larger = ({"i": WrongPlaces((3,), 17)}, {"i": row})
     assert told(0, 1, places=larger) == "All errors are in row 3."
 
 
