@@ -175,13 +175,20 @@ def _all(registry: Registry, forms: frozenset[tuple[str, str]], named: Sequence[
     """Return all backends but those that are not named and take none of the pairs of storage and encoding."""
     taken = {name: _taken(entry.record) for name, entry in registry.backends.items()}
     for form in sorted(forms.difference(*taken.values())):
-        others = sorted({one for its in taken.values() for one in its} - {("dense", "dtype")})
+        storage, encoding = form
+        others = sorted({one for its in taken.values() for one in its if _is_like(form, one)})
         who = {one: ", ".join(name for name, its in taken.items() if one in its) for one in others}
         has = "; ".join(f"{_form_word(one)} ({names})" for one, names in who.items())
-        storage, encoding = form
         what = f"the storage {storage!r}" if encoding == DTYPE.name else _form_word(form)
         raise BadInput(f"no installed backend takes {what}; others do: {has}")
     return tuple(name for name, its in taken.items() if name in named or not forms.isdisjoint(its))
+
+
+def _is_like(form: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Return whether a pair may stand in for one: another storage, or of an encoding the same in either."""
+    if form[1] == DTYPE.name:
+        return other[1] == DTYPE.name and other[0] != "dense"
+    return other[1] != DTYPE.name and (other[0] == form[0] or other[1] == form[1])
 
 
 def _form_word(form: tuple[str, str]) -> str:

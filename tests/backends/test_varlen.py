@@ -86,7 +86,7 @@ def test_masks_scale_lengths_and_tables_reach_the_function(
 
 def test_on_a_cpu_it_is_unavailable_with_the_reason(registry: Registry) -> None:
     case = parse_case(f"attention/scaled_dot/2q8-{HEADS}/bfloat16/packed")
-    assert refusal(VARLEN, case, registry.rule("scaled_dot"), cuda_devices=()) == (
+    assert refusal(VARLEN, case, registry.rule("scaled_dot"), devices=()) == (
         "unavailable",
         "runs on cuda only",
     )

@@ -46,7 +46,11 @@ def test_the_order_of_parts_does_not_matter_and_the_alignment_may_be_spelled_out
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "mask '': no mask ''; there are none, causal, window, padding, bool, float."),
+        (
+            "",
+            "mask '': no mask ''; there are none, causal, window, padding, bool, float, document, "
+            "chunked, reach, dilated, blocks, tree, prefix, first, global, image.",
+        ),
         (
             "causal:left",
             "mask 'causal:left': no causal alignment 'left'; there are upper_left, lower_right.",

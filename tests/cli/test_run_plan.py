@@ -36,7 +36,7 @@ CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
         (
             (CaseForecast("a", 1, 600.0, 0.2, 0.3, 0.0),),
             Options(budget_s=600, repetitions=1),
-            "1 case, 1 cell: about 10 min: 3 s starting up, 10 min timing (1 set of 10 min a cell); "
+            "1 case, 1 cell: about 10 min: 3 s starting up, 10 min timing (1 repetition of 10 min a cell); "
             "change it by --budget and --repetitions",
         ),
         (
@@ -109,7 +109,8 @@ def test_a_storage_that_no_backend_takes_is_named_with_those_that_have_some(invo
     assert result.exit_code == 2
     assert result.stderr == (
         "attnbench: no installed backend takes the storage 'apart'; others do: "
-        "packed (nested, padded_sdpa, per_sequence); paged (gather)\n"
+        "packed (nested, padded_sdpa, per_sequence, recurrent_loop, recurrent_chunked, varlen); "
+        "paged (gather, varlen)\n"
     )
 
 

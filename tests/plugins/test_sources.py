@@ -39,7 +39,8 @@ def test_own_plugins_come_first_and_others_by_distribution(install: Install) -> 
     own = [source for source in sources if source.distribution == "attnbench"]
     assert sources[: len(own)] == own
     assert {source.module for source in own} == {
-        f"attnbench.{kind}" for kind in ("rules", "backends", "suites", "operations", "storages", "executors")
+        f"attnbench.{kind}"
+        for kind in ("rules", "backends", "suites", "operations", "storages", "encodings", "executors")
     }
     assert [source for source in sources if source.name.startswith("mini_")] == [
         Source("mini_a", "mini_a", "aa-dist", "3.1"),

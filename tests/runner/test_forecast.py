@@ -15,7 +15,6 @@ from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.registry import load_registry
 from attnbench.runner import progress
 from attnbench.runner.forecast import (
-    FLOPS_PER_S,
     WORKER_S,
     CaseForecast,
     Forecast,
@@ -27,6 +26,7 @@ from attnbench.runner.forecast import (
 )
 from attnbench.runner.options import Options
 from attnbench.runner.progress import Clock, Moment
+from attnbench.types.device import CPU
 from attnbench.types.record import Record
 
 LONG = "attention/dot/B1-H32-Lq4096-Lk4096-D128/none/float32/cpu/forward"
@@ -75,7 +75,7 @@ def test_calls_longer_than_their_share_of_the_budget_take_the_fewest_calls() -> 
     """68 GFLOP are seconds a call on one core; with threads nothing is forked, so servers start twice."""
     case = of_case(LONG, budget_s=0.1, repetitions=9)
     each_s = call_s(parse_case(LONG), REGISTRY.rule("dot"))
-    assert each_s == pytest.approx(4 * 32 * 4096**2 * 128 / FLOPS_PER_S["cpu"])
+    assert each_s == pytest.approx(4 * 32 * 4096**2 * 128 / CPU.flops_per_s)
     # Three repetitions of one call, two cells.
     assert case.timing_s == pytest.approx(2 * 3 * each_s, rel=0.05)
     assert case.over_budget
