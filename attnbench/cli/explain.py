@@ -66,7 +66,7 @@ _FEATURES = 8
 )  # fmt: skip
 @click.option(
     "--picture", type=click.Path(path_type=Path), metavar="FILE.svg",
-    help="Also draw every step to this file, .svg or .png.",
+    help="Draw every step to this file, .svg or .png; print steps only with --format.",
 )  # fmt: skip
 @force_option
 @plugin_option
@@ -131,6 +131,8 @@ def command(
     write_files(drawn)
     for path in drawn:
         note(f"drawn in {path}")
+    if picture is not None and not given_options(ctx, ["format_"]):
+        return
     if format_ == "table":
         heading = textwrap.fill(clean(title), width(), subsequent_indent="  ")
         print_text(f"{heading}\n\n{steps_text(steps, width=width(), digits=digits, rows=rows)}")

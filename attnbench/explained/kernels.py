@@ -77,27 +77,31 @@ def kv_cache(_: RuleOf, seed: int) -> Iterator[Step]:
     rng = np.random.default_rng([seed, 2])
     words = ("the", "cat", "sat", "down")
     q, k, v = (rng.integers(-2, 3, (4, 3)) * 1.0 for _ in range(3))
-    yield Step("k in the cache", "of the three tokens so far; no key changes any more", k[:3], words[:3])
-    yield Step("v in the cache", "likewise", v[:3], words[:3])
+    kept, new = words[:3], words[3]
+    yield Step("k in the cache", "of the three tokens so far; no key changes any more", k[:3], kept)
+    yield Step("v in the cache", "likewise", v[:3], kept)
     yield Step(
-        "q, k, v of the new token",
+        f"q, k, v of {new}, the new token",
         "three rows; k and v join the cache",
         np.stack([q[3], k[3], v[3]]),
         ("q", "k", "v"),
     )
-    row = q[3:] @ k.T / np.sqrt(3)
+    yield Step("k in the cache now", f"with the row of {new}", k, words)
+    yield Step("v in the cache now", "likewise", v, words)
     yield Step(
-        "scores",
-        "one row: the new query with each key of the cache; no mask is needed",
-        row,
-        ("down",),
+        "q·k",
+        f"one row: q of {new} with each key of the cache; no mask is needed",
+        q[3:] @ k.T,
+        (new,),
         words,
     )
+    row = q[3:] @ k.T / np.sqrt(3)
+    yield Step("scores", "q·k / √D, D = 3", row, (new,), words)
     weights = softmax(row)
-    yield Step("weights", "softmax of the row", weights, ("down",), words, drawn="shades")
-    yield Step("output", "weights @ v of the cache", weights @ v, ("down",))
+    yield Step("weights", "softmax of the scores", weights, (new,), words, drawn="shades")
+    yield Step("output", "weights @ v of the cache now", weights @ v, (new,))
     whole = np.where(np.tri(4, dtype=bool), q @ k.T / np.sqrt(3), -np.inf)
-    text = "without a cache: all rows anew, with a causal mask; its last row is the output above"
+    text = f"without a cache: all rows anew, with a causal mask; the row of {new} is the same"
     yield Step("output of all tokens", text, softmax(whole) @ v, words)
     lengths = (16, 128, 1024)
     cost = np.array([[n, n * (n + 1) / 2] for n in lengths], dtype=float)

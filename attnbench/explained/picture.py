@@ -80,9 +80,11 @@ def svg(steps: Sequence[Step], title: str) -> str:
         raise BadInput(f"{cells} weights: at most {_MOST_CELLS} can be drawn; --format json prints all")
     width, height, body = _flow([_panel(step) for step in steps])
     width, height = max(width, _LETTER * 1.3 * len(title)) + 24, height + 48
+    size = f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'
+    # In a place that is narrower the picture shrinks, rather than lose its right side.
+    style = 'style="max-width: 100%; height: auto" font-family="sans-serif" font-size="11"'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-        f'font-family="sans-serif" font-size="11"><!-- {PICTURE.mark.decode()} -->'
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}><!-- {PICTURE.mark.decode()} -->'
         f'<rect width="100%" height="100%" fill="white"/>\n'
         f'{_text(12, 22, title, font_size=14)}\n<g transform="translate(12,40)">\n{body}</g></svg>\n'
     )

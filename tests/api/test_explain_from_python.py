@@ -18,7 +18,10 @@ def test_a_topic_is_text_and_a_picture(topic: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     found = attnbench.explain(topic)
     assert str(found).startswith(found.title)
-    assert ElementTree.fromstring(found._repr_html_()).tag.endswith("svg")
+    picture = ElementTree.fromstring(found._repr_html_())
+    assert picture.tag.endswith("svg")
+    # Without a view box a narrow notebook would clip it.
+    assert picture.get("viewBox") == f"0 0 {picture.get('width')} {picture.get('height')}"
 
 
 def test_a_module_of_the_same_name_does_not_hide_it() -> None:

@@ -225,6 +225,8 @@ def test_flash_gives_the_output_of_the_whole_softmax() -> None:
 def test_a_decode_gives_the_last_row_of_the_whole_computation() -> None:
     steps = lesson("kv_cache")
     assert steps["output"][0] == pytest.approx(steps["output of all tokens"][-1], rel=1e-12)
+    assert np.array_equal(steps["k in the cache now"][:3], steps["k in the cache"])
+    assert steps["scores"] == pytest.approx(steps["q·k"] / np.sqrt(3))
 
 
 def test_a_state_gives_the_output_of_weights_without_a_softmax() -> None:
