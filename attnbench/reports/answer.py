@@ -34,6 +34,8 @@ MOST_IN_MATRIX = 1000
 _MOST_TIES, _MOST_LISTED = 2, 3
 """Of a tie of so many backends a table, and a sentence, has all names."""
 STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
+_TENTHS = 0.9
+"""A reach whose first digit is that of tenths."""
 _MOST_LOST, _WORTH = 3, 0.01
 """A total names so many cases in which it loses most, if each is so large a share of it."""
 
@@ -318,10 +320,10 @@ def standings_grid(answer: RunAnswer) -> Grid:
     return Grid(heads, tuple(rows), frozenset(heads[1:]), 2)
 
 
-def totals_grids(answer: RunAnswer, numbers: Mapping[str, int], *, details: bool) -> Iterator[Grid]:
+def totals_grids(answer: RunAnswer, numbers: Mapping[str, int | str], *, details: bool) -> Iterator[Grid]:
     """Yield for each stage a row for its counted calls with each backend, and where it loses most.
 
-    details: with intervals.
+    numbers: what stands for each case, its number or a name. details: with intervals.
     """
     for totals in _stages(answer).values():
         yield _totals_grid(totals, numbers, details=details)
@@ -340,13 +342,29 @@ def steps_words(answer: RunAnswer, numbers: Mapping[str, int]) -> list[str]:
     told = []
     for best, *others in _stages(answer).values():
         words = f"{_step_of(best, numbers)}: {_total_time(best)} with {FASTEST_OF_EACH}"
-        baseline = [total_times_text(total, best) for total in others if total.backend == answer.baseline]
-        takes = ("as long" if float(times) == 1 else f"{times} times as long" for times in baseline)
-        told.append("; ".join([words, *(f"{answer.baseline} takes {how}" for how in takes)]))
+        baseline = [total for total in others if total.backend == answer.baseline]
+        told.append("; ".join([words, *(_against_best(answer, total, best) for total in baseline)]))
     return told
 
 
-def _step_of(total: Total, numbers: Mapping[str, int]) -> str:
+def _against_best(answer: RunAnswer, total: Total, best: Total) -> str:
+    if ties_throughout(answer, total):
+        return f"{total.backend} may be as fast ({_total_time(total)})"
+    text = total_times_text(total, best)
+    return f"{total.backend} takes {'as long' if float(text) == 1 else f'{text} times as long'}"
+
+
+def ties_throughout(answer: RunAnswer, total: Total) -> bool:
+    """Return whether a backend may be the fastest in each case of a total.
+
+    The sum of its times then exceeds that of the fastest of each case even if no case shows it to be slower.
+    """
+    leads = [lead for lead in answer.leads if lead.best.case in total.by_case]
+    alone = all(lead.best.backend == total.backend for lead in leads)
+    return not alone and all(total.backend in (lead.best.backend, *lead.ties) for lead in leads)
+
+
+def _step_of(total: Total, numbers: Mapping[str, int | str]) -> str:
     """The calls that a total is of, and the cases that have no time."""
     step = f"{STEP} of {total.stage}" if total.stage else STEP
     missing = [str(numbers[case]) for case in total.missing if case in numbers]
@@ -362,20 +380,27 @@ def _total_time(total: Total) -> str:
 
 
 def total_times_text(total: Total, best: Total) -> str:
-    """The time of a total over the least, rounded to the precision that its interval supports."""
+    """The time of a total over the least, rounded to the precision that its interval supports.
+
+    Two digits at least: 1.4 as "1" would read as the fastest.
+    """
     far = reach(total.ms, *ends(total)[:2])
     ratio_to_best = total.ms / best.ms
-    return number(ratio_to_best, None if far is None else far / best.ms, 3 if ratio_to_best < 10 else 2)
+    if far is None or ratio_to_best >= 9.95:
+        return number(ratio_to_best, None if far is None else far / best.ms, 2)
+    return number(ratio_to_best, min(far / best.ms, _TENTHS), 3)
 
 
-def _totals_grid(totals: Sequence[Total], numbers: Mapping[str, int], *, details: bool) -> Grid:
+def _totals_grid(totals: Sequence[Total], numbers: Mapping[str, int | str], *, details: bool) -> Grid:
     best = totals[0]
     rows = []
     for total in totals:
         low, high, _ = ends(total)
         spread = UNCERTAIN if low is None or high is None else duration_interval(total.ms, low, high)
         lost = sorted(
-            ((ms - best.by_case[case], numbers[case]) for case, ms in total.by_case.items()), reverse=True
+            ((ms - best.by_case[case], numbers[case]) for case, ms in total.by_case.items()),
+            key=lambda one: one[0],
+            reverse=True,
         )
         worst = [f"{duration(ms)} in {n}" for ms, n in lost[:_MOST_LOST] if ms > _WORTH * total.ms]
         times = FASTEST if total is best else total_times_text(total, best)
@@ -417,9 +442,14 @@ def mean_words(answer: RunAnswer, numbers: Mapping[str, int]) -> str:
 
 def busy_text(answer: RunAnswer) -> str:
     """Say that other processes disturbed the run; "" where they did not."""
-    if answer.disturbed <= BUSY_SHARE * answer.timed:
+    return busy_words(answer.disturbed, answer.timed)
+
+
+def busy_words(disturbed: int, timed: int) -> str:
+    """Say that other processes disturbed so many measurements of those; "" where they are few."""
+    if disturbed <= BUSY_SHARE * timed:
         return ""
     return (
-        f"{answer.disturbed} of {count_of(answer.timed, 'measurement')} were disturbed: use an idle machine, "
+        f"{disturbed} of {count_of(timed, 'measurement')} were disturbed: use an idle machine, "
         "or --budget 1 (seconds)"
     )

@@ -29,7 +29,7 @@ from attnbench.reports.columns import KIND
 from attnbench.reports.formats import bare_table
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import shared_words
-from attnbench.stats.answer import RunAnswer
+from attnbench.stats.answer import Lead, RunAnswer
 from attnbench.stats.tests import LEVEL, fewest_repetitions
 from attnbench.types.device import UNKNOWN
 from attnbench.types.record import Record
@@ -129,16 +129,21 @@ def checked_words(records: Sequence[Record]) -> str:
 
 def verdict_words(records: Sequence[Record], answer: RunAnswer) -> str:
     """Say how many outputs are correct, and which backends are the fastest in how many cases."""
-    said = checked_words(records)
-    wins = Counter(lead.best.backend for lead in answer.leads if lead.sure == "clear")
-    sure = Counter(lead.sure for lead in answer.leads)
+    said, words = checked_words(records), wins_words(answer.leads)
+    return f"{said} {words}." if words else said
+
+
+def wins_words(leads: Sequence[Lead]) -> str:
+    """Say which backends are clearly the fastest in how many cases, and how many cases have ties."""
+    wins = Counter(lead.best.backend for lead in leads if lead.sure == "clear")
+    sure = Counter(lead.sure for lead in leads)
     fastest = ", ".join(f"{name} in {count}" for name, count in wins.most_common())
     told = [f"fastest: {fastest}"] if fastest else []
     told += [count_of(sure["tie"], "tie")] if sure["tie"] else []
     told += [f"{sure['few repetitions']} with too few repetitions to tell"] if sure["few repetitions"] else []
     told += [f"{sure['alone']} with a single backend"] if sure["alone"] else []
     words = "; ".join(told)
-    return f"{said} {words[:1].upper()}{words[1:]}." if words else said
+    return f"{words[:1].upper()}{words[1:]}"
 
 
 def print_blocks(console: Console, blocks: Iterable[Line | Grid]) -> set[str]:

@@ -241,6 +241,19 @@ def test_a_run_with_counts_ends_with_what_all_calls_of_a_backend_take() -> None:
     assert [row["median_ms"] for row in rows] == [total.ms for total in answer.totals]
 
 
+def test_a_backend_that_ties_in_every_case_may_be_as_fast_in_a_step() -> None:
+    """Of samples that vary, the fastest of each case is always ahead in the sum."""
+    times = {case(64): {"eager": 1.4, "bmm": 1.0}, case(128): {"eager": 1.0, "bmm": 1.3}}
+    run = run_of(times, counts=dict.fromkeys(times, 1.0), off=0.9)
+    ((part,),) = run.reports
+    assert all(lead.ties for lead in part.answer.leads)
+    text = table([part], View(width=100))
+    assert "with the fastest of each case; eager may be as fast (" in text
+    _, *others = text[text.rindex("the fastest of each case") :].splitlines()
+    # 1.2 as "1" would read as the fastest.
+    assert all(re.search(r" 1\.\d", line) for line in others[:2])
+
+
 def test_a_case_without_a_time_is_named_and_left_out_of_the_sum() -> None:
     run = load(LENGTHS)
     cases = run.manifests[0].cases
