@@ -181,13 +181,16 @@ def explain(
 
 def _run_of(stored: Sequence[StoredRun], registry: Registry, flaws: Sequence[str] = ()) -> Run:
     from attnbench.reports.judged import metric_columns
+    from attnbench.results.disk import is_written
 
+    unfinished = dict.fromkeys(s.path for s in stored if s.cut_off)
     by_file = tuple(_in_order(s) for s in stored)
     return Run(
         paths=tuple(s.path for s in stored),
         manifests=tuple(s.manifest for s in stored),
         by_file=by_file,
-        unfinished=tuple(dict.fromkeys(s.path for s in stored if s.cut_off)),
+        unfinished=tuple(unfinished),
+        going=tuple(filter(is_written, unfinished)),
         metrics=metric_columns(registry.metrics.values(), by_file),
         times=tuple(tuple((one.case, one.index, one.median_ns) for one in s.times) for s in stored),
         flaws=tuple(flaws),

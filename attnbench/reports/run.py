@@ -55,9 +55,10 @@ class Run:
     """One run, or several read together.
 
     paths: the file of each run, the same for runs of a merged file. manifests: one for each run. by_file: for
-    each run its records, one for each case and backend. unfinished: the files with a run that was cut off.
-    metrics: the columns that plugins add. times: for each run its repetitions in short: the case, the number
-    of the repetition, and the median time of a call of each backend. flaws: what stored runs lack, in words.
+    each run its records, one for each case and backend. unfinished: the files with a run that was cut off,
+    or still goes on. metrics: the columns that plugins add. times: for each run its repetitions in short: the
+    case, the number of the repetition, and the median time of a call of each backend. flaws: what stored runs
+    lack, in words. going: of the unfinished files those whose run still goes on.
     """
 
     paths: tuple[Path, ...]
@@ -67,6 +68,7 @@ class Run:
     metrics: tuple[MetricColumn, ...] = ()
     times: tuple[tuple[tuple[str, int, Mapping[str, float]], ...], ...] = ()
     flaws: tuple[str, ...] = ()
+    going: tuple[Path, ...] = ()
 
     def __repr__(self) -> str:
         """One line for a notebook: the files, and a count of the records by status."""
@@ -74,6 +76,7 @@ class Run:
 
         files = ", ".join(dict.fromkeys(map(str, self.paths))) or "no file"
         cut_off = " (cut off)" if self.unfinished else ""
+        cut_off = " (still going)" if self.going else cut_off
         return clean(f"<Run {files}{cut_off}: {counted(self.records)}>")
 
     def _repr_html_(self) -> str:

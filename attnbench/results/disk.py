@@ -40,6 +40,23 @@ def lock(fd: int, path: Path, *, shared: bool = False, wait: bool = False) -> bo
     return True
 
 
+def is_written(path: Path) -> bool:
+    """Return whether a run holds the lock of its file, and so still goes on.
+
+    False where nothing can be locked. For a moment the file is locked for reading.
+    """
+    try:
+        import fcntl
+
+        with path.open("rb") as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):
+        return False
+    return False
+
+
 def force_to_disk(fd: int, path: Path) -> None:
     """Wait until the disk has what was written; raises OSError."""
     try:

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from attnbench.cases.ids import parse_case
+from attnbench.results.disk import is_written
 from attnbench.results.format import RepetitionTimes, StoredRun, expand, read_runs
 from attnbench.results.pytest_benchmark import read_pytest_benchmark
 from attnbench.stats.protocol import kept_over
@@ -85,7 +86,7 @@ def facts_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def flaws_of(run: StoredRun, *, alone: bool = True) -> Iterator[str]:
-    """Yield what a reader of a run must know: it was cut off, or nothing shows changed samples.
+    """Yield what a reader of a run must know: it has no end, or nothing shows changed samples.
 
     alone: the file has no other run.
     """
@@ -96,7 +97,10 @@ def flaws_of(run: StoredRun, *, alone: bool = True) -> Iterator[str]:
         which, go_on = f"the run {manifest.run_id}", "to resume it, name the file that holds it alone"
         if alone:
             which, go_on = "the run", go_on_words(path, live=bool(manifest.sides), command="attnbench run")
-        yield f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}"
+        if is_written(path):
+            yield f"{path}: {which} still goes on, {missing} of its records are missing"
+        else:
+            yield f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}"
     yield from lacks_digests(run)
     if manifest.continues:
         yield (

@@ -135,9 +135,7 @@ def answer(
         for stage, its in by_stage(counts, stages).items()
         for total in totals(leads, by_case, its, stage)
     )
-    return RunAnswer(
-        leads, tuple(standings), baseline, common, len(timed), sum(map(_disturbed, timed)), found
-    )
+    return RunAnswer(leads, tuple(standings), baseline, common, len(timed), sum(map(disturbed, timed)), found)
 
 
 def by_stage(counts: Mapping[str, float], stages: Mapping[str, str]) -> dict[str, dict[str, float]]:
@@ -270,7 +268,8 @@ def _standing(name: str, timed: Iterable[Record], leads: Sequence[Lead], mean: T
     return Standing(name, sum(record.backend == name for record in timed), wins, ties, mean)
 
 
-def _disturbed(record: Record) -> bool:
+def disturbed(record: Record) -> bool:
+    """Return whether other processes disturbed a measurement."""
     if any(note.startswith(f"{CONTENDED}:") for note in record.notes):
         return True
     return record.pairs_left_out > MOST_LEFT_OUT * (record.pairs + record.pairs_left_out)

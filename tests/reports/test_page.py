@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from page_runs import DOUBTFUL, HOSTILE, TIMES, WHOLE, case, failed, hostile_run, run_of, together
 from report_records import ok
 
@@ -110,7 +112,11 @@ def test_a_clear_lead_needs_all_others_to_be_shown_slower() -> None:
 
 
 def test_what_ended_early_or_has_no_outcome_says_so() -> None:
-    assert "attnbench run --resume made.jsonl" in page(run_of(TIMES, finished=False))
+    cut_off = run_of(TIMES, finished=False)
+    assert "attnbench run --resume made.jsonl" in page(cut_off)
+    going = page(replace(cut_off, going=cut_off.unfinished))
+    assert "The run still goes on" in going
+    assert "--resume" not in going
     assert "The run has no outcome yet." in page(run_of({}))
 
 
@@ -230,7 +236,7 @@ def test_without_its_packages_a_page_says_what_to_install(monkeypatch: pytest.Mo
 def test_the_first_sentence_is_what_users_have_against_the_fastest() -> None:
     slow = run_of({case(64): {"sdpa_flash": 30.0, "eager": 2.0, "bmm": 1.0}}, name="decode.jsonl")
     text = page(together(slow, run_of({case(64): {"sdpa_flash": 1.0, "eager": 2.0}})))
-    use = text.index("Use bmm in 1 of 2 cases, sdpa_flash in 1.")
+    use = text.index("Fastest: bmm in 1, sdpa_flash in 1.")
     first = text.index("Torch&#39;s function (sdpa_flash) is the fastest, or may be, in 1 of 2 cases")
     assert "it takes 30 times as long as the fastest in " in text[first : first + 400]
     assert ", where bmm takes 1" in text[first : first + 400]
@@ -244,6 +250,39 @@ def test_steps_of_models_are_compared_by_stage() -> None:
     text = page(run)
     assert "Attention in one step of prefill takes 2.0" in text
     assert "(3.00 ×) with eager" in text.partition("one step of decode")[2][:200]
+    # Every backend's total, and the stage of every case, also in the table that the filter reads.
+    totals = text.partition("all counted calls of decode")[2].partition("</table>")[0]
+    assert all(f"<td>{name}</td>" in totals for name in ("eager", "bmm"))
+    assert text.count("<small>decode</small>") == 2
+    assert text.count("<td>decode</td>") == 2
+
+
+def test_a_total_that_ties_in_every_case_may_be_as_fast() -> None:
+    times = {case(64): {"eager": 1.4, "bmm": 1.0}, case(128): {"eager": 1.0, "bmm": 1.3}}
+    text = page(run_of(times, counts=dict.fromkeys(times, 1.0), off=0.9))
+    assert "2 ties: no backend is clearly the fastest in any of 2 cases." in text
+    sentence = text.partition("Attention in one step")[2].partition("</li>")[0]
+    assert "eager, which takes" in sentence
+    assert sentence.endswith("may be as fast in each of its cases.")
+    outcomes = text.partition('id="records"')[2]
+    # No row but that of the fastest has a bare 1, and here none has.
+    assert len(re.findall(r'data-k="[^"]*">≈</td>', outcomes)) == 4
+
+
+def test_a_disturbed_run_says_so_first() -> None:
+    times = {case(64): {"eager": 2.0, "bmm": 1.9}}
+    note = "contended: more than half of its samples were preempted"
+    run = run_of(times, off=DOUBTFUL)
+    records = tuple(
+        structs.replace(one, notes=["another note", note], p_value=one.p_value and 0.5) for one in run.records
+    )
+    text = page(replace(run, by_file=(records,)))
+    top = text.partition("<h2>")[0]
+    assert "2 of 2 measurements were disturbed" in top
+    assert "2 outputs checked, all correct." in top
+    unclear = text.partition("<summary>Unclear verdicts</summary>")[2]
+    assert unclear.index("2 of 2 measurements were disturbed") < unclear.index("unclear, 1 of 1")
+    assert "<span>contended: " in text.partition('id="records"')[2]
 
 
 def test_the_map_has_the_ratio_to_the_fastest_and_failures_in_words() -> None:

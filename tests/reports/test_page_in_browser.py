@@ -92,6 +92,9 @@ def test_filters_narrow_together_and_clear(browser: Any, tmp_path: Path) -> None
     opened.tab.fill("#f-words", "lq256 FLOAT32")
     assert opened.column("backend") == ["quick"]
     assert opened.tab.locator("#count").inner_text() == f"1 of {everything} outcomes"
+    # A number is found whole: lq25 is not a beginning of lq256.
+    opened.tab.fill("#f-words", "lq25")
+    assert opened.column("backend") == []
     opened.tab.locator("#filters button[type=reset]").click()
     sync_api.expect(opened.tab.locator("#count")).to_have_text(f"{everything} outcomes")
 

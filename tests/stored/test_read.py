@@ -10,11 +10,14 @@ import pytest
 from made_sides import ENVIRONMENT, LONG, SHORT, run_lines, times, write_benchmarks, write_run
 from msgspec.structs import replace
 
+from attnbench.api import load
 from attnbench.results.format import read_run
 from attnbench.results.read import read_ours, read_side
 from attnbench.stats.records import summarise
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadFile
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def read(path: Path) -> Measured:
@@ -138,3 +141,18 @@ def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, sent
     with pytest.raises(BadFile) as refused:
         read_side([tmp_path / name])
     assert sentence in str(refused.value)
+
+
+def test_a_run_that_holds_its_file_still_goes_on(tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    lines = (RESULTS / "reference-smoke.jsonl").read_bytes().splitlines(keepends=True)
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"".join(lines[:-1]))
+    with path.open("ab") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        with pytest.warns(UserWarning, match="the run still goes on"):
+            run = load(path)
+        assert (run.going, "still going" in repr(run)) == ((path,), True)
+    with pytest.warns(UserWarning, match="the run was cut off"):
+        run = load(path)
+    assert (run.going, run.unfinished) == ((), (path,))

@@ -8,36 +8,42 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from attnbench import __version__
-from attnbench.reports.answer import Grid, case_numbers, cases_grid
-from attnbench.reports.columns import KIND, in_order, name_text, table_columns
+from attnbench.reports.answer import Grid, case_cell, case_numbers, cases_grid, totals_grids
+from attnbench.reports.columns import COLUMNS, KIND, in_order, name_text, table_columns
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, chart_rows, charts
 from attnbench.reports.html.heat import heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
 from attnbench.reports.html.words import (
     MOST_VALUES,
+    busy,
     facts,
     failures,
     findings,
     isolated,
     kinds_of,
     lead_rows,
+    minute,
+    stages_of,
     suite_of,
+    unclear_words,
     use_words,
 )
-from attnbench.reports.judged import BASELINE, ReportPart
+from attnbench.reports.judged import BASELINE, JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.overview import part_head
 from attnbench.reports.run import Run
-from attnbench.reports.table import footer, legend
+from attnbench.reports.table import legend
 from attnbench.results.targets import FileKind
+from attnbench.stats.answer import disturbed
+from attnbench.stats.records import CONTENDED
 from attnbench.types.errors import BadInput, go_on_words
 from attnbench.types.extensions import WORDS
 from attnbench.types.status import MEANING, STATUSES
@@ -127,7 +133,7 @@ def page(run: Run) -> str:
             "shapes": SHAPES,
             "specs": {chart["name"]: chart["spec"] for chart in drawn},
         },
-        **_table(parts, labels),
+        **_table(run, parts, labels),
     )
 
 
@@ -154,23 +160,28 @@ def _section(
     go_on = go_on_words(Path(shown[0]), live=bool(manifest.sides), command="attnbench run")
     machine = ", ".join(map(isolated, kinds_of(part))) or "an unnamed machine"
     several = len(report) > 1 or len(part.runs) > 1
-    users = user_has(part)
+    users, names = user_has(part), short_names(case_numbers(report))
+    ended = f"The run was cut off; {isolated(printable(go_on))}."
+    if any(path in run.going for path in paths):
+        ended = "The run still goes on: this is what it has measured so far."
     return {
         "title": part_head(part) if several else f"{label} on {machine}",
         "label": label,
         "path": ", ".join(dict.fromkeys(shown)),
-        "started": manifest.started[:16].replace("T", " "),
+        "started": minute(manifest.started),
         "torch": isolated(str(manifest.environment.get("torch") or "")),
         "cases": cases_words(one.record.case for one in judged),
-        "cut_off": f"The run was cut off; {isolated(printable(go_on))}." if any(unfinished) else "",
-        "findings": findings(judged, manifest) + ([] if alone else use_words(leads)),
+        "cut_off": ended if any(unfinished) else "",
+        "findings": findings(judged, manifest) + ([] if alone else [*use_words(leads), *busy(part)]),
+        "totals": [] if part.answer is None else list(totals_grids(part.answer, names, details=False)),
+        "stages": stages_of(run, part),
         "leads": lead_rows(part, users),
         "users": users,
         "heat": heat_of(part),
         "failed": failed,
         "quiet": quiet,
-        "names": short_names(case_numbers(report)),
-        "unclear": footer(judged)[1:],
+        "names": names,
+        "unclear": unclear_words(part),
         "facts": facts(manifests, shown, [not one for one in unfinished]),
     }
 
@@ -221,7 +232,7 @@ def _devices(parts: Sequence[ReportPart], sections: Sequence[dict[str, Any]]) ->
     return Grid((KIND, "runs", "cases", *_OF_DEVICE.values()), tuple(rows), frozenset({"runs", "cases"}))
 
 
-def _table(parts: Sequence[ReportPart], labels: Sequence[str]) -> dict[str, Any]:
+def _table(run: Run, parts: Sequence[ReportPart], labels: Sequence[str]) -> dict[str, Any]:
     """The table of all outcomes, case by case, the fastest first, and the choices of its filters."""
     every = [one for part in parts for one in part.judged]
     columns = [column for column in table_columns(every) if column.head not in (*_LEFT_OUT, "verdict")]
@@ -229,10 +240,19 @@ def _table(parts: Sequence[ReportPart], labels: Sequence[str]) -> dict[str, Any]
     fastest = {"time", "×best"}
     baselines = {"time", "ratio", *(f"×{one.record.baseline}" for one in every)}
     first = fastest if fastest <= {column.head for column in columns} else baselines
+    columns = [replace(one, cell=_times_cell(parts)) if one.head == "×best" else one for one in columns]
     names = short_names(one.record.case for one in every)
+    stages = [stages_of(run, part) for part in parts]
     statuses, verdicts = {one.record.status for one in every}, {one.verdict for one in every}
     return {
-        "rows": [(n, one) for n, part in zip(labels, parts, strict=True) for one in in_order(part.judged)],
+        "rows": [
+            (label, by_case.get(one.record.case, ""), one)
+            for label, part, by_case in zip(labels, parts, stages, strict=True)
+            for one in in_order(part.judged)
+        ],
+        "staged": any(stages),
+        "disturbed": disturbed,
+        "reason_of": _reason,
         "first": [column for column in columns if column.head in first],
         "rest": [column for column in columns if column.head not in first],
         "names": names,
@@ -242,6 +262,33 @@ def _table(parts: Sequence[ReportPart], labels: Sequence[str]) -> dict[str, Any]
         "statuses": [status for status in STATUSES if status in statuses],
         "verdicts": [word for word in (*WORDS, BASELINE) if word in verdicts],
     }
+
+
+def _times_cell(parts: Sequence[ReportPart]) -> Callable[[JudgedRecord], str | None]:
+    """The cell of a backend's time over the fastest's, as in the map: a tie is not told as a ratio."""
+    leads = {
+        id(one): lead
+        for part in parts
+        if part.answer is not None
+        for lead in part.answer.leads
+        for one in part.judged
+        if one.record.case == lead.best.case
+    }
+    column = next(column for column in COLUMNS if column.head == "×best")
+
+    def cell(one: JudgedRecord) -> str | None:
+        shown = one.record.status == "ok" and one.record.ratio_to_best is not None
+        return case_cell(one, leads[id(one)]) if shown and id(one) in leads else column.cell(one)
+
+    return cell
+
+
+def _reason(one: JudgedRecord) -> str:
+    """Why a record is as it is; a disturbed measurement comes before what follows from it."""
+    notes = sorted(one.record.notes, key=lambda note: not note.startswith(f"{CONTENDED}:"))
+    contended = [note for note in notes if note.startswith(f"{CONTENDED}:")]
+    told = [one.record.reason, *contended, one.why, *notes[len(contended) :]]
+    return ". ".join(filter(None, told))
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -7,14 +7,15 @@ from itertools import groupby
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import TORCHS
-from attnbench.reports.answer import times_text, total_times_text
+from attnbench.reports.answer import busy_words, is_failure, ties_throughout, times_text, total_times_text
 from attnbench.reports.columns import time_text
 from attnbench.reports.html.words import Sentence, capital, isolated, suite_of, use_words
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
+from attnbench.reports.overview import checked_words
 from attnbench.reports.run import Run
 from attnbench.reports.units import duration, reach
-from attnbench.stats.answer import Lead, TimeRatio, Total
+from attnbench.stats.answer import Lead, RunAnswer, TimeRatio, Total
 from attnbench.stats.tests import ends
 from attnbench.types.mask import mask_text
 from attnbench.types.words import count_of, printable
@@ -41,9 +42,22 @@ def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[S
     leads = [lead for part in parts if part.answer is not None for lead in part.answer.leads]
     # On several kinds of device a case has a backend to use on each, which the parts below say.
     use = use_words(leads) if len({part.kind for part in parts}) == 1 else []
+    checked, busy = _checked(parts), _busy(parts)
     # The sentence on a single case has torch's function in it.
     against = [] if len(leads) == 1 else _against_the_fastest(parts, labels)
-    return [*use, *against, *_steps(parts, labels)]
+    return [*use, *busy, *against, *_steps(parts, labels), *checked]
+
+
+def _checked(parts: Sequence[ReportPart]) -> list[Sentence]:
+    records = [one.record for part in parts for one in part.judged]
+    wrong = any(is_failure(record) for record in records)
+    return [Sentence("", checked_words(records), "bad" if wrong else "plain")] if records else []
+
+
+def _busy(parts: Sequence[ReportPart]) -> list[Sentence]:
+    answers = [part.answer for part in parts if part.answer is not None]
+    words = busy_words(sum(one.disturbed for one in answers), sum(one.timed for one in answers))
+    return [Sentence("", f"{words}.", "unsure")] if words else []
 
 
 def _against_the_fastest(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
@@ -88,27 +102,31 @@ def _distance(name: str, cases: int, fast: int, ratios: Sequence[tuple[TimeRatio
 def _steps(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
     """Say what a step of a model takes with the fastest backend of each case, and with what users have."""
     for part, label in zip(parts, labels, strict=True):
-        totals = () if part.answer is None else part.answer.totals
-        for stage, those in groupby(totals, key=lambda total: total.stage):
+        if part.answer is None:
+            continue
+        for stage, those in groupby(part.answer.totals, key=lambda total: total.stage):
             found = {total.backend: total for total in those}
             best = found.get(None)
             others = [found[name] for name in user_has(part) if name in found]
             if best is not None:
-                yield Sentence("", _step_text(f"{label}: " if len(parts) > 1 else "", stage, best, others))
+                before = f"{label}: " if len(parts) > 1 else ""
+                compared = [_compared(part.answer, other, best) for other in others]
+                yield Sentence("", _step_text(before, stage, best, compared))
 
 
-def _step_text(before: str, stage: str, best: Total, others: Iterable[Total]) -> str:
+def _step_text(before: str, stage: str, best: Total, compared: Iterable[str]) -> str:
     step = f"attention in one step of {stage}" if stage else "attention in one step"
-    compared = [f"{_times(other, best)} with {named(other.backend or '')}" for other in others]
     missing = f"; {count_of(len(best.missing), 'case')} without a time left out" if best.missing else ""
     text = f"{step} takes {_time(best)} with the fastest backend of each case"
     text = f"{before}{'; '.join([text, *compared])}{missing}."
     return text if before else capital(text)
 
 
-def _times(total: Total, best: Total) -> str:
-    text = total_times_text(total, best)
-    return "as long" if float(text) == 1 else f"{_time(total)} ({text} ×)"
+def _compared(answer: RunAnswer, total: Total, best: Total) -> str:
+    text, name = total_times_text(total, best), named(total.backend or "")
+    if ties_throughout(answer, total):
+        return f"{name}, which takes {_time(total)}, may be as fast in each of its cases"
+    return f"{'as long' if float(text) == 1 else f'{_time(total)} ({text} ×)'} with {name}"
 
 
 def _time(total: Total) -> str:
@@ -132,7 +150,9 @@ def cases_words(ids: Iterable[str]) -> str:
         _listed([case.dtype for case in cases]),
         _listed([case.pass_ for case in cases]),
         _listed([case.device for case in cases]),
-        f"{_span(sorted(threads))} {'thread' if threads == {1} else 'threads'}" if threads else "",
+        f"{_span(sorted(threads))}\N{NO-BREAK SPACE}{'thread' if threads == {1} else 'threads'}"
+        if threads
+        else "",
     ]
     return f"{count_of(len(cases), 'case')}: {' · '.join(filter(None, words))}"
 

@@ -9,11 +9,13 @@ from itertools import takewhile
 from typing import Any
 
 from attnbench.cases.work import human_bytes
-from attnbench.reports.answer import TIED, case_cell, lead_text, next_text
+from attnbench.reports.answer import TIED, busy_text, case_cell, lead_text, next_text
 from attnbench.reports.columns import name_text, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
-from attnbench.reports.overview import counted
+from attnbench.reports.overview import counted, wins_words
+from attnbench.reports.run import Run
+from attnbench.reports.table import footer
 from attnbench.stats.answer import Lead
 from attnbench.types.compared import BASE, HEAD
 from attnbench.types.record import Manifest
@@ -51,6 +53,11 @@ def isolated(text: str) -> str:
     return text if text.isascii() else f"\u2068{text}\u2069"
 
 
+def minute(moment: str) -> str:
+    """Return a moment of a run file, which is in UTC, to the minute."""
+    return f"{moment[:16].replace('T', ' ')} UTC"
+
+
 def kinds_of(part: ReportPart) -> list[str]:
     """The kinds of device of the outcomes of a part."""
     return sorted({one.device_kind for one in part.judged})
@@ -84,19 +91,35 @@ def findings(judged: Sequence[JudgedRecord], manifest: Manifest) -> list[Sentenc
 
 
 def use_words(leads: Sequence[Lead]) -> list[Sentence]:
-    """Say which backends to use in how many cases, and in how many others may be as fast."""
+    """Say which backends are clearly the fastest in how many cases, and how many have ties."""
     if not leads:
         return []
     if len(leads) == 1:
         return [Sentence("", f"{capital(lead_text(leads[0]))}.", "unsure" if leads[0].ties else "good")]
-    (first, count), *others = Counter(name_text(lead.best) for lead in leads).most_common()
-    cases = f"all {len(leads):,} cases" if not others else f"{count:,} of {count_of(len(leads), 'case')}"
-    those = [f"{first} in {cases}", *(f"{name} in {number:,}" for name, number in others)]
-    told = [f"Use {first_of(those, _MOST_NAMED)}"]
-    ties, few = (sum(lead.sure == sure for lead in leads) for sure in ("tie", "few repetitions"))
-    told += [f"in {ties:,} of them others may be as fast"] if ties else []
-    told += [f"in {few:,} there are too few repetitions to be sure"] if few else []
-    return [Sentence("", f"{'; '.join(told)}.", "unsure" if few else "good")]
+    winners, sure = {name_text(lead.best) for lead in leads}, Counter(lead.sure for lead in leads)
+    if len(winners) == 1 and sure["clear"] == len(leads):
+        return [Sentence("", f"Use {winners.pop()} in all {len(leads):,} cases.", "good")]
+    words = wins_words(leads)
+    if not sure["clear"] and sure["tie"]:
+        words += f": no backend is clearly the fastest in any of {count_of(len(leads), 'case')}"
+    return [Sentence("", f"{words}.", "unsure" if sure["few repetitions"] or not sure["clear"] else "good")]
+
+
+def busy(part: ReportPart) -> list[Sentence]:
+    """Say that other processes disturbed a part, in a list that is empty where they did not."""
+    words = "" if part.answer is None else busy_text(part.answer)
+    return [Sentence("", f"{words}.", "unsure")] if words else []
+
+
+def unclear_words(part: ReportPart) -> list[str]:
+    """Say why verdicts are unclear. On a busy machine that is the reason of the others, so it comes first."""
+    told = footer(part.judged)[1:]
+    return [one.text for one in busy(part) if told] + told
+
+
+def stages_of(run: Run, part: ReportPart) -> dict[str, str]:
+    """Return the stage of the step that each case is of, as ``decode``, where that is known."""
+    return {case: stage for one in part.runs for case, stage in run.manifests[one].stages.items()}
 
 
 def capital(text: str) -> str:
@@ -152,7 +175,6 @@ def failures(judged: Sequence[JudgedRecord]) -> tuple[list[FailedOutcomes], list
 
 MOST_TIES = 3
 """A row names no more backends that may be as fast."""
-_MOST_NAMED = 6
 MOST_VALUES = 3
 """A fact that differs between runs shows no more values."""
 
@@ -163,11 +185,14 @@ def facts(
     """The facts of runs as pairs of name and text, in three parts; what differs between runs in one text."""
     parts: dict[str, dict[str, dict[str, None]]] = {"Run": {}, "Environment": {}, "Protocol": {}}
     for manifest, path, whole in zip(manifests, paths, finished, strict=True):
-        plugins = ", ".join(f"{one.distribution} {one.version} ({one.name})" for one in manifest.plugins)
+        brought: dict[str, list[str]] = {}
+        for one in manifest.plugins:
+            brought.setdefault(f"{one.distribution} {one.version}", []).append(one.name)
+        plugins = "; ".join(f"{what} ({', '.join(names)})" for what, names in brought.items())
         run = {
             "file": path,
             "run": manifest.run_id,
-            "started": manifest.started,
+            "started": minute(manifest.started),
             "finished": whole,
             "attnbench": manifest.attnbench,
             "command": " ".join(manifest.command),

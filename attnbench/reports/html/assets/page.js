@@ -14,7 +14,18 @@
   let all = false;
 
   const key = ({ row }, column) => row.cells[column].dataset.k ?? row.cells[column].textContent.trim();
-  const text = (one) => (one.text ??= `${one.row.textContent} ${one.row.dataset.case}`.toLowerCase());
+  const parts = ({ row }) => [...row.cells].map((cell) => cell.textContent).concat(row.dataset.case);
+  const text = (one) => (one.text ??= parts(one).join(" ").toLowerCase());
+
+  // A word that begins or ends with a digit does so in the text too: Lq1 does not find Lq1024.
+  const digit = (one) => one !== undefined && one >= "0" && one <= "9";
+  const holds = (whole, word) => {
+    for (let at = whole.indexOf(word); at >= 0; at = whole.indexOf(word, at + 1)) {
+      const cut = (digit(word[0]) && digit(whole[at - 1])) || (digit(word.at(-1)) && digit(whole[at + word.length]));
+      if (!cut) return true;
+    }
+    return false;
+  };
 
   const filter = () => {
     const words = byId("f-words").value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -22,7 +33,7 @@
       .filter((select) => select.value !== "")
       .map((select) => [names.indexOf(select.name), select.value]);
     const found = order.filter(
-      (one) => exact.every(([column, value]) => key(one, column) === value) && words.every((word) => text(one).includes(word)),
+      (one) => exact.every(([column, value]) => key(one, column) === value) && words.every((word) => holds(text(one), word)),
     );
     const shown = new Set(all ? found : found.slice(0, size));
     for (const one of rows) one.row.hidden = !shown.has(one);
