@@ -6,7 +6,7 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
-from page_runs import TIMES, WHOLE, case, hostile_run, run_of, together
+from page_runs import TIMES, WHOLE, case, failed, hostile_run, run_of, together
 
 from attnbench.reports.html.notebook import MOST_CASES
 
@@ -37,6 +37,16 @@ def test_it_says_what_to_use_and_has_a_map(monkeypatch: pytest.MonkeyPatch) -> N
     assert "Use quick in all 3 cases." in shown.words
     assert "eager takes 3.00 times as long as the fastest in all 3 cases" in shown.words
     assert shown.words.count("wrong") >= 2
+    assert "2026-01-02 03:04 UTC · A made machine · torch 2.13.0 · made.jsonl" in shown.words
+
+
+def test_what_does_not_run_in_some_cases_has_its_reasons() -> None:
+    reason = "rope has 2 more tensors"
+    declined = failed(case(512), "quick", "unsupported", reason)
+    shown = Elements(
+        run_of({case(n): {"eager": 2.0, "quick": 1.0} for n in (64, 128)}, declined)._repr_html_()
+    )
+    assert f"·: quick ({reason})" in shown.words
 
 
 def test_names_of_files_are_text() -> None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
-from attnbench.reports.answer import case_numbers
+from attnbench.reports.answer import ABSENT, case_numbers
+from attnbench.reports.columns import name_text
 from attnbench.reports.html.heat import Heat, Tile, heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
-from attnbench.reports.html.words import findings, lead_rows, use_words
+from attnbench.reports.html.words import busy, findings, isolated, kinds_of, lead_rows, minute, use_words
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
+from attnbench.reports.overview import gathered_notes
 from attnbench.reports.run import Run
-from attnbench.types.words import clean, count_of
+from attnbench.types.status import MEANING
+from attnbench.types.words import clean, count_of, first_of
 
 MOST_CASES = 40
 """A notebook shows no more cases; the page has all."""
+_MOST_REASONS = 4
+"""A line says no more reasons not to run."""
 _TONES = {
     "best": "background:#bfe3cd;color:#1d2127;font-weight:700",
     "tied": "background:#e4f3ea;color:#1d2127",
@@ -46,19 +51,38 @@ def _sentences(parts: list[ReportPart], labels: list[str]) -> list[str]:
 
 def _of_part(run: Run, part: ReportPart, *, alone: bool) -> list[str]:
     leads = () if part.answer is None else part.answer.leads
-    sentences = findings(part.judged, run.manifests[part.runs[0]]) + ([] if alone else use_words(leads))
+    sentences = findings(part.judged, run.manifests[part.runs[0]])
+    sentences += [] if alone else [*use_words(leads), *busy(part)]
     told = [f"{one.subject} {one.text}".strip() for one in sentences]
     names = short_names(case_numbers([part]))
-    said = [f"<p>{_safe(cases_words(one.record.case for one in part.judged))}<br>{_safe(' '.join(told))}</p>"]
+    lines = (_place(run, part), cases_words(one.record.case for one in part.judged), " ".join(told))
+    said = [f"<p>{'<br>'.join(map(_safe, filter(None, lines)))}</p>"]
     if leads:
         said.append(_table_of_leads(part, names))
     heat = heat_of(part)
     if heat is not None:
         said.append(f"<p>{_safe(heat.key)}</p>{_map(heat, names)}")
+        said += [f"<p>{_safe(words)}</p>" for words in _absent(part, heat)]
     left = len({one.record.case for one in part.judged}) - MOST_CASES
     if left > 0:
         said.append(f"<p>{count_of(left, 'more case')}: attnbench report FILE --html page.html</p>")
     return said
+
+
+def _place(run: Run, part: ReportPart) -> str:
+    """When and where a part was measured, and its file."""
+    first = part.runs[0]
+    machine, torch = ", ".join(map(isolated, kinds_of(part))), part.torch and f"torch {part.torch}"
+    known = (minute(run.manifests[first].started), machine, torch, run.paths[first].name)
+    return " · ".join(filter(None, known))
+
+
+def _absent(part: ReportPart, heat: Heat) -> list[str]:
+    """Say why backends of the map do not run in some of its cases, in a list that is empty where all do."""
+    in_map = [one.record for one in part.judged if name_text(one.record) in heat.backends]
+    pairs = [(one.reason, one.backend) for one in in_map if MEANING[one.status].declined]
+    told = [f"{names} ({why})" for why, names in gathered_notes(pairs)]
+    return [f"{ABSENT}: {first_of(told, _MOST_REASONS, '; ')}"] if told else []
 
 
 def _table_of_leads(part: ReportPart, names: Mapping[str, str]) -> str:
