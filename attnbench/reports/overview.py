@@ -133,11 +133,15 @@ def verdict_words(records: Sequence[Record], answer: RunAnswer) -> str:
     return f"{said} {words}." if words else said
 
 
-def wins_words(leads: Sequence[Lead]) -> str:
-    """Say which backends are clearly the fastest in how many cases, and how many cases have ties."""
+def wins_words(leads: Sequence[Lead], of: str = "") -> str:
+    """Say which backends are clearly the fastest in how many cases, and how many cases have ties.
+
+    of: follows the first number, as " of 5 cases", where nothing else says how many there are.
+    """
     wins = Counter(lead.best.backend for lead in leads if lead.sure == "clear")
     sure = Counter(lead.sure for lead in leads)
-    fastest = ", ".join(f"{name} in {count}" for name, count in wins.most_common())
+    those = [f"{name} in {count}{of if n == 0 else ''}" for n, (name, count) in enumerate(wins.most_common())]
+    fastest = ", ".join(those)
     told = [f"fastest: {fastest}"] if fastest else []
     told += [count_of(sure["tie"], "tie")] if sure["tie"] else []
     told += [f"{sure['few repetitions']} with too few repetitions to tell"] if sure["few repetitions"] else []

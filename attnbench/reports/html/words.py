@@ -99,7 +99,7 @@ def use_words(leads: Sequence[Lead]) -> list[Sentence]:
     winners, sure = {name_text(lead.best) for lead in leads}, Counter(lead.sure for lead in leads)
     if len(winners) == 1 and sure["clear"] == len(leads):
         return [Sentence("", f"Use {winners.pop()} in all {len(leads):,} cases.", "good")]
-    words = wins_words(leads)
+    words = wins_words(leads, f" of {count_of(len(leads), 'case')}")
     if not sure["clear"] and sure["tie"]:
         words += f": no backend is clearly the fastest in any of {count_of(len(leads), 'case')}"
     return [Sentence("", f"{words}.", "unsure" if sure["few repetitions"] or not sure["clear"] else "good")]
