@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,7 +151,13 @@ def command(
         for option, used in (("--baseline", baseline is not None), ("--force", force)):
             if used:
                 raise click.UsageError(f"{option} works on stored runs only: leave out {option} or --ref")
+        told: tuple[str, ...] = ()
+        if gate_file is not None and live["ref"] not in (None, "."):
+            from attnbench.live.accepted import accepting_anew
+
+            gate, told = accepting_anew(gate, gate_file, live["ref"], Path.cwd())
         compared = _measured_now(words, live, gate)
+        compared = replace(compared, warnings=(*compared.warnings, *told))
     else:
         if given := given_options(ctx, live):
             raise click.UsageError(f"{given[0]} is for sides that are measured now: give --ref too", ctx)
@@ -184,7 +191,7 @@ def _summary_file() -> Path:
 
 def _gate(fail_on: str | None, delta: float | None, file: Path | None, *, strict: bool, within: bool) -> Gate:
     """Return the gate of a file, if there is one, changed by the options."""
-    from msgspec.structs import replace
+    from msgspec import structs
 
     from attnbench.compare.gate import FAILS_ON_WITHIN, Gate, outcomes, overridden, read_gate
 
@@ -192,7 +199,7 @@ def _gate(fail_on: str | None, delta: float | None, file: Path | None, *, strict
     if file is not None:
         gate = read_gate(file, gate)
     gate = overridden(gate, None if fail_on is None else outcomes(fail_on), delta)
-    return replace(gate, strict=strict or gate.strict)
+    return structs.replace(gate, strict=strict or gate.strict)
 
 
 def _stored(paths: list[Path], baseline: str | None, gate: Gate, *, force: bool, own_delta: bool) -> Compared:

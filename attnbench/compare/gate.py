@@ -99,7 +99,7 @@ def with_accepted(compared: Compared, gate: Gate) -> Compared:
 
 
 def _accepted(cell: ComparedCell, gate: Gate) -> ComparedCell:
-    if cell.verdict not in ACCEPTABLE:
+    if cell.verdict not in ACCEPTABLE or cell.verdict not in gate.fail_on_of(cell.case, cell.backend):
         return cell
     for rule in reversed(gate.rules):
         if not (rule.accept and rule.fits(cell.case, cell.backend)):
@@ -112,6 +112,36 @@ def _accepted(cell: ComparedCell, gate: Gate) -> ComparedCell:
     return cell
 
 
+def without_accepted(gate: Gate, before: Gate) -> tuple[Gate, tuple[CellRule, ...]]:
+    """Return a gate without what another one accepts already, and the entries that accept nothing now.
+
+    before: of the base side. What was accepted there is part of its times, so the same entry would accept as
+    much again. An entry is the same if all of it is, its reason too.
+    """
+    there = [rule for rule in gate.rules if rule.accept and rule in before.rules]
+    rules = (replace(rule, accept="", at_most=None) if rule in there else rule for rule in gate.rules)
+    return replace(gate, rules=tuple(rules)), tuple(there)
+
+
+def idle_entries(compared: Compared, gate: Gate) -> list[str]:
+    """Return a sentence for each entry that accepts nothing, because none of its cells would fail.
+
+    compared: as :func:`with_accepted` returns it.
+    """
+    told = []
+    for rule in gate.rules:
+        cells = [cell for cell in compared.cells if rule.accept and rule.fits(cell.case, cell.backend)]
+        used = (c.verdict == "accepted" or c.verdict in gate.fail_on_of(c.case, c.backend) for c in cells)
+        if cells and not any(used):
+            told.append(f"not needed here: the gate accepts {rule_words(rule)}, which would not fail")
+    return told
+
+
+def rule_words(rule: CellRule) -> str:
+    """The cells of an entry."""
+    return f"case {rule.case!r}, backend {rule.backend!r}"
+
+
 @dataclass(frozen=True)
 class GateResult:
     """The result of a gate.
@@ -119,7 +149,8 @@ class GateResult:
     exit_code: 0 the gate holds, 1 it fails, 3 nothing could be compared, 4 nothing is known of a cell, which
     attnbench could not judge. sentence: the same in words.
     failing: the cells it fails on. ignored: the cells left out, with reasons. warnings: those of the
-    comparison, and of rules that match no cell. file: of the gate, "" where none was given.
+    comparison, and of rules that match no cell. hints: on entries that were not needed. file: of the gate,
+    "" where none was given.
     """
 
     exit_code: int
@@ -127,6 +158,7 @@ class GateResult:
     failing: tuple[ComparedCell, ...] = ()
     ignored: tuple[tuple[ComparedCell, str], ...] = ()
     warnings: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
     file: str = ""
 
 
@@ -167,7 +199,7 @@ def hold(compared: Compared, gate: Gate, file: str = "") -> GateResult:
         words += f"; {slower} slower, which it allows" if slower else ""
         words += f"; {accepted} accepted by its file" if accepted else ""
         result = (0, words)
-    return GateResult(*result, failing, tuple(ignored), warnings, file)
+    return GateResult(*result, failing, tuple(ignored), warnings, tuple(idle_entries(compared, gate)), file)
 
 
 _NOUNS: dict[Outcome, str] = {"mismatch": "a mismatch"}
@@ -220,7 +252,7 @@ def _why_nothing(cells: Sequence[ComparedCell], counted: Sequence[ComparedCell])
 
 def _idle(gate: Gate, cells: Sequence[ComparedCell]) -> list[str]:
     return [
-        f"a rule of the gate fits no cell: case {rule.case!r}, backend {rule.backend!r}"
+        f"a rule of the gate fits no cell: {rule_words(rule)}"
         for rule in gate.rules
         if not any(rule.fits(cell.case, cell.backend) for cell in cells)
     ]
@@ -259,9 +291,21 @@ def read_gate(path: Path, gate: Gate) -> Gate:
     """
     where = f"the gate {str(path)!r}"
     try:
-        content = parse_toml(read_text(path))
+        return gate_of(read_text(path), gate, where)
     except OSError as failure:
         raise BadFile(f"can't read {where}: {failure.strerror}") from failure
+    except UnicodeDecodeError as failure:
+        raise BadFile(f"{where} is not TOML: {failure}") from failure
+
+
+def gate_of(text: str, gate: Gate, where: str) -> Gate:
+    """Return a gate with the values of TOML in place of its own. where: names the text.
+
+    Raises:
+        BadFile: as :func:`read_gate`.
+    """
+    try:
+        content = parse_toml(text)
     except ValueError as failure:
         raise BadFile(f"{where} is not TOML: {failure}") from failure
     try:

@@ -363,6 +363,8 @@ def _print_summary(console: Console, compared: Compared, gate: GateResult, *, le
         console.print(Text(line))
     for warning in gate.warnings:
         console.print(Text(f"warning: {warning}", style="yellow"))
+    for hint in gate.hints:
+        console.print(Text(hint, style="dim"))
     console.print(Text(gate_words(gate), style="green" if gate.exit_code == 0 else "bold red"))
     if lines := acceptance_lines(gate):
         console.print(Text(_accept_words(gate)), soft_wrap=True)
@@ -410,7 +412,7 @@ def markdown(compared: Compared, gate: GateResult) -> str:
             "```",
             "",
         ]
-    notes = [f"warning: {warning}" for warning in gate.warnings] + ignored_words(gate)
+    notes = [f"warning: {warning}" for warning in gate.warnings] + list(gate.hints) + ignored_words(gate)
     notes += [f"base: {compared.base}", f"new: {compared.new}"]
     notes += [code_differences(compared), other_differences(compared)]
     notes += [left_out_words(compared)]

@@ -120,6 +120,27 @@ def test_what_head_lacks_or_cannot_import_fails_the_gate_also_where_the_tree_is_
     assert (again.returncode, json.loads(again.stdout)) == (1, found)
 
 
+def test_what_the_gate_file_of_the_base_accepts_is_judged_anew(project: Install) -> None:
+    there = project("mini_u")
+    there.commit(mini_u=source("gone", "also", "stays"))
+    entry = "[[cells]]\nbackend = '{}'\naccept = 'not worth its keep'\n"
+    (there.repo / "gate.toml").write_text(entry.format("gone"))
+    there.commit()
+    (there.repo / "gate.toml").write_text(entry.format("gone") + entry.format("also"))
+    there.commit(mini_u=source("stays"))
+    done = attnbench(
+        there.repo, "compare", "--ref", "HEAD~", "--head", "HEAD", CASE, "--budget", "0.001",
+        "--repetitions", "1", "--gate", "gate.toml", "--format", "json",
+    )  # fmt: skip
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    found = json.loads(done.stdout)
+    verdicts = {cell["backend"]: cell["verdict"] for cell in found["cells"]}
+    assert (verdicts["gone"], verdicts["also"]) == ("missing", "accepted")
+    (warning,) = [warning for warning in found["warnings"] if "accepted" in warning]
+    assert warning.startswith("already accepted in HEAD~, so judged anew; remove it from gate.toml: ")
+    assert "'gone'" in warning
+
+
 def test_where_no_code_differs_nothing_is_measured(project: Install) -> None:
     there = project("mini_o")
     there.commit(mini_o____init__=source("one"))

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from attnbench.compare.gate import FAILS_ON, CellRule, Gate, hold, outcomes, read_gate, with_accepted
+from attnbench.compare.gate import (
+    FAILS_ON,
+    CellRule,
+    Gate,
+    hold,
+    outcomes,
+    read_gate,
+    with_accepted,
+    without_accepted,
+)
 from attnbench.reports.compared import acceptance_lines
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadFile, BadInput
@@ -91,6 +100,32 @@ def test_what_the_lines_under_a_red_gate_accept_is_accepted(tmp_path: Path) -> N
     assert again.cells[0].verdict == "accepted", "1.4 may be 1.3"
     worse = with_accepted(compared(replace(slower, ratio=1.4, low=1.34)), gate)
     assert (worse.cells[0].verdict, hold(worse, gate).exit_code) == ("slower", 1)
+
+
+def test_what_would_not_fail_keeps_its_verdict_and_its_entry_is_said_to_be_idle() -> None:
+    gate = Gate(rules=(CellRule(backend="mine", accept="exact now"),))
+    for verdict in ("unclear", "same", "faster"):
+        found = with_accepted(compared(cell(verdict)), gate)
+        assert found.cells[0].verdict == verdict
+        (hint,) = hold(found, gate).hints
+        assert "not needed here" in hint
+        assert "backend 'mine'" in hint
+    strict = Gate(fail_on=("unclear",), rules=gate.rules)
+    needed = with_accepted(compared(cell("unclear")), strict)
+    assert (needed.cells[0].verdict, hold(needed, strict).hints) == ("accepted", ())
+    assert hold(with_accepted(compared(cell("slower")), gate), gate).hints == ()
+
+
+def test_an_entry_that_the_base_has_accepts_nothing_more() -> None:
+    rule = CellRule(backend="mine", accept="exact now", at_most=1.3, delta=0.1)
+    anew = CellRule(backend="mine", accept="and exact twice", at_most=1.3)
+    slower = compared(replace(cell("slower"), ratio=1.2, low=1.1))
+    gate, there = without_accepted(Gate(rules=(rule,)), Gate(rules=(rule,)))
+    assert there == (rule,)
+    assert hold(with_accepted(slower, gate), gate).exit_code == 1
+    assert gate.delta_of("attention/dot/a", "mine") == 0.1
+    gate, there = without_accepted(Gate(rules=(rule, anew)), Gate(rules=(rule,)))
+    assert hold(with_accepted(slower, gate), gate).exit_code == 0
 
 
 def test_of_many_failing_cells_a_line_accepts_all_of_a_backend() -> None:
