@@ -448,13 +448,15 @@ class RunWriter:
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunWriter:
         """Begin a new file; raises :class:`BadInput` if it exists or cannot be written."""
-        check_new(path)
+        resumable = not manifest.sides
+        check_new(path, resumable=resumable)
         make_folder(path)
         manifest = stored_manifest(manifest)
         writer = cls(path, _open(path, _NEW), manifest)
         try:
             writer._lock()
-            check_new(path)  # again under the lock: another run may have begun it meanwhile
+            # Again under the lock: another run may have begun it meanwhile.
+            check_new(path, resumable=resumable)
             os.ftruncate(writer._fd, 0)
         except BaseException:
             writer.close()
@@ -631,14 +633,18 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def check_new(path: Path) -> None:
-    """Raise :class:`BadInput` where a new run file can't be made. Makes nothing, not even its folder."""
+def check_new(path: Path, *, resumable: bool = True) -> None:
+    """Raise :class:`BadInput` where a new run file can't be made. Makes nothing, not even its folder.
+
+    resumable: whether the command that makes it could go on with a file that is there.
+    """
     folder = path.parent
     taken = is_there(path)
     if taken and path.is_dir():
         raise BadInput(f"{str(path)!r} is a folder, but a name with .jsonl must be a file: name another")
     if taken and (path.is_symlink() or not _holds_nothing(path)):
-        raise BadInput(f"{str(path)!r} exists; continue it with --resume, or name another file")
+        instead = "continue it with --resume, or name another file" if resumable else "name another file"
+        raise BadInput(f"{str(path)!r} exists; {instead}")
     # Folders that are not there are made with the file.
     there = next(each for each in (folder, *folder.parents) if is_there(each))
     if not there.is_dir():

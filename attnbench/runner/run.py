@@ -146,7 +146,7 @@ def start_run(
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
         Interrupted: by Ctrl-C; likewise.
     """
-    check_plan(plan, out)
+    check_plan(plan, out, resumable=not sides)
     sides = sides or {}
     interpreters = {name: side.interpreter for name, side in sides.items()}
     with closing(WorkerPool(plan.options, interpreters)) as pool:
@@ -157,15 +157,18 @@ def start_run(
             return writer.run
 
 
-def check_plan(plan: RunPlan, out: Path) -> None:
-    """Raise :class:`BadInput` if there is nothing to run, there are too few cores, or the file exists."""
+def check_plan(plan: RunPlan, out: Path, *, resumable: bool = True) -> None:
+    """Raise :class:`BadInput` if there is nothing to run, there are too few cores, or the file exists.
+
+    resumable: whether the command could go on with that file.
+    """
     if not plan.cases:
         raise BadInput("nothing to run: no cases" + (f" in shard {plan.shard}" if plan.shard else ""))
     if not plan.backends:
         raise BadInput("nothing to run: no backends")
     check_threads(max(case.threads for case in plan.cases))
     allow_descriptors()
-    check_new(new_run_path(out, "a new run"))
+    check_new(new_run_path(out, "a new run"), resumable=resumable)
 
 
 def resume_run(

@@ -84,6 +84,9 @@ def test_what_a_commit_changed_is_measured_told_and_can_be_looked_at_again(proje
     assert (again.returncode, json.loads(again.stdout)) == (1, found)
     larger = attnbench(there.repo, "compare", "out.jsonl", "--delta", "0.99", "--format", "json")
     assert json.loads(larger.stdout)["cells"][0]["delta"] == 0.99
+    twice = attnbench(there.repo, "compare", "--ref", "HEAD~", CASE, "--all", "--out", "out.jsonl")
+    assert twice.returncode == 2
+    assert twice.stderr.splitlines()[-1] == "attnbench: 'out.jsonl' exists; name another file"
     resumed = attnbench(there.repo, "run", "--resume", "out.jsonl")
     assert resumed.returncode == 2
     assert "is a live comparison, which can't be resumed: compare again" in resumed.stderr
