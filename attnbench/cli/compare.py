@@ -20,7 +20,15 @@ from attnbench.cli.options import (
     selected,
 )  # fmt: skip
 from attnbench.cli.output import colourful, note, print_text, say, width
-from attnbench.cli.parameters import BACKEND, SHARE, Positive, Whole, load_plugins, plugin_option
+from attnbench.cli.parameters import (
+    BACKEND,
+    SHARE,
+    Positive,
+    Whole,
+    load_plugins,
+    named_plugins,
+    plugin_option,
+)
 from attnbench.types.errors import BadInput
 from attnbench.types.words import count_of
 
@@ -164,7 +172,7 @@ def command(
         own_delta = delta is not None or gate_file is not None
         compared = _stored([Path(word) for word in words], baseline, gate, force=force, own_delta=own_delta)
     compared = with_accepted(compared, gate)
-    result = hold(compared, gate, "" if gate_file is None else str(gate_file))
+    result = hold(compared, gate, "" if gate_file is None else str(gate_file), named_plugins())
     view = View(width(), colourful(), details=details, legend=legend)
     print_text(render_compared(compared, result, format_, view))
     if format_ in ("csv", "json"):

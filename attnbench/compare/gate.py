@@ -150,7 +150,7 @@ class GateResult:
     attnbench could not judge. sentence: the same in words.
     failing: the cells it fails on. ignored: the cells left out, with reasons. warnings: those of the
     comparison, and of rules that match no cell. hints: on entries that were not needed. file: of the gate,
-    "" where none was given.
+    "" where none was given. plugins: words of --plugin, for commands that it advises.
     """
 
     exit_code: int
@@ -160,10 +160,11 @@ class GateResult:
     warnings: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     file: str = ""
+    plugins: tuple[str, ...] = ()
 
 
-def hold(compared: Compared, gate: Gate, file: str = "") -> GateResult:
-    """Apply a gate to a comparison. file: the gate's own, as a command names it."""
+def hold(compared: Compared, gate: Gate, file: str = "", plugins: tuple[str, ...] = ()) -> GateResult:
+    """Apply a gate to a comparison. file: the gate's own, as a command names it. plugins: likewise."""
     ignored = [(cell, why) for cell in compared.cells if (why := gate.ignored(cell.case, cell.backend))]
     left_out = {(cell.case, cell.backend) for cell, _ in ignored}
     counted = [cell for cell in compared.cells if (cell.case, cell.backend) not in left_out]
@@ -199,7 +200,8 @@ def hold(compared: Compared, gate: Gate, file: str = "") -> GateResult:
         words += f"; {slower} slower, which it allows" if slower else ""
         words += f"; {accepted} accepted by its file" if accepted else ""
         result = (0, words)
-    return GateResult(*result, failing, tuple(ignored), warnings, tuple(idle_entries(compared, gate)), file)
+    hints = tuple(idle_entries(compared, gate))
+    return GateResult(*result, failing, tuple(ignored), warnings, hints, file, plugins)
 
 
 _NOUNS: dict[Outcome, str] = {"mismatch": "a mismatch"}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from math import ceil, log
 from typing import TYPE_CHECKING, Literal
 
@@ -28,7 +29,7 @@ from attnbench.reports.formats import (
 )  # fmt: skip
 from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.overview import gathered
-from attnbench.reports.units import DIGITS_UNTOLD, duration, number, ratio, reach
+from attnbench.reports.units import duration, number, ratio, reach
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
 from attnbench.types.words import Format, count_of, first_of
 
@@ -73,7 +74,7 @@ def least_words(share: float | None) -> str:
     """The least difference that these runs can show: 7 %, or a factor from 100 % on; "" for None."""
     if share is None:
         return ""
-    return f"{100 * share:.2g} %" if share < 0.995 else f"×{1 + share:.{DIGITS_UNTOLD}g}"
+    return f"{100 * share:.2g} %" if share < 0.995 else f"×{number(1 + share)}"
 
 
 def _time(cell: ComparedCell, ms: float | None) -> str:
@@ -220,6 +221,26 @@ def acceptance_lines(gate: GateResult) -> list[str]:
             lines += [f"at-most = {ceil(100 * most) / 100}"]
         lines += [""]
     return lines[:-1]
+
+
+def cause_lines(gate: GateResult) -> list[str]:
+    """Return commands that look for the cause of wrong outputs: one for each backend, for a few of them.
+
+    They check the code as it is here. Names of others' files that are no plain words are in none.
+    """
+    wrong: dict[str, ComparedCell] = {}
+    for cell in gate.failing:
+        if cell.verdict == "mismatch" and cell.rule and cell.backend:
+            wrong.setdefault(cell.backend, cell)
+    plugins = [word for plugin in gate.plugins for word in ("--plugin", plugin)]
+    return [
+        shlex.join(["attnbench", "check", cell.case, "--backend", cell.backend, *plugins])
+        for cell in wrong.values()
+        if _PLAIN.fullmatch(cell.case) and _PLAIN.fullmatch(cell.backend)
+    ][:_MOST_ENTRIES]
+
+
+_CAUSE = "to find the cause of a wrong output:"
 
 
 def _quoted(text: str) -> str:
@@ -369,6 +390,8 @@ def _print_summary(console: Console, compared: Compared, gate: GateResult, *, le
     if lines := acceptance_lines(gate):
         console.print(Text(_accept_words(gate)), soft_wrap=True)
         console.print(Text("\n".join(f"  {line}".rstrip() for line in lines)), soft_wrap=True)
+    if lines := cause_lines(gate):
+        console.print(Text("\n".join([_CAUSE, *(f"  {line}" for line in lines)])), soft_wrap=True)
     conventions = compared.conventions if legend else ()
     told = code_differences(compared), other_differences(compared), left_out_words(compared)
     for line in filter(None, (*told, *conventions)):
@@ -390,7 +413,8 @@ def markdown(compared: Compared, gate: GateResult) -> str:
     heads = heads_of(compared)
     told = [cell for cell in ordered if cell.verdict not in ("same", "none")]
     shown, folded = told[:MOST_OPEN], told[MOST_OPEN:]
-    folded += [cell for cell in ordered if cell.verdict in ("same", "none")]
+    folded += [cell for cell in ordered if cell.verdict == "same"]
+    none = [cell for cell in ordered if cell.verdict == "none"]
     cases = [cell.case for cell in ordered if cell.backend]
     names, shared = short_names(cases), shared_words(cases)
     lines = [f"{as_text(_sentence(compared, gate))}.", ""]
@@ -400,10 +424,12 @@ def markdown(compared: Compared, gate: GateResult) -> str:
         lines += [f"All cases: {as_text(shared)}.", ""]
     if shown:
         lines += [_rows(shown, heads, names)]
-    if folded:
+    if folded or none:
         cut = f"\n{len(folded) - MOST_FOLDED} more: --format json\n" if len(folded) > MOST_FOLDED else ""
-        summary = f"<summary>{len(folded)} more cells</summary>"
-        lines += [f"<details>{summary}\n\n{_rows(folded[:MOST_FOLDED], heads, names)}{cut}\n</details>\n"]
+        rows = f"{_rows(folded[:MOST_FOLDED], heads, names)}{cut}\n" if folded else ""
+        told_none = "".join(f"{line}\n" for line in _notes(_none_notes(none)))
+        summary = f"<summary>{count_of(len(folded) + len(none), 'more cell')}</summary>"
+        lines += [f"<details>{summary}\n\n{rows}{told_none}\n</details>\n"]
     if entries := acceptance_lines(gate)[:_MOST_LINES]:
         lines += [
             f"{_accept_words(gate)}\n",
@@ -412,6 +438,8 @@ def markdown(compared: Compared, gate: GateResult) -> str:
             "```",
             "",
         ]
+    if commands := cause_lines(gate):
+        lines += [f"{_CAUSE}\n", "```sh", *(_shortened(line, _LONGEST_LINE) for line in commands), "```", ""]
     notes = [f"warning: {warning}" for warning in gate.warnings] + list(gate.hints) + ignored_words(gate)
     notes += [f"base: {compared.base}", f"new: {compared.new}"]
     notes += [code_differences(compared), other_differences(compared)]
@@ -424,8 +452,17 @@ def _sentence(compared: Compared, gate: GateResult) -> str:
     """The whole comparison in a sentence: where and how long, the gate, the counts, the worst cell."""
     mark = "✅" if gate.exit_code == 0 else "❌"
     where = f", {compared.measured}" if compared.measured else ""
-    said = (gate_words(gate), counts(compared), worst_words(compared))
+    said = (gate_words(gate), _other_counts(compared, gate), worst_words(compared))
     return f"{mark} attnbench compare{where}: {'; '.join(filter(None, said))}"
+
+
+def _other_counts(compared: Compared, gate: GateResult) -> str:
+    """Count the cells that a failing gate has not counted yet."""
+    if gate.exit_code != 1 or not gate.failing:
+        return counts(compared)
+    told = set(map(id, gate.failing))
+    others = tuple(cell for cell in compared.cells if id(cell) not in told)
+    return f"besides {counts(dataclasses.replace(compared, cells=others))}" if others else ""
 
 
 def _rows(cells: Sequence[ComparedCell], heads: Sequence[str], names: Mapping[str, str]) -> str:
@@ -441,6 +478,21 @@ def _rows(cells: Sequence[ComparedCell], heads: Sequence[str], names: Mapping[st
     heads += ["why"] if any(row["why"] for row in rows) else []
     left = (*_LEFT, "why")
     return as_markdown(rows, heads, right=[head for head in heads if head not in left])
+
+
+def _none_notes(cells: Sequence[ComparedCell]) -> list[str]:
+    """A line for each reason why cells could not be compared, with their number and backends."""
+    reasons: dict[str, list[str]] = {}
+    for cell in cells:
+        reasons.setdefault(cell.reason, []).append(cell.backend or cell.case)
+    told = []
+    for why, names in reasons.items():
+        backends = first_of(tuple(dict.fromkeys(names)), _MOST_NAMES)
+        told.append(f"{count_of(len(names), 'cell')} of {backends} not compared: {why}")
+    return told
+
+
+_MOST_NAMES = 6
 
 
 def _notes(notes: Sequence[str]) -> list[str]:
@@ -479,7 +531,7 @@ def render_compared(compared: Compared, gate: GateResult, format: Format, view: 
         "ignored": [[cell.case, cell.backend, why] for cell, why in gate.ignored],
         "warnings": list(gate.warnings),
         "left_out": list(compared.left_out),
-        "differences": [asdict(difference) for difference in compared.differences],
+        "differences": [dataclasses.asdict(difference) for difference in compared.differences],
     }
 
     text = json.dumps(head, ensure_ascii=False, allow_nan=False, indent=1)

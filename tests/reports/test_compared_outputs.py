@@ -98,6 +98,23 @@ def test_what_is_behind_options(snapshot: SnapshotAssertion) -> None:
     assert rendered(WHOLE, "table", details=True, legend=True) == snapshot
 
 
+def test_a_wrong_output_comes_with_the_command_that_looks_for_its_cause() -> None:
+    whole = Compared("base", "new", (cell("numpy", "mismatch"), cell("eager", "same", 1.0)))
+    gate = hold(whole, Gate(), plugins=("my_kernel",))
+    command = f"attnbench check {SHORT} --backend numpy --plugin my_kernel\n"
+    assert command in render_compared(whole, gate, "table", View(120, colour=False))
+    assert f"```sh\n{command}```" in markdown(whole, gate)
+    # A benchmark of others has a name that is no case.
+    foreign = Compared("base", "new", (cell("", "mismatch", case="tests/a.py::b", rule=""),))
+    assert "attnbench check" not in markdown(foreign, hold(foreign, Gate()))
+
+
+def test_the_sentence_counts_each_cell_once() -> None:
+    said = markdown(WHOLE, hold(WHOLE, Gate())).splitlines()[2]
+    assert "gate fails: 1 slower, 1 mismatch, 1 missing; besides 7 cells: 1 won (faster), 2 tied" in said
+    assert "lost" not in said
+
+
 def test_the_worst_is_a_loss_and_nothing_else_however_large() -> None:
     assert worst_words(Compared("a", "b", (cell("x", "unclear", 2.0), cell("y", "faster", 0.5)))) == ""
 
@@ -128,9 +145,10 @@ def test_markdown_fits_into_a_comment_however_many_cells_there_are(verdict: Outc
     many = replace(WHOLE, cells=cells, warnings=tuple("w" * 600 for _ in range(500)))
     text = markdown(many, hold(many, Gate()))
     assert len(text) < COMMENT
-    assert (
-        f"{3000 - (15 if verdict not in ('same', 'none') else 0) - MOST_FOLDED} more: --format json" in text
-    )
+    if verdict == "none":
+        assert "- 3,000 cells of backend_0, backend_1" in text
+    else:
+        assert f"{3000 - (15 if verdict != 'same' else 0) - MOST_FOLDED} more: --format json" in text
 
 
 def test_of_very_many_cells_the_table_shows_the_worst() -> None:
