@@ -29,7 +29,14 @@ def command(name: str, into: Path) -> None:
     """
     import shlex
 
-    from attnbench.starter.package import attnbench_source, names_of, next_lines, package, write_folder
+    from attnbench.starter.package import (
+        attnbench_source,
+        in_repository,
+        names_of,
+        next_lines,
+        package,
+        write_folder,
+    )
     from attnbench.types.errors import BadInput
 
     names = names_of(name)
@@ -40,4 +47,5 @@ def command(name: str, into: Path) -> None:
     files = package(names)
     write_folder(folder, files)
     note(f"wrote {folder}: {', '.join(files)}. Next steps:")
-    say("\n".join(next_lines(names, shlex.quote(str(folder)), attnbench_source())))
+    steps = next_lines(names, shlex.quote(str(folder)), attnbench_source(), kept=in_repository(folder))
+    say("\n".join(steps))

@@ -85,6 +85,9 @@ FILES = {
 TRIED = "attention/scaled_dot/H8-L1024-D64"
 """The case on which a new backend is first measured."""
 
+COMPARED = (TRIED, f"{TRIED}/causal", "attention/scaled_dot/B4-H8-Hkv2-Lq1-Lk1024-D64")
+"""The cases of the comparison in CI, all of which the written kernel takes: a prefill, and a decode."""
+
 
 def package(names: Names) -> dict[str, str]:
     """Return the text of every file by path; the same for the same names and version."""
@@ -95,6 +98,7 @@ def package(names: Names) -> dict[str, str]:
         "class_name": "Test" + "".join(part.capitalize() for part in names.backend.split("_")),
         "release": ".".join(__version__.split(".")[:2]),
         "run": run_line(names),
+        "compared": " ".join(COMPARED),
     }
     return {
         Template(path).substitute(words): Template(_text(template)).substitute(words)
@@ -108,15 +112,22 @@ def run_line(names: Names) -> str:
     return f"attnbench run {TRIED} {beside}"
 
 
-def next_lines(names: Names, folder: str, attnbench: str = "") -> tuple[str, ...]:
+def next_lines(names: Names, folder: str, attnbench: str = "", *, kept: bool = False) -> tuple[str, ...]:
     """Return the next steps for a package in ``folder``, as lines for a shell.
 
     attnbench: where pip finds it, if in no package index, so that CI needs its wheel; as
-    :func:`attnbench_source` says.
+    :func:`attnbench_source` says. kept: whether the folder lies in a git repository, as
+    :func:`in_repository` says.
     """
     wheel = f"pip wheel --no-deps --wheel-dir wheels {shlex.quote(attnbench)}"
     steps = ("pip install -e '.[test]'", "pytest", run_line(names))
-    return (f"cd {folder}", *([wheel] if attnbench else []), *steps)
+    start = f"git init --initial-branch main && git add --all && git commit --message 'Start {names.backend}'"
+    return (f"cd {folder}", *([wheel] if attnbench else []), *steps, *([] if kept else [start]))
+
+
+def in_repository(folder: Path) -> bool:
+    """Return whether a folder lies in a git repository; git itself need not be there."""
+    return any((each / ".git").exists() for each in folder.absolute().resolve().parents)
 
 
 def attnbench_source() -> str:

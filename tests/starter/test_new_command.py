@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from attnbench import __version__
 from attnbench.cli import attnbench
 from attnbench.plugins.kinds import NAME
-from attnbench.starter.package import Names, names_of, package
+from attnbench.starter.package import COMPARED, Names, names_of, package
 from attnbench.types.errors import BadInput
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +122,21 @@ def test_into_another_folder_whose_name_needs_quotes(folder: Path) -> None:
     assert (folder / "my plugins" / "attnbench-one" / "pyproject.toml").exists()
 
 
+def test_a_repository_is_begun_where_there_is_none(folder: Path) -> None:
+    assert new("one").stdout.splitlines()[-1].startswith("git init ")
+    (folder / ".git").mkdir()
+    assert "git init" not in new("two").stdout
+
+
+@pytest.mark.parametrize("case", COMPARED)
+def test_the_comparison_in_ci_has_only_cases_that_the_written_kernel_takes(folder: Path, case: str) -> None:
+    assert new("one").exit_code == 0
+    words = ["check", case, "--plugin", "attnbench-one/src/attnbench_one/__init__.py", "--backend", "one"]
+    done = CliRunner().invoke(attnbench, [*words, "--format", "csv"], prog_name="attnbench")
+    assert done.exit_code == 0, done.output
+    assert case.rpartition("/")[0] in (folder / "attnbench-one/.github/workflows/ci.yml").read_text()
+
+
 @pytest.mark.parametrize(
     ("facts", "source"),
     [
@@ -145,7 +160,7 @@ def test_where_attnbench_came_from_no_index_its_wheel_is_made_for_ci(
     monkeypatch.setattr("attnbench.starter.package.distribution", lambda name: installed)
     lines = new("one").stdout.splitlines()
     wheel = f"pip wheel --no-deps --wheel-dir wheels {shlex.quote(source)}"
-    assert lines[1:-2] == [*([wheel] if source else []), "pip install -e '.[test]'"]
+    assert lines[1:-3] == [*([wheel] if source else []), "pip install -e '.[test]'"]
     assert "PIP_FIND_LINKS: wheels" in (folder / "attnbench-one" / ".github/workflows/ci.yml").read_text()
 
 
