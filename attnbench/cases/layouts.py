@@ -61,6 +61,14 @@ def layout_of(shapes: Sequence[Shape], strides: Sequence[Sequence[int]]) -> str 
     return str(found[0]) if len(set(found)) == 1 else "_".join(map(str, found))
 
 
+def begins_longer(shape: Shape, strides: Sequence[int]) -> bool:
+    """Return whether a (B, H, L, D) tensor is the first positions of a longer one, as ``cache[:, :, :L]``."""
+    B, H, L, D = shape
+    apart = {"BHLD": strides[1] // D if H > 1 else strides[0] // (H * D), "BLHD": strides[0] // (H * D)}
+    longer = {order: (B, H, length, D) for order, length in apart.items() if length > L}
+    return any(_lie_alike(whole, strides, strides_of(order, whole, 0)) for order, whole in longer.items())
+
+
 def reach_of(shape: Sequence[int], strides: Sequence[int]) -> int:
     """Return the number of elements from the first to the last in memory."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))

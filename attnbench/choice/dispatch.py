@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.ids import parse_case, short_id
-from attnbench.cases.layouts import lies_as
+from attnbench.cases.layouts import begins_longer, lies_as
 from attnbench.choice.held import entries_by_threads
 from attnbench.choice.table import Choice, Table, differences, kind_of, machine_of, not_servable, read_table
 from attnbench.plugins.registry import Registry, load_and_tell
@@ -189,6 +189,9 @@ class _Dispatch:
         for choice in table.choices:
             first = parse_case(choice.case)
             self._rows.setdefault(_shape_of(first), []).append((first, choice))
+        for near in self._rows.values():
+            # Of both, what was measured with cold inputs is nearer to a program of many layers.
+            near.sort(key=lambda entry: entry[0].cache == "hot")
         without = (Mask(), Mask(causal="upper_left"))
         tensors = any(first.mask not in without for near in self._rows.values() for first, _ in near)
         self.reader = MaskReader() if tensors else None
@@ -275,6 +278,8 @@ class _Dispatch:
             why += f"; the table has inputs in {has}"
             if lies:
                 why += f", `attnbench run --layout {lies}` measures this layout"
+            elif begins_longer(tuple(key.shape), key.stride()):
+                why += "; keys are a slice of a longer cache (not contiguous), which no layout measures"
             return _torchs(why, strides)
         return self._prepare(case, choice, scale, strides)
 
@@ -284,7 +289,7 @@ class _Dispatch:
         def apart(first: Case, choice: Choice) -> list[str]:
             if first.Lk <= case.Lk <= choice.upto:
                 first = replace(first, Lk=case.Lk, Lq=case.Lk if first.Lq == first.Lk else first.Lq)
-            names = [each.name for each in fields(case) if each.name != "layout"]
+            names = [each.name for each in fields(case) if each.name not in ("layout", "cache")]
             return [name.rstrip("_") for name in names if getattr(first, name) != getattr(case, name)]
 
         entries = [entry for near in self._rows.values() for entry in near]
@@ -384,8 +389,11 @@ def _failed(what: str, failure: Exception) -> _Found:
 
 
 def _shape_of(case: Case) -> object:
-    """Return what cases have in common that differ in masks, layouts and ranges of lengths alone."""
-    return kind_of(replace(case, layout="own", mask=Mask()))
+    """Return what cases have in common that differ in masks, layouts, caches and ranges of lengths alone.
+
+    A call may find its inputs in the caches or not: nobody can see that.
+    """
+    return kind_of(replace(case, layout="own", mask=Mask(), cache="hot"))
 
 
 def _heads_inside(call: Call) -> Call:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from attnbench.cases.ids import parse_case
-from attnbench.choice.table import Choice
+from attnbench.cases.ids import parse_case, short_id
+from attnbench.choice.table import Choice, Decision
 from attnbench.types.case import Case
 from attnbench.types.words import count_of, first_of
 
 _MOST = 6
 """So many lengths are named in a line."""
+_MOST_COMMANDS = 3
+"""A command names so many cases; of more it names their suite."""
 
 
 def entries_by_threads(cases: Iterable[Case], threads: int) -> tuple[str, str]:
@@ -63,7 +66,8 @@ def held(choices: Iterable[Choice], layout_of: Callable[[str], str]) -> list[str
             where = count_of(case.threads, "thread")
             threads.add(case.threads)
         layout = layout_of(one.backend) if case.layout == "own" else case.layout
-        found.setdefault(f"{where}, inputs in {layout}", {})[_lengths(case, one.upto)] = None
+        cold = ", not in the caches" if case.cache == "rotating" else ""
+        found.setdefault(f"{where}, inputs in {layout}{cold}", {})[_lengths(case, one.upto)] = None
         single = single or not one.upto
     if not found:
         return ["the table holds for nothing: torch's function computes every call"]
@@ -74,6 +78,27 @@ def held(choices: Iterable[Choice], layout_of: Callable[[str], str]) -> list[str
     if single:
         more.append("a longer and a shorter case for the lengths between them")
     return [*lines, f"for more, run the suite with {'; '.join(more)}"]
+
+
+def what_next(decisions: Sequence[Decision], default: str) -> list[str]:
+    """Return lines: how to prove what may be faster, and what decode cases leave open."""
+    cases = [parse_case(one.case) for one in decisions]
+    lines = []
+    open_ = [(case, one) for case, one in zip(cases, decisions, strict=True) if one.may_be]
+    if open_:
+        names = dict.fromkeys([*(one.may_be for _, one in open_), default])
+        few = len(open_) <= _MOST_COMMANDS
+        words = [f"attention/{short_id(case)}" for case, _ in open_] if few else ["SUITE"]
+        command = ["attnbench", "run", *words, *(word for name in names for word in ("--backend", name))]
+        lines.append(f"a longer run may prove what may be faster: {shlex.join(command)} --budget 1")
+        if any(case.on_host for case, _ in open_):
+            lines.append("other threads may be faster: run with --threads 1 and with more, and compare")
+    if any(case.Lq == 1 and case.cache == "hot" for case in cases):
+        lines.append(
+            "decode was measured with inputs in the caches; a program of many layers reads them cold: "
+            "run with --cache rotating"
+        )
+    return lines
 
 
 def _order(case: Case) -> tuple[object, ...]:

@@ -75,11 +75,16 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Decision:
-    """The verdict of a case's records. choice: None if torch's function stays; why: in words."""
+    """The verdict of a case's records.
+
+    choice: None if torch's function stays; why: in words. may_be: the backend that may be faster, where that
+    is not proved; else "".
+    """
 
     case: str
     choice: Choice | None
     why: str
+    may_be: str = ""
 
 
 def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
@@ -196,7 +201,7 @@ def _decision(
     found = over_best(ours, best, repetitions)
     if not found.slower or found.compared is None or (gain := found.compared.interval) is None:
         few = "too few repetitions" if found.few else "not proved"
-        return Decision(name, None, f"{best.backend} may be faster: {few}")
+        return Decision(name, None, f"{best.backend} may be faster: {few}", best.backend)
     assert best.median_ms is not None
     if best.median_ms * (gain.low - 1) < LOOKUP_MS:
         return Decision(name, None, f"{best.backend} is faster, but saves less than the lookup takes")

@@ -46,7 +46,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     attnbench choose results/mine.jsonl --out choice.toml
     """
     from attnbench.api import loaded
-    from attnbench.choice.held import held
+    from attnbench.choice.held import held, what_next
     from attnbench.choice.table import TABLE, decide, on_kind, saving, table_of, write_table
     from attnbench.plugins.registry import load_and_tell
     from attnbench.reports.units import duration, duration_interval, reach
@@ -68,6 +68,8 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
         far = None if interval is None else reach(ms, interval.low, interval.high)
         say(f"all counted calls{of}: {duration(ms, far)}{bounds} less, where calls are as the cases")
     for line in held(table.choices, lambda name: registry.backend(name).layout):
+        say(line)
+    for line in what_next(decisions, default):
         say(line)
     write_files({out: write_table(table).encode()})
     note(f"{count_of(len(table.choices), 'choice')} in {out}")

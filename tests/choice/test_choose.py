@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from msgspec import structs
 from run_files import manifest_of
 
-from attnbench.choice.held import held
+from attnbench.choice.held import held, what_next
 from attnbench.choice.table import (
     Choice,
     decide,
@@ -151,6 +151,26 @@ def test_a_table_tells_for_which_threads_layouts_and_lengths_it_holds() -> None:
     assert "--threads" not in on_a_card[1]
 
 
+def test_what_is_not_proved_comes_with_the_run_that_may_prove_it() -> None:
+    near = {"sdpa_flash": 1.0, "bmm": 0.999}
+    run = run_of({case(64): near, case(64, "causal"): BMM, case(512, Lq=1): near})
+    longer, threads, cold = what_next(decide(run, REGISTRY, "sdpa_flash"), "sdpa_flash")
+    command = longer.partition(": ")[2].split()
+    assert command == [
+        "attnbench", "run", "attention/scaled_dot/H2-L64-D8", "attention/scaled_dot/H2-Lq1-Lk512-D8",
+        "--backend", "bmm", "--backend", "sdpa_flash", "--budget", "1",
+    ]  # fmt: skip
+    assert "--threads 1" in threads
+    assert "--cache rotating" in cold
+    many = run_of({case(length): near for length in (16, 32, 64, 128)})
+    assert " run SUITE --backend bmm" in what_next(decide(many, REGISTRY, "sdpa_flash"), "sdpa_flash")[0]
+    proved = run_of({case(512, Lq=1) + "/rotating": BMM})
+    assert what_next(decide(proved, REGISTRY, "sdpa_flash"), "sdpa_flash") == []
+    assert held(chosen(proved), lambda name: "BHLD")[0] == (
+        "holds for 1 thread, inputs in BHLD, not in the caches: 1 query and 512 keys"
+    )
+
+
 def beside(one: Run, other: Run) -> Run:
     """Two runs as those of one file."""
     return Run(
@@ -215,7 +235,9 @@ def test_the_command_tells_every_decision_and_writes_a_table(
     assert [(one.backend, one.upto) for one in table.choices] == [("sdpa_flash", 2048)]
     status, told, _ = invoke(str(REFERENCE))
     assert (status, read_table(Path("choice.toml")).choices) == (0, [])
-    assert told.endswith("the table holds for nothing: torch's function computes every call\n")
+    nothing, longer, _ = told.splitlines()[-3:]
+    assert nothing == "the table holds for nothing: torch's function computes every call"
+    assert " --backend eager --backend sdpa_flash --budget 1" in longer
 
 
 def test_a_file_of_somebody_else_is_kept(tmp_path: Path) -> None:

@@ -141,6 +141,25 @@ def test_autocast_and_compiled_code_are_left_to_torch(attention: Callable[..., A
     torch.testing.assert_close(compiled(*inputs), real(*inputs, is_causal=True))
 
 
+def test_a_choice_that_was_measured_cold_serves_and_goes_before_a_hot_one(tmp_path: Path) -> None:
+    decode = "B2-H4-Lq1-Lk8-D8/none/float32/cpu/forward"
+    path = table_file(tmp_path / "c.toml", (decode, "eager", 0), (f"{decode}/rotating", "bmm", 0))
+    q, k = torch.randn(2, 4, 1, 8), torch.randn(2, 4, 8, 8)
+    assert attnbench.choice.load(path)(q, k, k, explain=True).startswith("bmm for ")
+
+
+def test_keys_that_are_a_slice_of_a_longer_cache_are_called_so(tmp_path: Path) -> None:
+    path = table_file(tmp_path / "c.toml", ("B2-H4-Lq1-Lk8-D8/none/float32/cpu/forward", "bmm", 16))
+    attention = attnbench.choice.load(path)
+    q, cache = torch.randn(2, 4, 1, 8), torch.randn(2, 4, 32, 8)
+    sliced, other = cache[:, :, :12], torch.randn(2, 4, 32, 8)[:, :, ::2][:, :, :12]
+    assert "keys are a slice of a longer cache (not contiguous)" in attention(q, sliced, sliced, explain=True)
+    assert attention(q, sliced.contiguous(), sliced.contiguous(), explain=True).startswith("bmm for ")
+    assert "slice" not in attention(q, other, other, explain=True)
+    heads_inside = torch.randn(2, 32, 4, 8)[:, :12].transpose(1, 2)
+    assert "slice of a longer cache" in attention(q, heads_inside, heads_inside, explain=True)
+
+
 def test_a_table_of_another_machine_or_a_broken_one_is_refused(tmp_path: Path) -> None:
     path = table_file(tmp_path / "c.toml", cpu="another processor")
     with pytest.raises(BadInput, match="was made elsewhere: cpu 'another processor' and '"):
