@@ -157,6 +157,11 @@ def from_config(
     print_text(made.text)
     for words in made.notes:
         say(words, err=True)
+    if model.dtype not in (None, "float32"):
+        say(
+            f"cases are in {model.dtype}, as the config says: attnbench run --dtype float32 changes it",
+            err=True,
+        )
     note(count_of(made.cases, "case"))
     note("next: attnbench run FILE --plan says how long it takes")
 
