@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from random import randrange
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,6 +21,7 @@ from attnbench.cli.output import note, own_format, print_run, record_format, say
 from attnbench.cli.parameters import Whole, load_plugins, named_plugins
 from attnbench.cli.progress import progress
 from attnbench.cli.run import measure, print_plan
+from attnbench.types.errors import Interrupted
 from attnbench.types.exit_status import UNJUDGED
 from attnbench.types.words import span_words
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from attnbench.cases.select import Overrides
     from attnbench.plugins.registry import Registry
+    from attnbench.runner.progress import Moment, Progress
     from attnbench.testing.findings import Report
     from attnbench.testing.judge import Found, Plan
 
@@ -133,7 +136,7 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
     Raises:
         BadInput: they bring neither.
     """
-    from attnbench.api import start
+    from attnbench.api import loaded, start
     from attnbench.cases.ids import case_id, parse_case
     from attnbench.cases.select import Selection, shard_words
     from attnbench.testing.judge import brought_by, judging_plan, part_of, plan, reported
@@ -154,15 +157,20 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
     if chosen["plan"]:
         _print_plan(chosen, planned, registry, seconds)
         ctx.exit(0 if asked else 3)
-    with progress() as tell:
-        run = None
-        if asked:
-            running = options_of(chosen, timed=False)
-            run = start(judging_plan(asked, registry, running, selection.shard), chosen["out"], tell)
+    run, interrupted = None, False
+    if asked:
+        running = judging_plan(asked, registry, options_of(chosen, timed=False), selection.shard)
+        try:
+            with progress(cases=tuple(asked)) as tell:
+                run = start(running, chosen["out"], telling_first(tell))
+        except Interrupted as stop:
+            run, interrupted = loaded(stop.path, registry), True
+            if not run.records:
+                raise
+            note("interrupted: the report is of the cases checked so far")
     report = reported(planned, () if run is None else run.records, registry)
-    interrupted = False
     # Dropout is judged by statistics of many calls, which a search has no time for.
-    if seconds and not options.dropout:
+    if seconds and not options.dropout and not interrupted:
         report, interrupted = _searched(report, found, seconds, seed, options)
     if run is not None:
         note(f"stored in {run.path}")
@@ -170,6 +178,24 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
             print_run(run, format_, view_of(chosen))
     say(str(report), err=format_ != "table")
     ctx.exit(130 if interrupted else report.exit_code)
+
+
+def telling_first(tell: Progress) -> Progress:
+    """Return a function that shows a run, and the first problem of it as soon as it is known."""
+    from attnbench.testing.problems import problem_of
+
+    told = False
+
+    def shown(moment: Moment) -> None:
+        nonlocal told
+        problem = next(filter(None, map(problem_of, moment.records)), "")
+        if problem and not told and moment.cases > 1:
+            told = True
+            problem += "\n  (checking goes on; Ctrl-C ends it with the diagnosis so far)"
+            moment = replace(moment, problem=problem)
+        tell(moment)
+
+    return shown
 
 
 def _print_plan(chosen: dict[str, Any], planned: Plan, registry: Registry, seconds: float) -> None:

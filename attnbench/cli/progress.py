@@ -5,31 +5,40 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attnbench.cli.output import loudness, note, say
+from attnbench.types.status import status_words
 from attnbench.types.words import printable, span_words
 
 if TYPE_CHECKING:
     from attnbench.runner.progress import Moment, Progress
+    from attnbench.types.record import Record
 
 _BESIDE_CASE = 72
 """Columns of what stands before the case: the current step, the bar, the time left."""
 _LEAST_CASE = 24
+_PLAIN = {"mismatch": "wrong"}
+"""Words of a status in the line of a case, where they differ from it."""
 
 
 @contextmanager
-def progress(plan: str = "") -> Iterator[Progress]:
+def progress(plan: str = "", cases: Sequence[str] = ()) -> Iterator[Progress]:
     """Yield a function that shows a run: its plan, a line for each case that is done, on a terminal a bar.
 
-    On a terminal all this gives way to the answer. It also shows what backends printed whose calls failed:
+    cases: the ids of all, where they are known; lines then name only what differs, as the tables do. On a
+    terminal all this gives way to the answer. It also shows what backends printed whose calls failed:
     each once, and with --verbose at each failure.
     """
-    loud = loudness()
+    from attnbench.reports.names import short_names
+
+    loud, names = loudness(), short_names(cases) if len(cases) > 1 else {}
     if loud == "normal" and _rewritable():
-        with _bar(plan) as show:
+        with _bar(plan, names) as show:
             yield show
         return
     if plan:
@@ -37,9 +46,9 @@ def progress(plan: str = "") -> Iterator[Progress]:
     if loud == "quiet":
         yield lambda moment: None
     elif loud == "verbose":
-        yield _print_step
+        yield partial(_print_step, _row_printer(names))
     else:
-        yield _each_once(_print_row, lambda text: say(text, err=True))
+        yield _each_once(_row_printer(names), lambda text: say(text, err=True))
 
 
 def _each_once(show: Progress, tell: Callable[[str], None]) -> Progress:
@@ -51,10 +60,18 @@ def _each_once(show: Progress, tell: Callable[[str], None]) -> Progress:
             told.add(moment.failed)
             tell(printed_words(moment))
         show(moment)
-        for sentence in moment.advice:
-            tell(f"advice: {sentence}")
+        for sentence in sentences(moment):
+            tell(sentence)
 
     return shown
+
+
+def sentences(moment: Moment) -> list[str]:
+    """Return what follows the line of a case: the first problem, and advice."""
+    return [
+        *([f"problem: {moment.problem}"] if moment.problem else []),
+        *(f"advice: {sentence}" for sentence in moment.advice),
+    ]
 
 
 def printed_words(moment: Moment) -> str:
@@ -63,7 +80,7 @@ def printed_words(moment: Moment) -> str:
 
 
 @contextmanager
-def _bar(plan: str) -> Iterator[Progress]:
+def _bar(plan: str, names: Mapping[str, str]) -> Iterator[Progress]:
     from rich.console import Console, Group
     from rich.live import Live
     from rich.progress import BarColumn, Progress, TextColumn
@@ -92,12 +109,12 @@ def _bar(plan: str) -> Iterator[Progress]:
     with Live(drawn(), console=console, auto_refresh=False, transient=True) as live:
 
         def show(moment: Moment) -> None:
-            if row := case_row(moment):
+            if row := case_row(moment, names):
                 rows.append(row)
             case = moment.case if len(moment.case) <= room else moment.case[: room - 1] + "…"
             bar.update(
                 task,
-                description=f"{moment.number}/{moment.cases} {moment.doing}",
+                description=f"{moment.done}/{moment.cases} {moment.doing}",
                 completed=moment.elapsed_s,
                 total=moment.elapsed_s + moment.left_s,
                 left=left_words(moment),
@@ -108,26 +125,34 @@ def _bar(plan: str) -> Iterator[Progress]:
         yield _each_once(show, lambda text: console.print(printable(text), markup=False, highlight=False))
 
 
-def _print_step(moment: Moment) -> None:
+def _print_step(print_row: Progress, moment: Moment) -> None:
     where = f"{moment.number}/{moment.cases} {moment.case}: {moment.doing}"
     say(f"{moment.elapsed_s:7.1f} s  {where}, {left_words(moment)}", err=True)
     if moment.printed:
         say(printed_words(moment), err=True)
     if moment.trace:
         say(moment.trace.rstrip(), err=True)
-    _print_row(moment)
-    for sentence in moment.advice:
-        say(f"advice: {sentence}", err=True)
+    print_row(moment)
+    for sentence in sentences(moment):
+        say(sentence, err=True)
 
 
-def _print_row(moment: Moment) -> None:
-    if row := case_row(moment):
-        left = f" ({left_words(moment)})" if moment.left_s >= 1 else ""
-        say(row + left, err=True)
+def _row_printer(names: Mapping[str, str]) -> Progress:
+    """Return a function that prints the line of a case that is done, with the time left where it is news."""
+    said = ""
+
+    def print_row(moment: Moment) -> None:
+        nonlocal said
+        if row := case_row(moment, names):
+            left = left_words(moment) if moment.left_s >= 1 else ""
+            say(row + (f" ({left})" if left and left != said else ""), err=True)
+            said = left
+
+    return print_row
 
 
-def case_row(moment: Moment) -> str:
-    """Return the answer of a case that is done, in a line.
+def case_row(moment: Moment, names: Mapping[str, str] | None = None) -> str:
+    """Return the answer of a case that is done, in a line. names: of cases, by id, where they are known.
 
     "" where it is not done, is the only one, or has sides to compare.
     """
@@ -135,7 +160,6 @@ def case_row(moment: Moment) -> str:
         return ""
     from attnbench.cases.ids import parse_case, short_id
     from attnbench.reports.answer import lead_text
-    from attnbench.reports.overview import counted
     from attnbench.stats.answer import answer
     from attnbench.types.compared import parts_of
 
@@ -143,8 +167,15 @@ def case_row(moment: Moment) -> str:
         return ""
 
     leads = answer(moment.records, moment.times).leads
-    found = lead_text(leads[0]) if leads else counted(moment.records).split(": ", 1)[1]
-    return f"{moment.number}/{moment.cases} {short_id(parse_case(moment.case))}: {found}"
+    found = lead_text(leads[0]) if leads else _outcomes(moment.records)
+    name = (names or {}).get(moment.case) or short_id(parse_case(moment.case))
+    return f"{moment.done}/{moment.cases} {name}: {found}"
+
+
+def _outcomes(records: Sequence[Record]) -> str:
+    """Return the status of the only backend, or count those of several."""
+    counts = Counter(_PLAIN.get(record.status, status_words(record.status)) for record in records)
+    return ", ".join(word if len(records) == 1 else f"{count} {word}" for word, count in counts.items())
 
 
 @contextmanager

@@ -71,10 +71,12 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
     registry = load_plugins()
     printed = record_format(chosen["format_"], registry)
     planned = ""
+    cases: tuple[str, ...] = ()
     if chosen["resume"] is not None:
         start = _resumed(ctx, chosen["resume"], registry, force=chosen["force"])
     else:
         from attnbench import api
+        from attnbench.cases.ids import case_id
         from attnbench.cases.select import shard_words
         from attnbench.plugins.registry import named_by
         from attnbench.reports.run import exit_code, without_success
@@ -112,9 +114,10 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         if timed:
             planned = plan_words(plan.forecast, options)
             warn_of_busy_cores(selection.cases)
+        cases = tuple(map(case_id, plan.cases))
         start = partial(api.start, plan, chosen["out"])
     try:
-        with progress(planned) as tell:
+        with progress(planned, cases) as tell:
             run = start(tell)
     except Interrupted as stop:
         from attnbench.api import loaded

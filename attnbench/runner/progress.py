@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Moment:
-    """The progress of a run: case ``number`` of ``cases``.
+    """The progress of a run: ``done`` of ``cases``, now with case ``number``.
 
-    left_s: an estimate. records, times: of the case once it is ``done``; the times are those that
-    :func:`attnbench.stats.answer.answer` takes. failed: the backend whose call has just failed, or "";
-    printed: its last lines, trace: its traceback. advice: sentences for authors, from the case that is done.
+    Cases are not always run in their order. left_s: an estimate. records, times: of the case once it is
+    ``done``; the times are those that :func:`attnbench.stats.answer.answer` takes. failed: the backend whose
+    call has just failed, or ""; printed: its last lines, trace: its traceback. advice: sentences for authors,
+    from the case that is done. problem: a sentence on the first failure, which can't wait for the report.
     """
 
     number: int
@@ -33,6 +34,8 @@ class Moment:
     printed: str = ""
     trace: str = ""
     advice: tuple[str, ...] = ()
+    done: int = 0
+    problem: str = ""
 
 
 Progress = Callable[[Moment], None]
@@ -61,6 +64,8 @@ class Clock:
         self._expected_s = [sum(group.values()) for group in groups]
         self._start = self._phase_start = time.monotonic()
         self._number = 0
+        # A run that goes on has some behind it.
+        self._done = max(0, len(order) - sum(map(len, groups)))
         self._first_start = self._group_start = self._start
 
     @property
@@ -88,6 +93,7 @@ class Clock:
 
     def finish(self, case: str, stored: StoredRun, compiling: Collection[str] = ()) -> None:
         """Report that a case is done. stored: the run so far. compiling: backends that declare it."""
+        self._done += 1
         if self._progress is not None:
             records = tuple(record for record in stored.records if record.case == case)
             times = tuple((one.case, one.index, one.median_ns) for one in stored.times if one.case == case)
@@ -112,7 +118,8 @@ class Clock:
                 )
 
     def _moment(self, case: str, doing: str) -> Moment:
-        return Moment(self._places[case], len(self._places), case, doing, self.elapsed_s, self._left_s())
+        number, cases = self._places[case], len(self._places)
+        return Moment(number, cases, case, doing, self.elapsed_s, self._left_s(), done=self._done)
 
     def spend(self, phase: str) -> None:
         """Count the time since the last call towards ``phase``."""

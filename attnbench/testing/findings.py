@@ -25,7 +25,8 @@ class Finding:
     (:mod:`attnbench.types.status`), ``repeatability`` if answers changed, "" if a call failed otherwise.
     mistake: the known mistake that gives the same answers, "" for none. exit_code: 3 where no check failed,
     but a case could not be run. again: how to ask its case again, where the report's command can't.
-    smallest: the command that asks the smallest case that shows it, where one was sought.
+    smallest: the command that asks the smallest case that shows it, where one was sought. variants: the cases
+    that show it on a variant only, each with words for that variant.
     """
 
     backend: str
@@ -38,6 +39,7 @@ class Finding:
     exit_code: int = 1
     again: tuple[str, ...] = ()
     smallest: str = ""
+    variants: tuple[tuple[str, str], ...] = ()
 
     @property
     def advice(self) -> str:
@@ -51,7 +53,10 @@ class Finding:
         lines = [f"problem: {self.problem}"]
         if self.do:
             lines.append(f"  {self.do}")
-        lines += [f"  {case}" for case in self.cases[:SHOWN]]
+        variants = dict(self.variants)
+        lines += [
+            f"  {case} ({variants[case]})" if case in variants else f"  {case}" for case in self.cases[:SHOWN]
+        ]
         if len(self.cases) > SHOWN:
             lines.append(f"  and {count_of(len(self.cases) - SHOWN, 'more case')}")
         if self.smallest:
@@ -134,7 +139,14 @@ class NotConforming(AssertionError):  # noqa: N818
 
 def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Join findings that differ in their cases only."""
-    together: dict[Finding, list[str]] = {}
+    together: dict[Finding, list[Finding]] = {}
     for finding in findings:
-        together.setdefault(replace(finding, cases=()), []).extend(finding.cases)
-    return tuple(replace(f, cases=tuple(dict.fromkeys(cases))) for f, cases in together.items())
+        together.setdefault(replace(finding, cases=(), variants=()), []).append(finding)
+    return tuple(
+        replace(
+            one,
+            cases=tuple(dict.fromkeys(case for each in group for case in each.cases)),
+            variants=tuple(dict.fromkeys(variant for each in group for variant in each.variants)),
+        )
+        for one, group in together.items()
+    )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from attnbench.cases.ids import parse_case
+from attnbench.cases.ids import parse_case, short_id
 from attnbench.testing.advice import BY_CHECK, BY_FAMILY, COARSE, RAISES_NOTHING
 from attnbench.testing.conditions import condition
 from attnbench.testing.diagnosis_process import SHRUNK, Diagnosed, Look, Smallest
@@ -53,6 +53,17 @@ def _reason(record: Record) -> str:
     """Return the reason, without the id of the variant case."""
     beside = record.failed_case
     return record.reason.partition(f"{beside}: ")[2] if beside else record.reason
+
+
+def problem_of(record: Record) -> str:
+    """Return the problem of a record in a line, with the case that shows it; "" for none."""
+    return f"{_in_case(record)}: {_reason(record)}" if _failures([record]) else ""
+
+
+def _in_case(record: Record) -> str:
+    """Name the case that shows a failure, for a sentence."""
+    words = f"{record.backend} on {short_id(parse_case(_shown(record)))}"
+    return f"{words}, a variant of the case" if record.failed_case else words
 
 
 def _families(record: Record) -> tuple[str, ...]:
@@ -161,9 +172,14 @@ def findings_of(
 
 def _place_in_finding(
     record: Record, diagnoses: Mapping[str, Diagnosed], known: Mapping[str, Diagnosed]
-) -> tuple[bool, bool]:
-    """Put the case first whose diagnosis is told: all sentences on one case are on this one."""
-    return record.case not in known, diagnoses.get(record.case) != known.get(record.case)
+) -> tuple[bool, bool, bool]:
+    """Put the case first whose diagnosis is told: all sentences on one case are on this one.
+
+    Then those that fail themselves, and not on a variant.
+    """
+    told, own = known.get(record.case), diagnoses.get(record.case)
+    differs = told is not None and own is not None and own.do != told.do
+    return told is None, differs, bool(record.failed_case)
 
 
 def _condition(group: Sequence[Record], others: Sequence[Record], smallest: Smallest | None) -> str:
@@ -216,7 +232,9 @@ def _finding(
     record = group[0]
     about: About = "answers"
     check, reason, mistake = record.failed_check, _reason(record), ""
-    wrong = reason if reason.endswith("?") else f"{reason}."
+    # Numbers are those of the case that shows them, which may be a variant of the listed one.
+    numbered = f"on {short_id(parse_case(_shown(record)))}: {reason}"
+    wrong = numbered if reason.endswith("?") else f"{numbered}."
     if known is not None:
         problem, mistake = f"wrong answers: {wrong}", known.mistake
         do = _joined(known.do, common) or _decline("such a case")
@@ -247,10 +265,22 @@ def _finding(
             given = "" if ending else _given(parse_case(_shown(record)), backend, rules)
             do = _joined(common, _decline("it"), given)
     cases = tuple(each.case for each in group)
+    variants = tuple((each.case, variant_words(each)) for each in group if each.failed_case)
     exit_code = MEANING[record.status].exit_code
     return Finding(
-        record.backend, problem, do, cases, about=about, check=check, mistake=mistake, exit_code=exit_code
-    )
+        record.backend, problem, do, cases, about=about, check=check, mistake=mistake, exit_code=exit_code,
+        variants=variants,
+    )  # fmt: skip
+
+
+def variant_words(record: Record) -> str:
+    """Say how the variant case that shows a failure differs in size from the case of its record."""
+    own, variant = parse_case(record.case), parse_case(record.failed_case)
+    sizes = {name: getattr(variant, name) for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "dtype")}
+    unlike = [f"{name} = {size}" for name, size in sizes.items() if size != getattr(own, name)]
+    if variant.batch != own.batch:
+        unlike = [f"the sequences {variant.batch}"]
+    return f"on a variant with {', '.join(unlike)}" if unlike else "on a variant"
 
 
 _OWN_ADVICE = ("dropout", "weights")

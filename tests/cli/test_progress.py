@@ -13,6 +13,7 @@ import pytest
 from click.testing import Result
 
 from attnbench.cli import attnbench
+from attnbench.cli.check import telling_first
 from attnbench.cli.output import colourful
 from attnbench.cli.progress import left_words, progress, steps
 from attnbench.plugins import calling as tracing
@@ -24,7 +25,7 @@ Invoke = Callable[..., Result]
 
 
 def moment(number: int, left_s: float = 40.0) -> Moment:
-    return Moment(number, 3, f"case{number}", "set 1 of 8", 1.0, left_s)
+    return Moment(number, 3, f"case{number}", "set 1 of 8", 1.0, left_s, done=number)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def done(number: int, left_s: float = 40.0, status: Status = "ok") -> Moment:
         Record(case, "dot", "quick", status, median_ms=0.1, best="quick"),
         Record(case, "dot", "slow", "unsupported", "not this"),
     )
-    return Moment(number, 3, case, "done", 1.0, left_s, records)
+    return Moment(number, 3, case, "done", 1.0, left_s, records, done=number)
 
 
 def test_without_a_terminal_each_case_that_is_done_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +55,7 @@ def test_without_a_terminal_each_case_that_is_done_is_a_line(capsys: pytest.Capt
     assert capsys.readouterr().err.splitlines() == [
         "1/3 dot/H2-L2-D8: use quick: 100 µs; no other backend has a time (about 40 s left)",
         "2/3 dot/H2-L4-D8: use quick: 100 µs; no other backend has a time (about 20 s left)",
-        "3/3 dot/H2-L8-D8: 1 mismatch, 1 unsupported",
+        "3/3 dot/H2-L8-D8: 1 wrong, 1 unsupported",
     ]
 
 
@@ -64,6 +65,35 @@ def test_advice_follows_the_line_of_its_case(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err.splitlines() == [
         "3/3 dot/H2-L8-D8: use quick: 100 µs; no other backend has a time",
         "advice: declare it",
+    ]
+
+
+def test_cases_that_are_done_are_counted_and_named_as_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    """They need not be run in their order; the time left is told where it is news."""
+    told = [replace(done(number, 20.0), done=count) for count, number in enumerate((3, 1, 2), 1)]
+    with progress(cases=[moment.case for moment in told]) as tell:
+        for each in told:
+            tell(each)
+    answer = "use quick: 100 µs; no other backend has a time"
+    assert capsys.readouterr().err.splitlines() == [
+        f"1/3 L8: {answer} (about 20 s left)", f"2/3 L2: {answer}", f"3/3 L4: {answer}",
+    ]  # fmt: skip
+
+
+def test_the_first_problem_of_a_check_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = [
+        Record(done(number).case, "dot", "mine", "mismatch", f"off by {number}", failed_check="values")
+        for number in (1, 2)
+    ]
+    with progress() as shown:
+        tell = telling_first(shown)
+        for number, record in enumerate(wrong, 1):
+            tell(replace(done(number, 0.0), records=(record,)))
+    assert capsys.readouterr().err.splitlines() == [
+        "1/3 dot/H2-L2-D8: wrong",
+        "problem: mine on dot/H2-L2-D8: off by 1",
+        "  (checking goes on; Ctrl-C ends it with the diagnosis so far)",
+        "2/3 dot/H2-L4-D8: wrong",
     ]
 
 
@@ -107,7 +137,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 LONG = Moment(
-    12, 24, "attention/scaled_dot/B1-H8-Lq1024-Lk1024-D64/causal", "check sdpa_efficient", 9.0, 30.0
+    13, 24, "attention/scaled_dot/B1-H8-Lq1024-Lk1024-D64/causal", "check sdpa_efficient", 9.0, 30.0, done=12
 )
 
 

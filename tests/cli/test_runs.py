@@ -49,7 +49,7 @@ class Started:
         }  # fmt: skip
         progress(Moment(1, 2, CASE, "checking eager", 0.5, 2.0))
         progress(Moment(1, 2, CASE, "set 1 of 8", 0.7, 1.9))
-        progress(Moment(1, 2, CASE, "done", 1.0, 1.4, (record(),)))
+        progress(Moment(1, 2, CASE, "done", 1.0, 1.4, (record(),), done=1))
         return attnbench.api.loaded(self.path, plan.registry)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch  # here, since pytester has those modules imported anew that are first imported in its tests
@@ -12,13 +13,14 @@ import wrong_by_habit as habits
 import wrong_first_tries as tries
 from click.testing import CliRunner, Result
 
-from attnbench import Backend
+from attnbench import Backend, api
+from attnbench.api import start
 from attnbench.cli import attnbench
 from attnbench.starter.package import names_of, package
 from attnbench.testing import BackendConformance, NotConforming, check_backend, conformance_cases, judge
 from attnbench.testing.findings import Finding, Report
 from attnbench.testing.judge import reported
-from attnbench.types.errors import BadInput
+from attnbench.types.errors import BadInput, Interrupted
 
 pytest_plugins = ("pytester",)
 
@@ -98,9 +100,26 @@ def test_the_command_prints_the_report(checked: tuple[Result, Report]) -> None:
     assert result.exit_code == 1
     assert result.stdout == f"{report}\n"
     assert "run.jsonl" in result.stderr
-    assert "problem: wrong answers: RMS error" in result.stdout
+    assert re.search(r"problem: wrong answers: on scaled_dot/\S+: RMS error", result.stdout)
+    assert len(re.findall("Ctrl-C ends it with the diagnosis so far", result.stderr)) == 1
     command = f"attnbench check CASE --backend no_scale --plugin {HERE}"
     assert f"  one of these cases again: {command}\n" in result.stdout
+
+
+def test_ctrl_c_ends_a_check_with_the_diagnosis_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*args: Any) -> NoReturn:
+        raise Interrupted(start(*args).path)
+
+    (tmp_path / "one_case.py").write_text(ONE_CASE)
+    monkeypatch.setattr(api, "start", stopped)
+    words = ["check", "--plugin", str(tmp_path / "one_case.py"), "--out", str(tmp_path / "run.jsonl")]
+    result = CliRunner().invoke(attnbench, words, prog_name="attnbench")
+    assert result.exit_code == 130
+    assert "multiply the products by setup.scoring.dot.scale" in result.stdout
+    assert "the report is of the cases checked so far" in result.stderr
+    assert "searching" not in result.stderr
 
 
 def test_a_check_of_one_case_gives_the_same_advice(tmp_path: Path) -> None:
@@ -173,7 +192,7 @@ def test_a_test_for_each_case(pytester: pytest.Pytester, not_in_xdist: None, tmp
             "*TestMine::test_what_it_declares PASSED*",
             "*TestMine::test_case?attention/scaled_dot/B3-H*-Lq17-Lk65-D16/none/float32/cpu/forward? FAILED*",
             "*TestMine::test_answers_stay_the_same PASSED*",
-            "problem: wrong answers: RMS error *",
+            "problem: wrong answers: on scaled_dot/B*: RMS error *",
             "*“not divided by √D”: multiply the products by setup.scoring.dot.scale.",
             "SKIPPED*this machine has no CUDA device",
         ]

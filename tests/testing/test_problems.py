@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from attnbench import Backend
 from attnbench.plugins.registry import load_registry
@@ -71,7 +72,7 @@ def test_coarse_answers_are_a_finding_of_their_own() -> None:
     by_case = {CASE.format("none"): Diagnosed(), CASE.format("causal"): Diagnosed("Do this.", "one")}
     wrong, other = findings_of([coarse, record("causal", check="values")], by_case, MINE, RULES)
     assert (wrong.mistake, wrong.cases) == ("one", (CASE.format("causal"),))
-    assert other.problem == f"answers are coarser than the case's dtype: {reason}."
+    assert other.problem == f"answers are coarser than the case's dtype: on dot/H2-Lq9-Lk12-D8: {reason}."
     assert other.do.startswith("Compute all parts, the softmax too, in the case's dtype")
 
 
@@ -218,6 +219,19 @@ def test_places_of_errors_hold_in_all_cases_or_are_not_told() -> None:
     assert "head" not in told(0, 1, places=({"h": first},))
     larger = ({"i": WrongPlaces((3,), 17)}, {"i": row})
     assert told(0, 1, places=larger) == "All errors are in row 3."
+
+
+def test_numbers_have_the_case_that_they_are_of() -> None:
+    """Also where a variant of the listed case showed the fault; such a case is listed after the others."""
+    variant = CASE.format("none").replace("Lk12", "Lk65")
+    beside = record("none", check="values", reason=f"on the variant case {variant}: RMS error 3")
+    beside = structs.replace(beside, failed_case=variant)
+    (finding,) = found(beside)
+    assert finding.problem.endswith("on dot/H2-Lq9-Lk65-D8: RMS error 3.")
+    assert f"  {CASE.format('none')} (on a variant with Lk = 65)" in str(finding).splitlines()
+    (finding,) = found(beside, record("padding", check="values", reason="RMS error 2"))
+    assert finding.problem.endswith("on dot/H2-Lq9-Lk12-D8/padding: RMS error 2.")
+    assert finding.cases == (CASE.format("padding"), CASE.format("none"))
 
 
 def test_the_text_of_a_report() -> None:
