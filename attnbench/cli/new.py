@@ -46,6 +46,8 @@ def command(name: str, into: Path) -> None:
     folder = into.expanduser() / names.distribution
     files = package(names)
     write_folder(folder, files)
-    note(f"wrote {folder}: {', '.join(files)}. Next steps:")
+    note(f"wrote {folder}: {', '.join(files)}")
+    note("Next steps:")
     steps = next_lines(names, shlex.quote(str(folder)), attnbench_source(), kept=in_repository(folder))
-    say("\n".join(steps))
+    say("
+".join(steps))

@@ -148,10 +148,16 @@ def from_config(
     from attnbench.models.suite import model_suite, with_octaves
 
     model = read_model(config)
+    wrote = ""
     if threads is None:
         import torch
 
         threads = torch.get_num_threads()
+        wrote = f"threads = {threads}, as torch uses here"
+        if threads > 1:
+            wrote += (
+                "; on a busy machine they wait for each other (attnbench doctor): --threads 1 asks for one"
+            )
     lengths = _lengths(ctx, batch, storage, stages)
     made = model_suite(model, with_octaves(lengths, model.limit), tp, threads)
     print_text(made.text)
@@ -163,6 +169,8 @@ def from_config(
             err=True,
         )
     note(count_of(made.cases, "case"))
+    if wrote:
+        note(wrote)
     note("next: attnbench run FILE --plan says how long it takes")
 
 

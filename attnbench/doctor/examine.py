@@ -72,6 +72,9 @@ def _threads(at: Readings) -> Iterator[MachineFinding]:
         what += ": none is left for attnbench's own process"
         remedy = f"--threads {asked - 1} leaves one" if asked > 1 else "allow a second core if there is one"
         yield MachineFinding("threads", "note", what, effect, remedy)
+    elif at.threads is not None and _times(at.threads) >= _WAITING:
+        # A run of this many threads is fine, but suites may ask for more.
+        yield MachineFinding("threads", "note", what, effect, "stop other work, or keep to --threads 1")
     else:
         yield MachineFinding("threads", "fine", what, effect)
 
@@ -80,11 +83,16 @@ def _times(threads: Probed) -> float:
     return float(threads["asked_ms"] / threads["one_ms"])
 
 
+def _factor(times: float, below: str) -> str:
+    """Return a factor in words, in whole numbers from 10 on; below: the format of smaller ones."""
+    return f"×{times:{'.0f' if times >= 10 else below}}"
+
+
 def _thread_effect(at: Readings) -> str:
     if at.threads is None:
         return ""
     count = at.threads["threads"]
-    return f"attention with L=128: {count} threads take ×{_times(at.threads):.2g} as long as one"
+    return f"attention with L=128: {count} threads take {_factor(_times(at.threads), '.2g')} as long as one"
 
 
 def _cores(at: Readings) -> Iterator[MachineFinding]:
@@ -135,7 +143,7 @@ def _clock(at: Readings) -> Iterator[MachineFinding]:
         yield MachineFinding("clock", "note", what, "loops could not be run")
         return
     cpu = max(spreads, key=spreads.__getitem__)
-    effect = f"the time of equal loops on core {cpu} differs by up to ×{spreads[cpu]:.2f}"
+    effect = f"the time of equal loops on core {cpu} differs by up to {_factor(spreads[cpu], '.2f')}"
     remedy = "the cause is not visible here (other virtual machines, for example)"
     if _own(at, cpu) < _UNDISTURBED or at.shares.get(cpu, 0) > BUSY_SHARE:
         remedy = f"stop other work on core {cpu}"

@@ -39,7 +39,9 @@ FINDINGS: list[tuple[dict[str, object], str, str, str]] = [
     # changes of the readings; name and level of the finding; a part of its what, effect or remedy
     ({"asked_threads": 4, "threads": threads(4, 4.5)}, "threads", "bad", "4 threads take ×4.5 as "),
     ({"asked_threads": 2, "steady": BOTH}, "threads", "note", "--threads 1 leaves one"),
-    ({"cpus": (0, 1, 2), "quota": 3, "threads": threads(2, 18)}, "threads", "fine", ""),
+    ({"cpus": (0, 1, 2), "quota": 3, "threads": threads(2, 1.2)}, "threads", "fine", ""),
+    ({"cpus": (0, 1, 2), "quota": 3, "threads": threads(2, 18)}, "threads", "note", "keep to --threads 1"),
+    ({"cpus": (0, 1, 2), "quota": 3, "threads": threads(2, 121.3)}, "threads", "note", "take ×121 as long"),
     (
         {"cpus": (0, 1, 2), "quota": 3, "asked_threads": 2, "threads": threads(2, 18)},
         "threads", "bad", "attention with L=128: 2 threads take ×18 as long as one",

@@ -222,6 +222,7 @@ def from_config(tmp_path: Path, fields: Config | str, *words: str) -> Result:
 
 def test_the_command_prints_a_suite_and_what_it_left_out(tmp_path: Path) -> None:
     words = ["--prefill", "2K", "--chunked", "16x1k", "--decode", "1k,4096", "--batch", "2", "--tp", "2"]
+    words += ["--threads", "1"]
     done = from_config(tmp_path, PUBLISHED["qwen3-next-80b"], *words)
     assert done.exit_code == 0, done.output
     suite = parse_suite(done.stdout, "mine")
@@ -236,6 +237,14 @@ def test_the_command_prints_a_suite_and_what_it_left_out(tmp_path: Path) -> None
         "9 cases",
         "next: attnbench run FILE --plan says how long it takes",
     ]
+
+
+def test_threads_that_nobody_asked_for_are_told(tmp_path: Path) -> None:
+    done = from_config(tmp_path, PUBLISHED["qwen3-8b"], "--decode", "1k")
+    (threads,) = {case.threads for case in parse_suite(done.stdout, "mine").cases}
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("threads")]
+    assert told.startswith(f"threads = {threads}, as torch uses here")
+    assert ("--threads 1 asks for one" in told) == (threads > 1)
 
 
 def test_only_the_stages_that_are_given_have_cases(tmp_path: Path) -> None:
