@@ -118,13 +118,17 @@ def place_words(part: ReportPart) -> str:
 
 
 def checked_words(records: Sequence[Record]) -> str:
-    """Say how many outputs are correct."""
+    """Say how many outputs are correct, and of how many of them the time is not credible."""
     counts = Counter(record.status for record in records if not MEANING[record.status].declined)
-    right = count_of(counts.pop("ok", 0), "output")
+    doubted = counts.pop("suspect", 0)
+    right = count_of(counts.pop("ok", 0) + doubted, "output")
     wrong = [f"{count} {status_words(status)}" for status, count in counts.items()]
     if not wrong and right.startswith("0 "):
         return "No output was checked."
-    return f"{right} correct, {', '.join(wrong)}." if wrong else f"{right} checked, all correct."
+    doubt = f"; of {doubted} the time is not credible: measure again" if doubted else ""
+    if wrong:
+        return f"{right} correct{f' ({doubt[2:]})' if doubt else ''}, {', '.join(wrong)}."
+    return f"{right} checked, all correct{doubt}."
 
 
 def verdict_words(records: Sequence[Record], answer: RunAnswer) -> str:

@@ -140,6 +140,8 @@ def _verdict_convention(judged: Sequence[JudgedRecord]) -> str:
     )
 
 
+UNLIKE = 1.1
+"""By more than this factor the ratio of two times is unlike the ratio of their pairs."""
 _STYLES: dict[str | None, str] = {"faster": "green", "unclear": "yellow", BASELINE: "dim"}
 """The colours of verdicts."""
 
@@ -220,6 +222,8 @@ def _print_cases(console: Console, parts: Sequence[ReportPart], *, trace: bool) 
             print_blocks(console, (Line(text, "") for text in said))
         _print_failures(console, records)
         _print_block(console, group, columns, widths)
+        if words := unlike_words(records):
+            print_indented(console, words)
         _print_declined(console, records)
         ran = [(", ".join(record.ran), record.backend) for record in records if trace and record.ran]
         notes = [(note, record.backend) for record in records for note in record.notes]
@@ -228,6 +232,18 @@ def _print_cases(console: Console, parts: Sequence[ReportPart], *, trace: bool) 
                 print_indented(console, f"{what}: {names}: {text}")
         console.print()
     return {column.head for column in columns}
+
+
+def unlike_words(records: Sequence[Record]) -> str:
+    """Say why the ratios of a case are not those of its times; "" where they are, or nothing was left out."""
+    medians = {one.backend: one.median_ms for one in records if one.status == "ok" and one.median_ms}
+    for one in records:
+        own, base = medians.get(one.backend), medians.get(one.baseline or "")
+        if own and base and one.ratio and one.pairs_left_out:
+            of_times = own / base / one.ratio
+            if not 1 / UNLIKE <= of_times <= UNLIKE:
+                return "note: times include disturbed samples, ratios leave them out: they need not agree"
+    return ""
 
 
 def fitting(judged: Sequence[JudgedRecord], width: int) -> tuple[list[Column], list[int]]:

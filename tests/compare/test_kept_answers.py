@@ -32,6 +32,17 @@ def test_calls_that_do_more_where_inputs_are_new_are_told_with_both_times() -> N
     )
 
 
+def test_on_a_busy_machine_it_is_doubted_all_the_same_but_may_not_be_to_blame() -> None:
+    lines = [
+        repetition_line(
+            index, mine=[block([400 * US] * 4, cpu_ns=[200 * US] * 4, calls=2, refreshed_ns=10**6)]
+        )
+        for index in range(FEWEST)
+    ]
+    found = kept_answers(lines, "mine", 1, read_ns=0)
+    assert found.endswith("as if it kept answers, or the machine was busy: measure again")
+
+
 @pytest.mark.parametrize(
     ("refreshed_us", "others_us", "read_us", "doubted"),
     [

@@ -13,6 +13,7 @@ from page_runs import FAILED, TIMES, case, failed, run_of
 
 from attnbench.api import load
 from attnbench.reports.answer import SUMMARY, cases_grid, lead_text
+from attnbench.reports.overview import checked_words
 from attnbench.reports.render import render
 from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
@@ -62,10 +63,34 @@ def test_notes_that_differ_in_numbers_are_one_line() -> None:
     assert "note: eager, quick: its calls wait 3 to 12 % of their time" in text
 
 
+@pytest.mark.parametrize(
+    ("median_ms", "left_out", "told"), [(2.0, 3, True), (0.52, 3, False), (2.0, 0, False)]
+)
+def test_ratios_that_are_not_those_of_the_times_are_explained(
+    median_ms: float, left_out: int, told: bool
+) -> None:
+    run = run_of({case(64): {"eager": 1.0, "quick": 0.5}})
+    records = tuple(
+        structs.replace(one, median_ms=median_ms, pairs_left_out=left_out) if one.backend == "quick" else one
+        for one in run.records
+    )
+    text = " ".join(shown(replace(run, by_file=(records,))).split())
+    assert ("times include disturbed samples, ratios leave them out" in text) == told
+
+
 def test_a_single_case_tells_failures_before_its_table() -> None:
     lines = shown(run_of({case(128): {"eager": 1.0, "quick": 0.5}}, FAILED[0])).splitlines()
     assert lines[2].startswith("  mismatch: wrong: rms error 3.2e-01")
     assert any(line.startswith("  quick") for line in lines[3:])
+
+
+def test_an_output_whose_time_is_not_credible_is_correct() -> None:
+    ok = structs.replace(FAILED[0], status="ok")
+    doubted = structs.replace(FAILED[0], status="suspect")
+    told = "2 outputs checked, all correct; of 1 the time is not credible: measure again."
+    assert checked_words([ok, doubted]) == told
+    told = "2 outputs correct (of 1 the time is not credible: measure again), 1 mismatch."
+    assert checked_words([ok, doubted, FAILED[0]]) == told
 
 
 def test_failures_are_told_once_with_the_numbers_of_their_cases() -> None:
