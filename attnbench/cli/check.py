@@ -202,14 +202,20 @@ def _print_plan(chosen: dict[str, Any], planned: Plan, registry: Registry, secon
     """Print the cases, and on stderr how long they and the search take."""
     from attnbench.testing.judge import judging_plan
 
-    asked, running = planned.cases(large=True), options_of(chosen, timed=False)
+    asked, running, running_s = planned.cases(large=True), options_of(chosen, timed=False), 0.0
     if asked:
         format_ = own_format(chosen["format_"], "--plan prints no records")
-        print_plan(judging_plan(asked, registry, running), running, format_)
+        judged = judging_plan(asked, registry, running)
+        print_plan(judged, running, format_)
+        running_s = judged.forecast.total_s
     for name, why in planned.unavailable.items():
         note(f"{name}: nothing can be checked: {why}")
     if seconds and asked:
-        note(f"then a search of {span_words(seconds)} for each right backend; --search off leaves it out")
+        total_s = running_s + seconds * len(planned.choices)
+        note(
+            f"then a search of {span_words(seconds)} for each right backend, {span_words(total_s)} in all; "
+            "--search off leaves it out"
+        )
 
 
 def _searched(

@@ -249,7 +249,9 @@ class Dearest:
 
 
 WORTH_NAMING = 0.1
-"""The least share of a run that a backend or a case must save to be named."""
+"""The least share of a run that a backend must save to be named."""
+WORTH_NAMING_CASE = 1 / 3
+"""That of a case, which somebody asked for."""
 
 
 def dearest_backend(plan: RunPlan) -> Dearest | None:
@@ -263,18 +265,18 @@ def dearest_backend(plan: RunPlan) -> Dearest | None:
             others = tuple(other for other in plan.backends if other != name)
             shorter = replace(plan, backends=others).forecast
             found.append(Dearest(name, plan.forecast.total_s - shorter.total_s))
-    return _worth_naming(found, plan.forecast)
+    return _worth_naming(found, WORTH_NAMING * plan.forecast.total_s)
 
 
 def dearest_case(foreseen: Forecast) -> Dearest | None:
     """Return the case that takes the longest; None if it takes little of the run, or is its only one."""
     found = [Dearest(case.case, case.total_s) for case in foreseen.cases]
-    return _worth_naming(found, foreseen) if len(found) > 1 else None
+    return _worth_naming(found, WORTH_NAMING_CASE * foreseen.total_s) if len(found) > 1 else None
 
 
-def _worth_naming(found: Sequence[Dearest], foreseen: Forecast) -> Dearest | None:
+def _worth_naming(found: Sequence[Dearest], least_s: float) -> Dearest | None:
     most = max(found, key=lambda one: one.saves_s, default=None)
-    return most if most is not None and most.saves_s > WORTH_NAMING * foreseen.total_s else None
+    return most if most is not None and most.saves_s > least_s else None
 
 
 def groups_of(
