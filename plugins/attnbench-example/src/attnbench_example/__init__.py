@@ -22,7 +22,8 @@ def prepare(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """Do once what depends on the case alone. attnbench checks and times the returned function."""
     import torch
 
-    case, scale, blocks = setup.case, setup.constants["scale"], []
+    case, dot, blocks = setup.case, setup.scoring.dot, []
+    assert dot is not None, "scaled_dot is a dot product"
     rows = max(1, 2**18 // (case.B * case.H * case.Lk))
     for start in range(0, case.Lq, rows):
         stop, seen, hidden = min(start + rows, case.Lq), case.Lk, None
@@ -33,7 +34,7 @@ def prepare(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Compute q (B, H, Lq, D), k (B, Hkv, Lk, D) and v (B, Hkv, Lk, Dv) to (B, H, Lq, Dv)."""
-        q, k, v = q * scale, *(x.repeat_interleave(case.group, dim=1) for x in (k, v))
+        q, k, v = q * dot.scale, *(x.repeat_interleave(case.group, dim=1) for x in (k, v))
         outputs = []
         for queries, keys, hidden in blocks:
             scores = q[:, :, queries] @ k[:, :, keys].mT
