@@ -49,5 +49,4 @@ def command(name: str, into: Path) -> None:
     note(f"wrote {folder}: {', '.join(files)}")
     note("Next steps:")
     steps = next_lines(names, shlex.quote(str(folder)), attnbench_source(), kept=in_repository(folder))
-    say("
-".join(steps))
+    say("\n".join(steps))
