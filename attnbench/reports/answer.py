@@ -250,6 +250,9 @@ def lead_text(lead: Lead) -> str:
     """Say which backend to use in a case, what may be as fast, and what users know takes."""
     best, others = lead.best, slower(lead)
     told = [f"use {backend_text(best)}: {time_text(best)}"]
+    if len(lead.ties) >= _MOST_TIES:
+        # The word of the table, where the row has no room for their names.
+        told = [f"use {_use(lead, _MOST_TIES)}: {backend_text(best)} {time_text(best)}"]
     if lead.sure == "alone":
         return f"{told[0]}; no other backend has a time"
     if lead.ties:

@@ -149,6 +149,7 @@ def test_a_tie_names_two_where_there_is_room() -> None:
     alike = {f"backend_{place}": 1.0 for place in range(6)}
     (answer,) = run_of({case(64): {"eager": 1.0} | alike, case(128): {"eager": 1.0}}).answers
     assert re.search("; backend_., backend_. and 4 more may be as fast", lead_text(answer.leads[0]))
+    assert re.match(r"use any of 7: eager 1.00 ms; backend_", lead_text(answer.leads[0])), "as the table says"
     parts = run_of({case(64): {"eager": 1.0} | alike, case(128): {"eager": 1.0}}).parts
     assert cases_grid(parts).rows[0][2] == "any of 7"
     two = run_of({case(64): {"eager": 2.0, "a": 1.0, "b": 1.0}, case(128): {"eager": 1.0}}).parts
