@@ -74,7 +74,7 @@ def least_words(share: float | None) -> str:
     """The least difference that these runs can show: 7 %, or a factor from 100 % on; "" for None."""
     if share is None:
         return ""
-    return f"{100 * share:.2g} %" if share < 0.995 else f"×{number(1 + share)}"
+    return f"{100 * share:.2g} %" if share < 0.995 else f"×{number(1 + share).removesuffix('.0')}"
 
 
 def _time(cell: ComparedCell, ms: float | None) -> str:

@@ -14,6 +14,7 @@ from attnbench.reports.compared import (
     COLUMNS,
     MOST_CELLS,
     MOST_FOLDED,
+    least_words,
     markdown,
     render_compared,
     worst_words,
@@ -107,6 +108,10 @@ def test_a_wrong_output_comes_with_the_command_that_looks_for_its_cause() -> Non
     # A benchmark of others has a name that is no case.
     foreign = Compared("base", "new", (cell("", "mismatch", case="tests/a.py::b", rule=""),))
     assert "attnbench check" not in markdown(foreign, hold(foreign, Gate()))
+
+
+def test_a_large_resolution_is_a_plain_factor() -> None:
+    assert [least_words(share) for share in (0.043, 1.0, 1.34, 469.0)] == ["4.3 %", "×2", "×2.3", "×470"]
 
 
 def test_the_sentence_counts_each_cell_once() -> None:
