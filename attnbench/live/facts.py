@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -160,7 +161,8 @@ def _strays() -> Iterable[str]:
     if tree is not None:
         for module in list(sys.modules.values()):
             file = getattr(module, "__file__", None)
-            if isinstance(file, str) and is_code_of(file, tree):
+            # torch.ops says '_ops.py', which is no file here.
+            if isinstance(file, str) and Path(file).exists() and is_code_of(file, tree):
                 yield file
 
 

@@ -144,6 +144,18 @@ def test_what_the_gate_file_of_the_base_accepts_is_judged_anew(project: Install)
     assert "'gone'" in warning
 
 
+def test_a_plugin_that_imports_torch_at_once_is_compared(project: Install) -> None:
+    there = project("mini_v")
+    there.commit(mini_v=f"import torch\n{source('one')}")
+    there.commit(mini_v=f"import torch\n{source()}")
+    done = attnbench(
+        there.repo, "compare", "--ref", "HEAD~", "--head", "HEAD", CASE, "--budget", "0.001",
+        "--repetitions", "1", "--format", "json",
+    )  # fmt: skip
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert json.loads(done.stdout)["gate"] == "fails: 1 missing"
+
+
 def test_where_no_code_differs_nothing_is_measured(project: Install) -> None:
     there = project("mini_o")
     there.commit(mini_o____init__=source("one"))
