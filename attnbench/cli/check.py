@@ -21,7 +21,7 @@ from attnbench.cli.output import note, own_format, print_run, record_format, say
 from attnbench.cli.parameters import Whole, load_plugins, named_plugins
 from attnbench.cli.progress import progress
 from attnbench.cli.run import measure, print_plan
-from attnbench.types.errors import Interrupted
+from attnbench.types.errors import Interrupted, go_on_words
 from attnbench.types.exit_status import UNJUDGED
 from attnbench.types.words import span_words
 
@@ -167,7 +167,11 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
             run, interrupted = loaded(stop.path, registry), True
             if not run.records:
                 raise
-            note("interrupted: the report is of the cases checked so far")
+            left = len(asked) - len({record.case for record in run.records})
+            note(
+                f"interrupted: the report is of the cases checked so far, {left} are left; "
+                f"{go_on_words(stop.path, live=False)}"
+            )
     report = reported(planned, () if run is None else run.records, registry)
     # Dropout is judged by statistics of many calls, which a search has no time for.
     if seconds and not options.dropout and not interrupted:

@@ -118,7 +118,7 @@ def test_ctrl_c_ends_a_check_with_the_diagnosis_so_far(
     result = CliRunner().invoke(attnbench, words, prog_name="attnbench")
     assert result.exit_code == 130
     assert "multiply the products by setup.scoring.dot.scale" in result.stdout
-    assert "the report is of the cases checked so far" in result.stderr
+    assert "the report is of the cases checked so far, 0 are left; continue with --resume " in result.stderr
     assert "searching" not in result.stderr
 
 
