@@ -121,8 +121,13 @@ def next_lines(names: Names, folder: str, attnbench: str = "", *, kept: bool = F
     """
     wheel = f"pip wheel --no-deps --wheel-dir wheels {shlex.quote(attnbench)}"
     steps = ("pip install -e '.[test]'", "pytest", run_line(names))
-    start = f"git init --initial-branch main && git add --all && git commit --message 'Start {names.backend}'"
-    return (f"cd {folder}", *([wheel] if attnbench else []), *steps, *([] if kept else [start]))
+    commit = f"git add --all && git commit --message 'Start {names.backend}'"
+    return (
+        f"cd {folder}",
+        *([wheel] if attnbench else []),
+        *steps,
+        *([] if kept else ["git init --initial-branch main", commit]),
+    )
 
 
 def in_repository(folder: Path) -> bool:

@@ -123,7 +123,7 @@ def test_into_another_folder_whose_name_needs_quotes(folder: Path) -> None:
 
 
 def test_a_repository_is_begun_where_there_is_none(folder: Path) -> None:
-    assert new("one").stdout.splitlines()[-1].startswith("git init ")
+    assert new("one").stdout.splitlines()[-2].startswith("git init ")
     (folder / ".git").mkdir()
     assert "git init" not in new("two").stdout
 
@@ -160,7 +160,7 @@ def test_where_attnbench_came_from_no_index_its_wheel_is_made_for_ci(
     monkeypatch.setattr("attnbench.starter.package.distribution", lambda name: installed)
     lines = new("one").stdout.splitlines()
     wheel = f"pip wheel --no-deps --wheel-dir wheels {shlex.quote(source)}"
-    assert lines[1:-3] == [*([wheel] if source else []), "pip install -e '.[test]'"]
+    assert lines[1:-4] == [*([wheel] if source else []), "pip install -e '.[test]'"]
     assert "PIP_FIND_LINKS: wheels" in (folder / "attnbench-one" / ".github/workflows/ci.yml").read_text()
 
 
