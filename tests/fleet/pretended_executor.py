@@ -30,6 +30,9 @@ class cuda:
     @staticmethod
     def device_count():
         return 0
+
+def get_device_module(device):
+    return cuda
 """
 
 
