@@ -13,8 +13,9 @@ ENDING_S = 5.0
 class Interrupt:
     """The handler of Ctrl-C: the first one ends the command, and further ones do not interrupt its ending.
 
-    Where the command still runs after :data:`ENDING_S`, the next one counts again: an exception may get lost
-    in other code, and a command must not become deaf. SIGTERM ends one that hangs.
+    Where the command still runs after :data:`ENDING_S`, the next one counts again: a library may lose the
+    exception while it is imported, as ``numpy.random`` does now and then, and a command must not become deaf.
+    SIGTERM ends one that hangs.
     """
 
     def __init__(self) -> None:
