@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from attnbench.backends.per_sequence import Sequences, joined, ranges
+from attnbench.backends.per_sequence import Sequences, joined
 from attnbench.backends.sdpa import attention, attention_with_lse, refuse_cap
 from attnbench.kit.encodings import ENCODINGS, dequantiser, has_tokens
+from attnbench.kit.problems import ranges
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.problem import problems_of, stored_inputs
 

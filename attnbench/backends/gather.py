@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attnbench.backends.per_sequence import Sequences, joined, ranges
+from attnbench.backends.per_sequence import Sequences, joined
 from attnbench.backends.sdpa import refuse_cap
+from attnbench.kit.problems import ranges
 from attnbench.types.backend import Backend, Setup
 
 if TYPE_CHECKING:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 from attnbench.backends.sdpa import attention, attention_with_lse, refuse_cap
 from attnbench.kit.dtypes import softmax_dtype
-from attnbench.kit.problems import problem_setups
+from attnbench.kit.problems import problem_setups, ranges
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 from attnbench.types.problem import is_empty
@@ -71,12 +70,6 @@ class PerSequence:
         """Attend from each sequence to its own keys."""
         attend = self.sequences.attend
         return joined(attend(n, q[rows], k[keys], v[keys]) for n, (rows, keys) in enumerate(self.places))
-
-
-def ranges(cumulative: Tensor) -> list[slice]:
-    """Return the range of each sequence from cumulative lengths, (N + 1,)."""
-    ends = cumulative.tolist()
-    return [slice(start, end) for start, end in pairwise(ends)]
 
 
 PER_SEQUENCE = Backend(

@@ -6,11 +6,10 @@ And what makes a function of packed sequences of one that takes equal ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
-from attnbench.kit.problems import problem_setups
+from attnbench.kit.problems import problem_setups, ranges
 from attnbench.types.backend import Setup
 from attnbench.types.operation import operation_of
 
@@ -88,8 +87,7 @@ class PackedSequences:
 
     def renew(self, ahead: Mapping[str, Any]) -> None:
         """Read where the steps of each sequence lie."""
-        ends = ahead["cu_seqlens"].tolist()
-        self.places = [slice(start, end) for start, end in pairwise(ends)]
+        self.places = ranges(ahead["cu_seqlens"])
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the outputs of all steps, (T, H, Dv), and a state for each sequence, (N, H, D, Dv)."""
