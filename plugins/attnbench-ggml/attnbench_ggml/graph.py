@@ -1,8 +1,8 @@
 """ggml's C functions by ctypes: a graph of one operator that computes on the memory of torch's tensors.
 
-Nothing here knows which operator it is. A graph is built once, in preparation; a call writes addresses into
-its tensors and computes. ggml ends the process where a shape is wrong (``GGML_ASSERT``), so callers ask only
-what it takes.
+Nothing here knows which operator it is. Tensors are numbers, or blocks of codes as ggml has them. A graph is
+built once, in preparation; a call writes addresses into its tensors and computes. ggml ends the process where
+a shape is wrong (``GGML_ASSERT``), so callers ask only what it takes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-F32 = 0
-"""The number of float32 among ggml's types."""
+NUMBERS = {"torch.float32": 0, "torch.float16": 1, "torch.bfloat16": 30}
+"""ggml's types of numbers, by torch's."""
+
+BLOCKS = {"q4_0": (2, 18), "q8_0": (8, 34)}
+"""ggml's types of blocks, and the bytes of one. A block has 32 numbers of a row."""
+NUMBERS_OF_BLOCK = 32
 
 _OBJECT_BYTES = 32
 """Of what a context holds before each tensor: an offset, a size, a pointer, and a type."""
@@ -111,25 +115,46 @@ class Graph:
         self.inputs: list[Pointer] = []
         self.output: Pointer = None
 
-    def add(self, like: Tensor) -> Pointer:
-        """Add an input in float32 with the shape and the strides of a tensor of up to four axes."""
-        shape = (1,) * (4 - like.ndim) + tuple(like.shape)
-        made = self._base.ggml_new_tensor_4d(self._context, F32, *reversed(shape))
-        strides = (like.stride(0) * like.shape[0],) * (4 - like.ndim) + like.stride()
-        for axis, stride in enumerate(reversed(strides)):
+    def add(self, like: Tensor, blocks: str = "") -> Pointer:
+        """Add an input with the shape, the strides and the type of a tensor of up to four axes.
+
+        blocks: the name of ggml's type where the tensor is bytes, its last axis the blocks of a row.
+        """
+        last = like.shape[-1]
+        if blocks:
+            kind, innermost = BLOCKS[blocks]
+            last = last // innermost * NUMBERS_OF_BLOCK
+        else:
+            kind, innermost = NUMBERS[str(like.dtype)], like.stride(-1) * like.element_size()
+        shape = (1,) * (4 - like.ndim) + (*like.shape[:-1], last)
+        made = self._base.ggml_new_tensor_4d(self._context, kind, *reversed(shape))
+        strides = (like.stride(0) * like.shape[0],) * (4 - like.ndim) + like.stride()[:-1]
+        for axis, stride in enumerate(reversed(strides), start=1):
             made.contents.nb[axis] = stride * like.element_size()
+        made.contents.nb[0] = innermost
         self.inputs.append(made)
         return made
 
-    def finish(self, operator: str, more: Sequence[int | float], threads: int) -> None:
-        """Let an operator compute from the inputs, and from numbers behind them, in so many threads."""
+    def operate(
+        self, operator: str, tensors: Sequence[Pointer | None], numbers: Sequence[int | float]
+    ) -> None:
+        """Let an operator compute from inputs, None for one that is not given, and from numbers."""
+        build = getattr(self._base, operator)
+        kinds = [c_float if isinstance(number, float) else c_int64 for number in numbers]
+        build.restype = POINTER(GgmlTensor)
+        build.argtypes = [c_void_p, *[POINTER(GgmlTensor)] * len(tensors), *kinds]
+        self.output = build(self._context, *tensors, *numbers)
+
+    def give(self, function: str, tensor: Pointer) -> None:
+        """Give the operator one more input by a function of its own."""
+        give = getattr(self._base, function)
+        give.restype, give.argtypes = None, [POINTER(GgmlTensor)] * 2
+        give(self.output, tensor)
+
+    def finish(self, threads: int) -> None:
+        """Plan the operator's work in so many threads."""
         import torch
 
-        build = getattr(self._base, operator)
-        kinds = [c_float if isinstance(number, float) else c_int64 for number in more]
-        build.restype = POINTER(GgmlTensor)
-        build.argtypes = [c_void_p, *[POINTER(GgmlTensor)] * len(self.inputs), *kinds]
-        self.output = build(self._context, *self.inputs, *more)
         self._graph = self._base.ggml_new_graph(self._context)
         self._base.ggml_build_forward_expand(self._graph, self.output)
         self._plan = self._cpu.ggml_graph_plan(self._graph, threads, None)

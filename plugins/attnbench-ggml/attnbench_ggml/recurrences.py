@@ -115,9 +115,9 @@ def _graph(
     from attnbench.types.problem import call_inputs
 
     graph = Graph()
-    for tensor in laid(*(torch.zeros(spec.shape) for spec in call_inputs(setup.case, setup.rule))):
-        graph.add(tensor)
-    graph.finish(operator, more, setup.case.threads)
+    tensors = laid(*(torch.zeros(spec.shape) for spec in call_inputs(setup.case, setup.rule)))
+    graph.operate(operator, [graph.add(tensor) for tensor in tensors], more)
+    graph.finish(setup.case.threads)
     return graph
 
 
