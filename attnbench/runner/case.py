@@ -41,10 +41,11 @@ from attnbench.types.case import Case
 from attnbench.types.device import CPU, DEVICES
 from attnbench.types.encoding import encoding_name
 from attnbench.types.mask import mask_text
+from attnbench.types.problem import kept_inputs
 from attnbench.types.record import CandidatePlan, CaseLine, Failure, Line, Record, RepetitionLine
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING, Check, Status
-from attnbench.types.storage import baseline_in, storage_of
+from attnbench.types.storage import baseline_in
 
 _MEMORY_SHARE = 0.8
 """The share of free memory that a backend may allocate unless the user says otherwise."""
@@ -87,7 +88,7 @@ def refusal(
         if output not in backend.returns:
             return "unsupported", f"does not return {output}"
     for name in backend.converts:
-        if name not in storage_of(case).kept:
+        if name not in kept_inputs(case, rule):
             return "unsupported", f"converts {name}, which no program keeps between calls of {case.storage}"
     if backend.rules is not None and case.rule not in backend.rules:
         return "unsupported", f"computes {_all_of(backend.rules)}, not {case.rule}"

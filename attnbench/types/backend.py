@@ -79,9 +79,10 @@ class Backend:
     tuple where there are several outputs). The check makes every second call so, with memory full of NaN;
     timed calls never.
 
-    converts: inputs that it holds in an order of its own, among those that the storage keeps between calls
-    (:attr:`Storage.kept`): never queries. Whenever inputs were written, the method ``convert`` of the
-    prepared function gets these tensors by name and returns those that calls get in their place; untimed.
+    converts: inputs that it holds in an order of its own, among those that a program keeps between calls:
+    what the storage keeps (:attr:`Storage.kept`), and encoded keys and values with their scales; never
+    queries. Whenever inputs were written, the method ``convert`` of the prepared function gets these tensors
+    by name and returns those that calls get in their place; untimed.
 
     supports: returns the reason in words why it can't run a case, or None. Called in the worker. available:
     ``available(device)`` returns the reason in words why it can't run on this machine at all (a kernel that

@@ -103,6 +103,19 @@ def stored_inputs(problem: Case, rule: Rule) -> tuple[TensorSpec, ...]:
     return (*others, *encoding_of(problem).tensors(problem, held))
 
 
+def kept_inputs(case: Case, rule: Rule) -> tuple[str, ...]:
+    """Return the names of the inputs that a program keeps between calls, so that a backend may convert them.
+
+    Those that the storage keeps, as pages; and what an encoding holds, which is a cache in any storage.
+    """
+    storage = storage_of(case)
+    if not is_encoded(case):
+        return storage.kept
+    plain = {spec.name for spec in operation_of(case).inputs(case, rule)} - {*operation_of(case).encoded}
+    held = (spec for _, stored in held_inputs(case, rule, storage) for spec in stored)
+    return (*storage.kept, *(spec.name for spec in held if spec.name not in plain))
+
+
 def held_outputs(case: Case, storage: Storage) -> tuple[Held, ...]:
     """Return for each output of the operation how it is held."""
     return _held(case, storage, [operation_of(case).outputs(problem) for problem in problems_of(case)])

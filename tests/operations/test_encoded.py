@@ -213,6 +213,18 @@ def test_a_backend_is_asked_only_for_encodings_that_it_declares(registry: Regist
     assert refusal(registry.backend("dequantise_sdpa"), case, rule, devices=()) is None
 
 
+def test_encoded_keys_and_values_are_a_cache_that_backends_may_convert(registry: Registry) -> None:
+    converting = replace(
+        registry.backend("dequantise_sdpa"), converts=("k", "v_scale"), encodings=("dtype", "int8")
+    )
+    rule, words = registry.rule("scaled_dot"), "converts k, which no program keeps between calls of dense"
+    assert refusal(converting, parse_case(CASE.format("float32", "int8")), rule, devices=()) is None
+    plain = parse_case(CASE.format("float32", "dtype"))
+    assert refusal(converting, plain, rule, devices=()) == ("unsupported", words)
+    queries = replace(converting, converts=("q",))
+    assert refusal(queries, parse_case(CASE.format("float32", "int8")), rule, devices=()) is not None
+
+
 def test_ids_say_the_grain_and_leave_out_the_dtype() -> None:
     assert case_id(parse_case(CASE.format("float32", "int8"))).endswith("/forward/kv=int8:head")
     assert "kv=" not in case_id(parse_case(CASE.format("float32", "dtype")))
