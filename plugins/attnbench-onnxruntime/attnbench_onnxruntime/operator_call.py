@@ -38,7 +38,7 @@ def attention(setup: Setup, make_node: MakeNode, *, packed: bool) -> Call:
     if sink is not None:
         added = with_sink_column(added, sink, case)
     if added is not None:
-        added = _finite(_up_to_zero(added))
+        added = finite(_up_to_zero(added))
     Lk = case.Lk + (sink is not None)
     inputs = {
         "q": _shape(case.B, case.H, case.Lq, case.D, packed),
@@ -96,7 +96,7 @@ def _up_to_zero(added: Tensor) -> Tensor:
     return added - largest.masked_fill(largest.isneginf(), 0)
 
 
-def _finite(added: Tensor) -> Tensor:
+def finite(added: Tensor) -> Tensor:
     """-inf as the lowest number, beside which every score vanishes: the operators' softmax takes no -inf."""
     import torch
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
-    from onnx import NodeProto
+    from onnx import NodeProto, ValueInfoProto
     from onnxruntime import InferenceSession
     from torch import Tensor
 
@@ -23,16 +23,25 @@ OPSET, CONTRIB = 23, "com.microsoft"
 """The first opset in which Attention is an operator; and the domain of ONNX Runtime's own operators."""
 
 
-def model_of(node: NodeProto, inputs: Shapes, outputs: Shapes, dtype: torch.dtype) -> bytes:
-    """A model of one node whose shapes are all known, by name."""
+def model_of(
+    node: NodeProto,
+    inputs: Shapes,
+    outputs: Shapes,
+    dtype: torch.dtype,
+    others: Mapping[str, torch.dtype] | None = None,
+) -> bytes:
+    """A model of one node whose shapes are all known, by name. others: of tensors that have another dtype."""
     from onnx import TensorProto, helper
 
-    kind = getattr(TensorProto, _onnx_name(dtype))
+    def info(name: str, shape: tuple[int, ...]) -> ValueInfoProto:
+        kind = getattr(TensorProto, _onnx_name((others or {}).get(name, dtype)))
+        return helper.make_tensor_value_info(name, kind, shape)
+
     graph = helper.make_graph(
         [node],
         "attention",
-        [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(name, kind, shape) for name, shape in outputs.items()],
+        [info(name, shape) for name, shape in inputs.items()],
+        [info(name, shape) for name, shape in outputs.items()],
     )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
     # The oldest format of files that has this opset: onnx writes newer ones than onnxruntime reads.
@@ -94,7 +103,7 @@ def bound(
     import torch
 
     binding = session.io_binding()
-    kind = _numpy_type(dtype)
+    kind = numpy_type(dtype)
     shapes = tuple(inputs[name] for name in ("q", "k", "v"))
     if added is not None:
         binding.bind_input("added", "cpu", 0, kind, inputs["added"], added.data_ptr())
@@ -117,7 +126,7 @@ def bound_by_name(
     """The session as a function of contiguous tensors by name, that gives outputs by name."""
     import torch
 
-    binding, kind = session.io_binding(), _numpy_type(dtype)
+    binding, kind = session.io_binding(), numpy_type(dtype)
 
     def call(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         made = {name: torch.empty(shape, dtype=dtype) for name, shape in outputs.items()}
@@ -132,10 +141,12 @@ def bound_by_name(
 
 
 def _onnx_name(dtype: torch.dtype) -> str:
-    return {"float32": "FLOAT", "float16": "FLOAT16"}[str(dtype).removeprefix("torch.")]
+    word = str(dtype).removeprefix("torch.")
+    return {"float32": "FLOAT", "float16": "FLOAT16"}.get(word, word.upper())
 
 
-def _numpy_type(dtype: torch.dtype) -> type[Any]:
+def numpy_type(dtype: torch.dtype) -> type[Any]:
+    """Return the dtype in NumPy's words, which bindings take."""
     import numpy as np
 
     kind: type[Any] = getattr(np, str(dtype).removeprefix("torch."))
