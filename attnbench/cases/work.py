@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from attnbench.masks import kept_pairs, kept_rows, mask_heads
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case, Pass, projection_shapes, rule_parameter_shapes
-from attnbench.types.encoding import is_encoded
+from attnbench.types.encoding import encoding_of, is_encoded
 from attnbench.types.operation import Shape, operation_of
-from attnbench.types.problem import call_inputs, call_outputs, problems_of, stored_inputs
+from attnbench.types.problem import call_inputs, call_outputs, encoded_specs, problems_of, stored_inputs
 from attnbench.types.rule import Rule
 from attnbench.types.storage import storage_of
 
@@ -188,6 +188,23 @@ def bytes_of_problems(case: Case, rule: Rule) -> int:
     if storage.touched is not None:
         moved += storage.touched(case, rule) - sum(_read(problem, rule) for problem in problems)
     return moved + sum(math.prod(spec.shape) * spec.item_bytes(case) for spec in storage.planned(case))
+
+
+def kv_bytes(case: Case, rule: Rule) -> float | None:
+    """Count the bytes that keys and values take for each key, with scales; None where there are none.
+
+    A scale that tokens share counts in shares. Unused slots of a storage do not count.
+    """
+    keys = sum(problem.B * problem.Lk for problem in problems_of(case))
+    if not operation_of(case).encoded or keys == 0:
+        return None
+    encoding = encoding_of(case)
+    held = (
+        math.prod(spec.shape) * spec.item_bytes(case)
+        for problem in problems_of(case)
+        for spec in encoding.tensors(problem, encoded_specs(problem, rule))
+    )
+    return sum(held) / keys
 
 
 def _read(problem: Case, rule: Rule) -> int:

@@ -31,7 +31,15 @@ def with_amplitudes(
 
     So a scale of another head, token, channel or tensor is far from the right one.
     """
-    made = dict(inputs)
+    made = amplified(case, rule, inputs, entropy, index)
+    return dict(inputs) | {name: store(array, case.dtype) for name, array in made.items()}
+
+
+def amplified(
+    case: Case, rule: Rule, inputs: Mapping[str, Stored], entropy: int, index: int
+) -> dict[str, Wide]:
+    """Return the keys and values of :func:`with_amplitudes` in float64, before they are rounded."""
+    made: dict[str, Wide] = {}
     for spec in encoded_specs(case, rule):
         rng = stream(case, "amplitudes", entropy, index, spec.name)
         spreads = zip(SPREADS, spec.shape[1:], strict=True)
@@ -40,8 +48,7 @@ def with_amplitudes(
             count = max(1, len(channels) // OUTLIERS)
             channels[rng.choice(len(channels), count, replace=False)] *= LARGER
         wide = widen(inputs[spec.name], case.dtype)
-        wide = wide * heads[:, None, None] * tokens[:, None] * channels
-        made[spec.name] = store(wide, case.dtype)
+        made[spec.name] = wide * heads[:, None, None] * tokens[:, None] * channels
     return made
 
 

@@ -112,7 +112,7 @@ class CaseOpened(Struct, frozen=True, tag=True):
     families: the family of each draw of the check. pairs: kept (query, key) pairs over all batch elements and
     heads. calls: with dropout, the number of outputs on one draw that the verdict needs; else 0. attnbench,
     modules: the code that the verifier runs, its own and of the plugins of the rule and the operation.
-    encoding_error: as in a record; None of a variant case, and where nothing is encoded.
+    encoding_error, dtype_error, kv_bytes: as in a record; None of a variant case.
     """
 
     parameters: tuple[ArraySpec, ...]
@@ -124,6 +124,8 @@ class CaseOpened(Struct, frozen=True, tag=True):
     modules: dict[str, Stamp]
     calls: int = 0
     encoding_error: float | None = None
+    dtype_error: float | None = None
+    kv_bytes: float | None = None
 
 
 class Arrays(Struct, frozen=True, tag=True):

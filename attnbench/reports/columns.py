@@ -244,6 +244,8 @@ COLUMNS: tuple[Column, ...] = (
     _of_record("encoding_error", "float64", "What encoding keys and values changes in the exact output, RMS "
                "over RMS; no backend can be blamed for it.",
                head="kv error", cell=_of_encoding, dropped=4),
+    _of_record("dtype_error", "float64", "What rounding the same keys and values to the dtype changes."),
+    _of_record("kv_bytes", "float64", "Bytes that keys and values take for each key, with their scales."),
     _of_record("copy_share", "float64", "`gbps` over that of a copy of the inputs; of interest in decode."),
     _of_record("peak_extra_bytes", "Int64", "Memory that a call takes at its peak, output included.",
                head="extra", cell=_extra, dropped=8),

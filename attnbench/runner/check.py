@@ -315,6 +315,8 @@ def _check_rest(
         inexact=inexact.problem,
         batch_invariant=invariant,
         encoding_error=context.opened.encoding_error,
+        dtype_error=context.opened.dtype_error,
+        kv_bytes=context.opened.kv_bytes,
         code={module: digest for module, digest in code.items() if module.partition(".")[0] != "attnbench"},
     )
     return found, peak_bytes

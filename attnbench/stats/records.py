@@ -55,6 +55,7 @@ def checked_record(case: str, rule: str, backend: str, found: CandidatePlan, acc
         case, rule, backend, status, reason, accuracy=found.accuracy, parts=found.parts, notes=found.notes,
         ran=found.ran, kernel_of=found.kernel_of, dropout=found.dropout, arithmetic=found.arithmetic,
         failed_check=check, batch_invariant=found.batch_invariant, encoding_error=found.encoding_error,
+        dtype_error=found.dtype_error, kv_bytes=found.kv_bytes,
     )  # fmt: skip
 
 
@@ -231,6 +232,8 @@ def _with_times(
         copy_share=limit and planned.bytes_moved * 1e3 / timing.median_ms / limit.bytes_per_s,
         batch_invariant=plan.batch_invariant,
         encoding_error=plan.encoding_error,
+        dtype_error=plan.dtype_error,
+        kv_bytes=plan.kv_bytes,
         faults_per_call=timing.faults_per_call,
         prepare_ms=plan.prepare_ms,
         first_call_ms=plan.first_call_ms,

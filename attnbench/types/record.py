@@ -121,9 +121,9 @@ class CandidatePlan(Struct, frozen=True):
     the warm-up, per call. fresh: whether each repetition gets a fresh process; otherwise the process is
     replaced every few repetitions. anew: whether that process prepares the backend anew; otherwise it is a
     fork of one that has. accuracy, ran, kernel_of, parts, dropout, arithmetic, batch_invariant,
-    encoding_error: as in a record. inexact: why its outputs are not as exact as the dtype allows; "" if they
-    are, or if the backend declares its arithmetic. code: of each module that came with the plugins, digits of
-    the SHA-256 of its file; attnbench's own are in the manifest.
+    encoding_error, dtype_error, kv_bytes: as in a record. inexact: why its outputs are not as exact as the
+    dtype allows; "" if they are, or if the backend declares its arithmetic. code: of each module that came
+    with the plugins, digits of the SHA-256 of its file; attnbench's own are in the manifest.
     """
 
     calls: int
@@ -146,6 +146,8 @@ class CandidatePlan(Struct, frozen=True):
     inexact: str = ""
     batch_invariant: BatchInvariant = ""
     encoding_error: float | None = None
+    dtype_error: float | None = None
+    kv_bytes: float | None = None
     code: dict[str, str] = field(default_factory=dict)
 
 
@@ -233,7 +235,9 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     run, over the time taken. copy_share: gbps over that of a copy of the inputs, as measured in this run.
     batch_invariant: whether the first sequence of a batch has the same bits alone as in company; "" where it
     was not asked. encoding_error: of a case with encoded keys and values, how far their exact answer is from
-    that of the numbers that were encoded, RMS over RMS; no kernel can be blamed for it. peak_extra_bytes: of
+    that of the numbers that were drawn, RMS over RMS; no kernel can be blamed for it. dtype_error: the same
+    for these numbers in the dtype of the case. kv_bytes: what keys and values take for each key, with scales;
+    None where an operation has none of its own. peak_extra_bytes: of
     one call. faults_per_call: minor page faults while timed.
     prepare_ms: loading and preparation. first_call_ms: the first call with compilation and allocation.
     timed_calls: calls in timed samples. verified_calls: the outputs of these that were compared with the
@@ -280,6 +284,8 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     copy_share: float | None = None
     batch_invariant: BatchInvariant = ""
     encoding_error: float | None = None
+    dtype_error: float | None = None
+    kv_bytes: float | None = None
     peak_extra_bytes: Annotated[int, Meta(ge=0)] | None = None
     faults_per_call: float | None = None
     prepare_ms: float | None = None

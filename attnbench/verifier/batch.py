@@ -29,7 +29,7 @@ from attnbench.types.problem import (
 )
 from attnbench.types.rule import Rule
 from attnbench.types.storage import APART, Storage, storage_of
-from attnbench.verifier.case import CaseVerifier, passing_trivial_answer, relative_error
+from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
 from attnbench.verifier.judging import in_turn
 
 if TYPE_CHECKING:
@@ -124,11 +124,6 @@ class BatchVerifier:
             held = held_upstream(self.case, storage)
             stored |= _put(case, storage, held, [arrays[UPSTREAM] for arrays in by_problem])
         return stored
-
-    def encoding_error(self) -> float:
-        """Return how far the exact output of encoded numbers is from that of the drawn ones, RMS over RMS."""
-        there = [one for one in self.problems if not is_empty(one.case)]
-        return relative_error(one.encoding_squares() for one in there)
 
     def arrays_alone(self, index: int, number: int) -> dict[str, Stored]:
         """Return the stored arrays of a draw for one sequence alone, in a forward pass."""

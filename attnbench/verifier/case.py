@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from attnbench.inputs.draw import (
     draw_upstream,
     store,
     widen,
-    widen_inputs,
     widened,
 )
 from attnbench.inputs.encoded import encoded, meant, read_back, with_amplitudes
@@ -283,24 +282,6 @@ class CaseVerifier:
 
     def _part(self, name: str) -> Part:
         return self.judging.parts[name]
-
-    def encoding_squares(self) -> tuple[float, float]:
-        """Return sums of squares over two ordinary draws, of which the second has large channels.
-
-        They are those of what encoding changes in the exact output, and of the output of the drawn numbers.
-        """
-        changed = whole = 0.0
-        places = [index for index, family in enumerate(self.families) if family == NORMAL]
-        for index in places[:2]:
-            drawn = self.draw(index)
-            exact = self.judging.solve(widen_inputs(self.case, self.rule, drawn.inputs))[OUT]
-            changed += float(np.square(drawn.expected[OUT] - exact).sum())
-            whole += float(np.square(exact).sum())
-        return changed, whole
-
-    def encoding_error(self) -> float:
-        """Return how far the exact output of encoded numbers is from that of the drawn ones, RMS over RMS."""
-        return relative_error([self.encoding_squares()])
 
     def score(self, who: str, index: int, parts: Answer) -> str:
         """Compare an answer with the exact one; return the fault of values that are not finite, else ""."""
@@ -571,12 +552,6 @@ class CaseVerifier:
         plain = self._scores.get(PLAIN, {})
         errors = [plain[index][OUT]] if index in plain else []
         return self._verdict(self._part(OUT), errors, [index], [index])
-
-
-def relative_error(squares: Iterable[tuple[float, float]]) -> float:
-    """Return the root of a sum of squares over another, over problems; 0 where there is nothing."""
-    changed, whole = (sum(each) for each in zip(*squares, strict=True))
-    return float(np.sqrt(changed / whole)) if whole else 0.0
 
 
 def _judging(opening: rm.OpenCase, case: Case, rule: Rule, wide: Parameters) -> Judging:

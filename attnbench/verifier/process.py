@@ -13,7 +13,7 @@ import traceback
 import msgspec
 
 from attnbench.cases.ids import parse_case
-from attnbench.cases.work import bytes_of_problems, flops_of_problems
+from attnbench.cases.work import bytes_of_problems, flops_of_problems, kv_bytes
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.channel import Channel, close_all
 from attnbench.ipc.names import WEIGHTS, parameter_names
@@ -25,12 +25,13 @@ from attnbench.plugins.load import load
 from attnbench.types.encoding import Encoding, is_encoded, make_encodings_known
 from attnbench.types.extensions import Source
 from attnbench.types.operation import Operation, make_known
-from attnbench.types.problem import problems_of
+from attnbench.types.problem import is_empty, problems_of
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
 from attnbench.types.storage import Storage, make_storages_known
 from attnbench.types.words import one_line
 from attnbench.verifier.batch import BatchVerifier
+from attnbench.verifier.cache_error import CacheError, cache_error
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
 from attnbench.verifier.dropout import DropoutVerifier
 
@@ -115,6 +116,9 @@ def _opened(
     )  # fmt: skip
     sources = [source for source in brought if source is not None]
     fd, specs = pack(parameter_names(opened.parameters.rule, opened.parameters.projections), case.dtype)
+    # A variant case has no timed draws.
+    timed = request.timed_draws > 0
+    error = error_of_cache(opened) if timed and is_encoded(case) else None
     reply = rm.CaseOpened(
         parameters=specs,
         families=opened.families,
@@ -124,10 +128,18 @@ def _opened(
         attnbench=attnbench_code(),
         modules=code.of(sources),
         calls=opened.calls if isinstance(opened, DropoutVerifier) else 0,
-        # A variant case has no timed draws.
-        encoding_error=opened.encoding_error() if request.timed_draws and is_encoded(case) else None,
+        encoding_error=None if error is None else error.encoded,
+        dtype_error=None if error is None else error.dtype,
+        kv_bytes=kv_bytes(case, rule) if timed else None,
     )
     return reply, (fd,)
+
+
+def error_of_cache(opened: Opened) -> CacheError:
+    """Return what the encoding of an open case changes in its exact output."""
+    every = opened.problems if isinstance(opened, BatchVerifier) else (opened,)
+    there = ((one.case, one.judging.solve) for one in every if not is_empty(one.case))
+    return cache_error(there, opened.rule)
 
 
 def _answer(

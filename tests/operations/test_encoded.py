@@ -20,7 +20,10 @@ from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.runner.case import refusal
 from attnbench.types.encoding import encoding_named, encoding_words, known_encodings, make_encodings_known
 from attnbench.types.errors import BadCase
+from attnbench.verifier.batch import BatchVerifier
+from attnbench.verifier.cache_error import CacheError
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
+from attnbench.verifier.process import error_of_cache
 
 PLUGIN = str(Path(__file__).with_name("encoded.py"))
 CASE = "attention/scaled_dot/B2-H4-Hkv2-Lq3-Lk40-D64/none/{}/kv={}"
@@ -153,13 +156,31 @@ def test_planted_mistakes_in_batches_are_refused(
     assert re.match("(on the stress input .*: )?sequence [0-9]: ", problem)
 
 
-def test_the_error_of_the_encoding_grows_with_fewer_bits_and_coarser_grains(
-    judges: Callable[[str, str], Judge],
-) -> None:
-    error = {word: judges("float32", word).opened.encoding_error() for word in ("int8:token", "int8:head")}
-    error |= {word: judges("float32", word).opened.encoding_error() for word in ("int4:token", "q8_0")}
-    assert 0 < error["int8:token"] < error["int8:head"] < error["int4:token"] < 1
-    assert 0 < error["q8_0"] < error["int8:head"]
+def error(registry: Registry, text: str) -> CacheError:
+    rule, case = registry.rules["scaled_dot"], parse_case(text)
+    opening = OpenCase(case_id(case), rule.source, 5, 1, 1e9)
+    return error_of_cache((BatchVerifier if case.batch else CaseVerifier)(opening, rule.record))
+
+
+def test_the_error_of_the_encoding_grows_with_fewer_bits_and_coarser_grains(registry: Registry) -> None:
+    words = ("int8:token", "int8:head", "int4:token", "q8_0")
+    found = {word: error(registry, CASE.format("float32", word)) for word in words}
+    of = {word: one.encoded for word, one in found.items()}
+    assert 0 < of["int8:token"] < of["int8:head"] < of["int4:token"] < 1
+    assert 0 < of["q8_0"] < of["int8:head"]
+    # All hold the same numbers, so float32 makes the same of them.
+    (dtype,) = {one.dtype for one in found.values()}
+    assert 0 < dtype < 1e-6
+
+
+@pytest.mark.parametrize("text", [CASE, BATCHED.replace("{}/{}", "{}/paged:16")])
+def test_the_dtype_has_an_error_by_the_same_measure(registry: Registry, text: str) -> None:
+    """float16 has three bits more than bfloat16. Codes hold what was rounded, so their error is larger."""
+    half, brain = (error(registry, text.format(dtype, "q8_0")) for dtype in ("float16", "bfloat16"))
+    assert 0 < 2 * half.dtype < brain.dtype < brain.encoded < 0.1
+    # The values of a latent head are part of its keys, which are numbers of the dtype.
+    latent = error(registry, MLA.format("bfloat16"))
+    assert 0 < latent.encoded == latent.dtype < 0.01
 
 
 def test_an_encoding_that_says_more_than_it_keeps_is_found(registry: Registry) -> None:
@@ -178,8 +199,11 @@ def test_records_have_the_error_of_the_encoding(tmp_path: Path) -> None:
     coarse, fine = sorted(run.records, key=lambda record: record.case)[::-1]
     assert [coarse.status, fine.status] == ["ok", "ok"]
     assert 0 < fine.encoding_error < coarse.encoding_error
+    assert 0 < fine.dtype_error < fine.encoding_error
+    # 40 keys share the scales of two heads, for k and v: 32 codes each, or a block of 18 bytes.
+    assert (fine.kv_bytes, coarse.kv_bytes) == (2 * 2 * (32 + 4 / 40), 2 * 2 * 18)
     plain = attnbench.run(case, "eager", out=tmp_path, timed=False).records[0]
-    assert plain.encoding_error is None
+    assert (plain.encoding_error, plain.dtype_error, plain.kv_bytes) == (None, None, 2 * 2 * 32 * 4)
 
 
 def test_a_scale_of_the_whole_tensor_needs_equal_sequences() -> None:

@@ -71,7 +71,7 @@ def test_a_frame_has_a_row_for_each_record_and_every_column() -> None:
 def test_dtypes_of_a_frame_do_not_depend_on_its_values() -> None:
     whole = frame(JUDGED)
     numbers = whole.select_dtypes("number").columns
-    assert len(numbers) == 50
+    assert len(numbers) == 52
     kinds = whole.dtypes[numbers]
     for some in ([], [one for one in JUDGED if one.record.status == "unsupported"]):
         assert frame(some).dtypes[numbers].equals(kinds)
