@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from attnbench import Backend, hookimpl
-from attnbench_ggml.attention import GGML_FLASH_ATTN
+from attnbench_ggml.attention import GGML_FLASH_ATTN, GGML_FLASH_ATTN_BLOCKS
 from attnbench_ggml.recurrences import GGML_GATED_DELTA_NET, GGML_GATED_LINEAR_ATTN, GGML_RWKV_WKV7
 
 
 @hookimpl
 def attnbench_backends() -> Iterable[Backend]:
     """Bring attention, the gated delta net, gated linear attention, and the update of RWKV-7."""
-    return (GGML_FLASH_ATTN, GGML_GATED_DELTA_NET, GGML_GATED_LINEAR_ATTN, GGML_RWKV_WKV7)
+    return (
+        GGML_FLASH_ATTN,
+        GGML_FLASH_ATTN_BLOCKS,
+        GGML_GATED_DELTA_NET,
+        GGML_GATED_LINEAR_ATTN,
+        GGML_RWKV_WKV7,
+    )

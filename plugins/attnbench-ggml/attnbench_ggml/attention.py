@@ -7,6 +7,7 @@ precision are converted in each call; keys and values never are.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnbench import Backend, Case, Rule, Setup
@@ -93,33 +94,47 @@ def _distances(case: Case) -> Tensor:
 
 
 def supports(case: Case, rule: Rule) -> str | None:
-    """Return the reason why the operator can't compute a case, or None."""
+    """Return the reason why the operator can't compute a case from numbers, or None."""
     form = form_of(case, rule)
-    if is_encoded(case) and form.dot is not None and form.dot.map_k is not None:
-        return f"maps no encoded keys, as {rule.name} does"
     adds = case.mask.adds or (form.bias is not None and not _has_slopes_of_ggml(case, rule))
     if adds and case.dtype == "float32":
         return "takes what is added to scores in float16, which is coarser than float32"
     if case.dtype == "float16" and (case.Lq < TILE or case.Dv % LANES):
         return f"adds up in float16 with fewer than {TILE} queries, or Dv that is no multiple of {LANES}"
-    if encoding_name(case) in BLOCKS and case.dtype != "bfloat16":
-        return f"rounds queries to q8_0 where keys are blocks, which is coarser than {case.dtype}"
+    return refuse_maps(case, rule)
+
+
+def refuse_maps(case: Case, rule: Rule) -> str | None:
+    """Return the reason why encoded keys can't be those of a rule, or None."""
+    dot = form_of(case, rule).dot
+    if is_encoded(case) and dot is not None and dot.map_k is not None:
+        return f"maps no encoded keys, as {rule.name} does"
     return None
 
 
 GGML_FLASH_ATTN = Backend(
     name="ggml_flash_attn",
-    summary="ggml's attention on its CPU backend, also from q8_0, q4_0 and latent caches",
+    summary="ggml's attention on its CPU backend, from numbers or a latent head",
     prepare=prepare,
     supports=supports,
     available=other_layout,
     needs_dot_form=True,
     dtypes=("float32", "bfloat16", "float16"),
     devices=("cpu",),
-    encodings=("dtype", "q8_0", "q4_0", "latent"),
+    encodings=("dtype", "latent"),
     requires=("libggml",),
     masks=(ANY_MASK,),
     masks_by_head=True,
     needs_contiguous=True,
     quadratic_copies=1,
+)
+
+GGML_FLASH_ATTN_BLOCKS = replace(
+    GGML_FLASH_ATTN,
+    name="ggml_flash_attn_blocks",
+    summary="ggml's attention from q8_0 or q4_0 caches; queries rounded to q8_0",
+    supports=refuse_maps,
+    encodings=tuple(BLOCKS),
+    # Products of a query are those of its codes, in blocks of 32 numbers.
+    computes_in="int8",
 )

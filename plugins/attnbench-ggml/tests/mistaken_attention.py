@@ -90,10 +90,16 @@ MISTAKES: dict[str, tuple[Callable[[Setup], Any], dict[str, Any]]] = {
 """Each with what it declares, so that it runs the cases alone that can show it."""
 
 
+def _asked(declared: dict[str, Any]) -> Backend:
+    """Return the backend that has the mistake: with a declared arithmetic where keys are blocks."""
+    blocks = set(declared.get("encodings", ())) & {*attention.GGML_FLASH_ATTN_BLOCKS.encodings}
+    return attention.GGML_FLASH_ATTN_BLOCKS if blocks else attention.GGML_FLASH_ATTN
+
+
 @hookimpl
 def attnbench_backends() -> Iterable[Backend]:
     """Bring each mistake."""
     return [
-        replace(attention.GGML_FLASH_ATTN, name=name, prepare=prepare, **declared)
+        replace(_asked(declared), name=name, prepare=prepare, **declared)
         for name, (prepare, declared) in MISTAKES.items()
     ]

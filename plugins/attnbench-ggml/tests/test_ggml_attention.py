@@ -46,17 +46,18 @@ REFUSED = {
     "scaled_dot/H2-Lq70-Lk300-D64-Dv12/float16": "no multiple of 8",
     "scaled_dot/H2-Lq9-D64/float/float32": "takes what is added to scores in float16",
     "alibi/H6-Lq9-D64/float32": "takes what is added to scores in float16",
-    "scaled_dot/H2-Lq9-D64/float32/kv=q8_0": "rounds queries to q8_0",
-    "cosine/H2-Lq9-D64/bfloat16/kv=q8_0": "maps no encoded keys",
+    "cosine/H1-Lq9-D64/bfloat16/kv=latent": "maps no encoded keys",
 }
 
 
 @needs_library
 def test_right_by_the_oracle(tmp_path: Path) -> None:
     cases = [f"attention/{case}" for case in RIGHT]
-    run = attnbench.run(cases, ["ggml_flash_attn"], timed=False, out=tmp_path)
-    found = {one.case: (one.status, one.reason) for one in run.records if one.backend == "ggml_flash_attn"}
-    assert found == dict.fromkeys(found, ("ok", ""))
+    names = ["ggml_flash_attn", "ggml_flash_attn_blocks"]
+    run = attnbench.run(cases, names, timed=False, out=tmp_path)
+    found = {one.case: one.status for one in run.records if one.status != "unsupported"}
+    # Blocks are read in a declared arithmetic, which is coarser than the dtype.
+    assert found == {case: "inaccurate" if "kv=q" in case else "ok" for case in found}
     assert len(found) == len(RIGHT)
 
 
