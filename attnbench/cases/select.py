@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.cases.ids import case_id, parse_case, parse_storage, storage_fields
 from attnbench.cases.suites import read_suite
 from attnbench.types.case import CacheMode, Case, Dtype, Pass
-from attnbench.types.encoding import parse_encoding
+from attnbench.types.encoding import parse_encoding, unencoded
 from attnbench.types.errors import BadCase, BadInput
 from attnbench.types.extensions import Suite
 from attnbench.types.mask import Mask
@@ -56,9 +56,9 @@ class Selection:
     """The selected cases, each once, in the order of the words.
 
     compiled_on: those on which compiling backends run; None for all. counts: of calls in one step; empty
-    where a case has none, or options make several cases of one. stages: of these counts, where suites say
-    some. baseline: that of the suites, if all name the same one. shard: which part of a selection they are;
-    None for all of it.
+    where a case has none, or options make several cases of one that differ in more than their cache. stages:
+    of these counts, where suites say some. baseline: that of the suites, if all name the same one. shard:
+    which part of a selection they are; None for all of it.
     """
 
     cases: tuple[Case, ...]
@@ -102,11 +102,15 @@ def select(
     stages: dict[Case, str] = {}
     listed = (
         overrides.dtypes, overrides.masks, overrides.passes, overrides.batches, overrides.storages,
-        overrides.encodings,
     )  # fmt: skip
+    # A step has one way to hold its cache, so several ways are several sums of the same counts.
     several = max(map(len, listed)) > 1
     for suite in suites:
+        held: dict[Case, str] = {}
         for position, case in enumerate(suite.cases):
+            # Cases that differ in their cache alone become the same, and are counted once.
+            if overrides.encodings and held.setdefault(unencoded(case), case.kv) != case.kv:
+                continue
             compiled = suite.compiled is None or position in suite.compiled
             if not overrides.rules or case.rule in overrides.rules:
                 for changed in _changed(case, overrides):

@@ -23,6 +23,8 @@ from attnbench.types.words import count_of, first_of
 if TYPE_CHECKING:
     import pandas as pd
 
+    from attnbench.stats.caches import CacheStep
+
 FASTEST, TIED, ABSENT = "1", "≈", "·"
 NARROW, WIDE = 80, 100
 """From so many characters on there is room for the next backend of each case, and from ``WIDE`` on for two
@@ -43,14 +45,19 @@ SUMMARY: dict[str, tuple[str, str]] = {
     "kind": (
         "str",
         "`case`: the fastest backend of a case. `backend`: a backend over the common cases. `step`: all "
-        "counted calls, with one backend, or with the fastest of each case where `backend` is missing.",
+        "counted calls, with one backend, or with the fastest of each case where `backend` is missing. "
+        "`cache`: the same with one way to hold the cache, where cases differ in that.",
     ),
-    "case": ("str", "Id of the case."),
+    "case": ("str", "Id of the case; of a cache that of the case without `kv=`, where nobody counted calls."),
     "backend": ("str", "The fastest backend, or the backend."),
     "median_ms": ("float64", "Its time in the case, or in one step."),
     "low_ms": ("float64", "Lower end of the interval of that time."),
     "high_ms": ("float64", "Upper end of that interval."),
-    "ratio": ("float64", "Its ratio in the case, or the geometric mean of its ratios over the common cases."),
+    "ratio": (
+        "float64",
+        "Its ratio in the case, or the geometric mean of its ratios over the common cases; of a cache the "
+        "time over that of the fastest with the cache in the dtype.",
+    ),
     "ratio_low": ("float64", "Lower end of the interval of the ratio."),
     "ratio_high": ("float64", "Upper end of that interval."),
     "confidence": ("float64", "Confidence of that interval, or of that of the time in one step."),
@@ -63,6 +70,9 @@ SUMMARY: dict[str, tuple[str, str]] = {
     "next_high": ("float64", "Upper end of that interval."),
     "cases": ("Int64", "Cases that the backend has a time for."),
     "stage": ("str", "The part of a step that its counted calls are of, as `decode`; missing for all of it."),
+    "cache": ("str", "How keys and values are held, as `kv=` has it; `dtype` for numbers of the dtype."),
+    "kv_bytes": ("float64", "Bytes of a token in that cache, over all layers of the step."),
+    "cache_error": ("float64", "What that cache changes in the exact output, RMS over RMS."),
     "common": ("Int64", "Number of the common cases."),
     "wins": ("Int64", "Cases in which it is clearly the fastest."),
     "shared": ("Int64", "Cases in which it shares the lead."),
@@ -104,7 +114,23 @@ def summary_rows(part: ReportPart) -> list[dict[str, Any]]:
             | {"stage": total.stage or None}
             | {"median_ms": total.ms, "low_ms": low, "high_ms": high, "confidence": confidence}
         )
-    return rows
+    return rows + [empty | row for step in part.caches for row in _cache_rows(step)]
+
+
+def _cache_rows(step: CacheStep) -> Iterator[dict[str, Any]]:
+    for cache in step.caches:
+        told: dict[str, Any] = {"kind": "cache", "case": step.case or None, "stage": step.stage or None}
+        told |= {
+            "cache": cache.word,
+            "kv_bytes": cache.kv_bytes,
+            "cache_error": cache.error,
+            "baseline": None,
+        }
+        for total in cache.totals:
+            low, high, confidence = ends(total)
+            row = told | _numbers(cache.over.get(total.backend), ("ratio", "ratio_low", "ratio_high"))
+            row |= {"backend": total.backend, "cases": len(total.by_case), "confidence": confidence}
+            yield row | {"median_ms": total.ms, "low_ms": low, "high_ms": high}
 
 
 def _numbers(compared: TimeRatio | None, names: tuple[str, str, str]) -> dict[str, float | None]:
@@ -192,7 +218,7 @@ def cases_grid(parts: Sequence[ReportPart], width: int = 1000, *, details: bool 
         first = (str(n), names[case])
         for kind in (part.kind for part in parts if (case, part.kind) in there):
             lead = leads.get((case, kind))
-            use, time = (_use(lead, most), time_text(lead.best) or "") if lead else ("", "")
+            use, time = (use_text(lead, most), time_text(lead.best) or "") if lead else ("", "")
             told = [case_cell(cells.get((case, kind, baseline)), lead)] if baseline is not None else []
             told += [next_text(lead, details=details) if lead else ""] if following else []
             rows.append((*first, *((kind,) if several else ()), use, time, *told))
@@ -217,7 +243,7 @@ def backend_text(record: Record) -> str:
     return record.backend + arithmetic_text(record)
 
 
-def _use(lead: Lead, most: int) -> str:
+def use_text(lead: Lead, most: int = _MOST_TIES) -> str:
     """The backends to use: at most so many that tie by name, more by number, since the matrix marks them."""
     names = (backend_text(lead.best), *lead.ties)
     return " or ".join(names) if len(names) <= most else f"any of {len(names)}"
@@ -252,7 +278,7 @@ def lead_text(lead: Lead) -> str:
     told = [f"use {backend_text(best)}: {time_text(best)}"]
     if len(lead.ties) >= _MOST_TIES:
         # The word of the table, where the row has no room for their names.
-        told = [f"use {_use(lead, _MOST_TIES)}: {backend_text(best)} {time_text(best)}"]
+        told = [f"use {use_text(lead)}: {backend_text(best)} {time_text(best)}"]
     if lead.sure == "alone":
         return f"{told[0]}; no other backend has a time"
     if lead.ties:

@@ -19,6 +19,7 @@ from attnbench.types.words import clean
 
 if TYPE_CHECKING:
     from attnbench.stats.answer import RunAnswer
+    from attnbench.stats.caches import CacheStep
 
 BASELINE: Literal["baseline"] = "baseline"
 
@@ -49,7 +50,8 @@ class ReportPart:
     """Outcomes that are told together: those of one run, or of several runs on one kind of device.
 
     answer: None for a live comparison. runs: the places of the runs. again: how often a case was measured by
-    a run that is left out for this case. torch: its version, or versions.
+    a run that is left out for this case. torch: its version, or versions. caches: what ways to hold a cache
+    cost, where cases differ in that.
     """
 
     judged: Sequence[JudgedRecord]
@@ -58,6 +60,7 @@ class ReportPart:
     runs: tuple[int, ...] = (0,)
     again: int = 0
     torch: str = ""
+    caches: tuple[CacheStep, ...] = ()
 
 
 def several_kinds(judged: Iterable[JudgedRecord]) -> bool:

@@ -25,6 +25,7 @@ from attnbench.reports.answer import (
     steps_words,
     totals_grids,
 )
+from attnbench.reports.caches import cache_words, caches_grid
 from attnbench.reports.columns import KIND
 from attnbench.reports.formats import bare_table
 from attnbench.reports.judged import JudgedRecord, ReportPart
@@ -86,6 +87,7 @@ def answer_blocks(
             yield Line(part_head(part), "bold")
         yield Line(verdict_words(records, answer), "")
         yield from (Line(words, "") for words in steps_words(answer, numbers))
+        yield from (Line(words, "") for words in cache_words(part.caches))
         yield from _failures(records, numbers, details=details)
         if not several and cases.rows:
             yield cases
@@ -101,6 +103,8 @@ def answer_blocks(
             yield from _absent(records, numbers)
         if any(lead.sure == "few repetitions" for lead in answer.leads):
             yield Line(FEW_REPETITIONS)
+        if caches := caches_grid(part.caches, answer, width, details=details):
+            yield caches
         yield from end_blocks(answer, numbers, details=details)
 
 

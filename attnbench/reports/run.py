@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from attnbench.reports.judged import JudgedRecord, MetricColumn, ReportPart
     from attnbench.stats.answer import RunAnswer
+    from attnbench.stats.caches import CacheStep
 
 
 def exit_code(records: Iterable[Record], named: Collection[str] = ()) -> int:
@@ -156,6 +157,7 @@ class Run:
         """
         from attnbench.reports.judged import ReportPart
         from attnbench.stats.answer import answer
+        from attnbench.stats.caches import cache_steps, stages_of_one_cache
 
         runs = sorted(judged, key=lambda run: self.manifests[run].started)
         heads = [self.manifests[run] for run in runs]
@@ -169,15 +171,18 @@ class Run:
             key=lambda one: places[one.record.case],
         )
         found = None
+        caches: tuple[CacheStep, ...] = ()
         if not any(head.sides for head in heads):
             taken = [one for run in runs if self.times for one in self.times[run] if last.get(one[0]) == run]
             lacks = any(case not in last for head in heads if head.shard for case in head.shard.cases)
             counts = {} if lacks else {case: count for head in heads for case, count in head.counts.items()}
             stages = {case: stage for head in heads for case, stage in head.stages.items()}
-            found = answer([one.record for one in kept], taken, counts, stages)
+            records = [one.record for one in kept]
+            found = answer(records, taken, stages_of_one_cache(counts, stages), stages)
+            caches = cache_steps(records, found.leads, taken, counts, stages)
         again = len({(run, one.record.case) for run, one in every}) - len(last)
         torch = dict.fromkeys(str(head.environment.get("torch") or "") for head in heads)
-        return ReportPart(kept, found, kind, tuple(runs), again, " and ".join(filter(None, torch)))
+        return ReportPart(kept, found, kind, tuple(runs), again, " and ".join(filter(None, torch)), caches)
 
     @property
     def parts(self) -> list[ReportPart]:
@@ -205,8 +210,9 @@ class Run:
     def summary(self) -> pd.DataFrame:
         """The answer as a frame: the fastest backend of each case, then each backend over the common cases.
 
-        The column ``kind`` is ``case`` or ``backend``. ``ratio`` is the ratio of the fastest backend, or the
-        geometric mean of a backend's ratios, with an interval over repetitions. Times are in ms.
+        The column ``kind`` is ``case``, ``backend``, ``step`` or ``cache``. ``ratio`` is the ratio of the
+        fastest backend, or the geometric mean of a backend's ratios, with an interval over repetitions. Times
+        are in ms.
         """
         from attnbench.reports.answer import summary_frame
 

@@ -223,7 +223,7 @@ def over_best(one: Record, best: Record, repetitions: Mapping[int, Mapping[str, 
         logs = [log(ns[one.backend] / ns[best.backend]) for ns in repetitions.values() if pair <= ns.keys()]
         moved = 0.0 if paired is None or not logs else log(paired) - median(logs)
         few, p_value = len(logs) < SIGN_TEST_FROM, ratio_p_value(logs)
-        takes = _compared([value + moved for value in logs])
+        takes = ratio_over([value + moved for value in logs])
     if takes is None or takes.interval is None:
         return Over(takes, False, few)
     low, high = takes.interval.low, takes.interval.high
@@ -236,7 +236,8 @@ def _interval_to_best(one: Record) -> Interval | None:
     return None if low is None or high is None else Interval(low, high, confidence or 0.0)
 
 
-def _compared(logs: Sequence[float]) -> TimeRatio | None:
+def ratio_over(logs: Sequence[float]) -> TimeRatio | None:
+    """Return a ratio of times from its logarithm in each repetition; None without any."""
     if not logs:
         return None
     return TimeRatio(exp(median(logs)), ratio_interval(logs))
@@ -259,7 +260,7 @@ def _mean(
         taken = [times[case][index] for case in common]
         if all(name in ns and baseline in ns for ns in taken):
             means.append(fmean(log(ns[name] / ns[baseline]) for ns in taken))
-    return _compared(means)
+    return ratio_over(means)
 
 
 def _standing(name: str, timed: Iterable[Record], leads: Sequence[Lead], mean: TimeRatio | None) -> Standing:
@@ -321,7 +322,7 @@ def saved(
     The interval is over repetitions. default: what they replace. chosen: by case; each has times of both.
     """
     counts = {case: counts[case] for case in chosen}
-    before, after = (_sums(names, times, counts) for names in (dict.fromkeys(chosen, default), chosen))
+    before, after = (sums_of(names, times, counts) for names in (dict.fromkeys(chosen, default), chosen))
     apart = [before[index] - after[index] for index in before.keys() & after.keys()]
     return median(apart or [0.0]), of_median(apart)
 
@@ -329,7 +330,7 @@ def saved(
 def _total(
     backend: str | None, chosen: Mapping[str, str], times: Times, counts: Mapping[str, float]
 ) -> Total | None:
-    sums = list(_sums(chosen, times, counts).values())
+    sums = list(sums_of(chosen, times, counts).values())
     if not sums:
         return None
     by_case = {
@@ -341,7 +342,7 @@ def _total(
     return Total(backend, median(sums), time_interval(sums), by_case)
 
 
-def _sums(chosen: Mapping[str, str], times: Times, counts: Mapping[str, float]) -> dict[int, float]:
+def sums_of(chosen: Mapping[str, str], times: Times, counts: Mapping[str, float]) -> dict[int, float]:
     """Return the ms of one step by repetition, of those in which all cases have a time."""
     repetitions = [
         {index for index, taken in times.get(case, {}).items() if chosen[case] in taken} for case in counts

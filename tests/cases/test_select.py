@@ -79,6 +79,23 @@ def test_the_cache_mode_of_every_case_can_be_set_and_set_back() -> None:
     assert chosen(case_id(rotating[0])).cases == rotating[:1]
 
 
+def test_each_way_to_hold_a_cache_has_the_counts_of_the_step(tmp_path: Path) -> None:
+    """A step has one of them, so the counts of several are not added."""
+    file = tmp_path / "mine.toml"
+    shape = "rule = 'scaled_dot'\nH = 2\nLq = 1\nLk = 64\nD = 32\ncount = 12\nstage = 'decode'\n"
+    file.write_text(f"[[cases]]\n{shape}kv = ['dtype', 'q8_0']\n[[cases]]\n{shape}seed = 1\n")
+    given = chosen(str(file))
+    assert [given.counts[case] for case in given.cases] == [12, 12, 12]
+    changed = chosen(str(file), encodings=("int8", "dtype"))
+    assert [(case.kv, case.seed) for case in changed.cases] == [
+        ("int8:head", 0), ("dtype", 0), ("int8:head", 1), ("dtype", 1)
+    ]  # fmt: skip
+    assert set(changed.counts.values()) == {12}
+    assert set(changed.stages.values()) == {"decode"}
+    # Other options that make several cases of one make several steps.
+    assert chosen(str(file), dtypes=("float32", "float64")).counts == {}
+
+
 def test_cases_that_an_option_makes_equal_stand_once() -> None:
     assert len(chosen("attention/dot/H2-L8-D4", "attention/dot/H2-L8-D4/causal", masks=(Mask(),)).cases) == 1
 

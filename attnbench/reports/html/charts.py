@@ -1,7 +1,8 @@
 """The charts of the page: their rows, and their specifications in Vega-Lite (``assets/charts.json``).
 
-There is one flat row for each outcome. A chart shows the rows that have its field: ``in_time`` for the
-chart ``time``. The value of that field is the label of the view that shows the row.
+There is one flat row for each outcome, and for each way to hold a cache with a backend. A chart shows the
+rows that have its field: ``in_time`` for the chart ``time``. The value of that field is the label of the view
+that shows the row.
 
 In the specifications, ``{"use": "log"}`` stands for the shared part of that name, and ``{"tips": {"ms":
 "time"}}`` for the lines of a tooltip. The page's script fills in what depends on the rows that are shown:
@@ -20,10 +21,14 @@ from typing import Any
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
+from attnbench.reports.caches import cache_name, error_text, share_text, step_labels
 from attnbench.reports.columns import COUNTED_BYTES, name_text, time_text
 from attnbench.reports.judged import JudgedRecord
 from attnbench.reports.names import short_names
-from attnbench.reports.units import number, times
+from attnbench.reports.units import duration, number, reach, times
+from attnbench.stats.answer import Total
+from attnbench.stats.caches import Cache, CacheStep
+from attnbench.stats.tests import ends
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
 from attnbench.types.words import count_of
@@ -98,6 +103,10 @@ FAR = 20
 ALL_DRAWN = 6
 """Of a chart with so few views each is drawn, so that they are on paper too; of others one can be chosen."""
 _CHOSEN = ("pareto",)
+_BESIDE = (("time", "length"), ("pareto", "name"), ("roofline", "name"), ("caches", "cache"))
+"""The charts that leave out what is far slower than others with the same value of a field."""
+LEAST_PERCENT = 1e-4
+"""Smaller errors of caches stand here."""
 _LABEL_SHARE = 0.036
 """The height of a label at the end of a line, as a share of the axis."""
 _LENGTHS = re.compile(r"Lq\d+-Lk\d+")
@@ -114,6 +123,11 @@ def chart_rows(judged: Sequence[JudgedRecord], before: str = "") -> list[Row]:
     _leave_out_far(rows)
     _add_labels(rows, "time", "ms")
     _add_labels(rows, "memory", "mib")
+    return _written(rows, before)
+
+
+def _written(rows: Sequence[Row], before: str) -> list[Row]:
+    """Rows without empty fields, with the labels of their views in full."""
     return [
         {
             key: f"{before}{value}" if key.startswith(("in_", "out_")) else value
@@ -122,6 +136,48 @@ def chart_rows(judged: Sequence[JudgedRecord], before: str = "") -> list[Row]:
         }
         for row in rows
     ]
+
+
+def cache_rows(steps: Sequence[CacheStep], before: str = "") -> list[Row]:
+    """The rows of the chart of caches: a step with each way to hold its cache, by each backend.
+
+    before: as of :func:`chart_rows`.
+    """
+    rows: list[Row] = []
+    for step, label in zip(steps, step_labels(steps), strict=True):
+        shown = [
+            _cache_row(step, cache, total) | {"in_caches": label or step.case}
+            for cache in step.caches
+            for total in cache.totals[1:]
+            if cache.error is not None and cache.share is not None
+        ]
+        front = pareto_front((row["ms"], row["error"]) for row in shown)
+        # By rising time, so that the first of each cache is the fastest.
+        named: set[str] = set()
+        for row in sorted(shown, key=lambda row: row["ms"]):
+            row["front"] = (row["ms"], row["error"]) in front
+            if row["cache"] not in named:
+                row["cache_label"] = f"{row['cache']} ({row['share']})"
+            named.add(row["cache"])
+        rows += shown
+    _leave_out_far(rows)
+    return _written(rows, before)
+
+
+def _cache_row(step: CacheStep, cache: Cache, total: Total) -> Row:
+    low, high, _ = ends(total)
+    return {
+        "backend": total.backend,
+        "cache": cache_name(step, cache),
+        "share": share_text(cache),
+        "ms": total.ms,
+        "low": total.ms if low is None else low,
+        "high": total.ms if high is None else high,
+        "time": duration(total.ms, reach(total.ms, low, high)),
+        # In the digits that are shown: of two that look alike neither is the more exact.
+        "error": max(float(f"{100 * (cache.error or 0.0):.2g}"), LEAST_PERCENT),
+        "error_text": error_text(cache.error),
+    }
 
 
 def _row(judged: JudgedRecord, name: str) -> Row:
@@ -190,7 +246,7 @@ def _leave_out_far(rows: Sequence[Row]) -> None:
 
     ``out_time`` then is the view that lacks the row, and ``far_time`` in words how slow it is.
     """
-    for chart, beside in (("time", "length"), ("pareto", "name"), ("roofline", "name")):
+    for chart, beside in _BESIDE:
         best: dict[tuple[Any, Any], float] = {}
         shown = [row for row in rows if row.get(f"in_{chart}") is not None]
         for row in shown:

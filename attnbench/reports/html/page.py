@@ -17,8 +17,9 @@ from typing import Any
 
 from attnbench import __version__
 from attnbench.reports.answer import Grid, case_cell, case_numbers, cases_grid, totals_grids
+from attnbench.reports.caches import caches_grid
 from attnbench.reports.columns import COLUMNS, KIND, in_order, name_text, table_columns
-from attnbench.reports.html.charts import COLOURS, SHAPES, asset, chart_rows, charts
+from attnbench.reports.html.charts import COLOURS, SHAPES, asset, cache_rows, chart_rows, charts
 from attnbench.reports.html.heat import heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
 from attnbench.reports.html.words import (
@@ -92,7 +93,11 @@ def page(run: Run) -> str:
     several, fleet = len(parts) > 1, len(parts) > len(reports)
     labels = [isolated(part.kind) for part in parts] if fleet else run_labels(run, parts)
     before = [f"{label}: " if several else "" for label in labels]
-    rows = [row for part, label in zip(parts, before, strict=True) for row in chart_rows(part.judged, label)]
+    rows = [
+        row
+        for part, label in zip(parts, before, strict=True)
+        for row in (*chart_rows(part.judged, label), *cache_rows(part.caches, label))
+    ]
     by_time = sorted(rows, key=lambda row: "ms" not in row)
     scripts = [_closed(vega()), _closed(asset("page.js"))]
     environment = jinja2.Environment(
@@ -174,6 +179,7 @@ def _section(
         "cut_off": ended if any(unfinished) else "",
         "findings": findings(judged, manifest) + ([] if alone else [*use_words(leads), *busy(part)]),
         "totals": [] if part.answer is None else list(totals_grids(part.answer, names, details=False)),
+        "caches": None if part.answer is None else caches_grid(part.caches, part.answer, details=True),
         "stages": stages_of(run, part),
         "leads": lead_rows(part, users),
         "users": users,

@@ -8,6 +8,7 @@ from itertools import groupby
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import TORCHS
 from attnbench.reports.answer import busy_words, is_failure, ties_throughout, times_text, total_times_text
+from attnbench.reports.caches import cache_words
 from attnbench.reports.columns import time_text
 from attnbench.reports.html.words import Sentence, capital, isolated, suite_of, use_words
 from attnbench.reports.judged import ReportPart
@@ -45,7 +46,7 @@ def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[S
     checked, busy = _checked(parts), _busy(parts)
     # The sentence on a single case has torch's function in it.
     against = [] if len(leads) == 1 else _against_the_fastest(parts, labels)
-    return [*use, *busy, *against, *_steps(parts, labels), *checked]
+    return [*use, *busy, *against, *_steps(parts, labels), *_caches(parts, labels), *checked]
 
 
 def _checked(parts: Sequence[ReportPart]) -> list[Sentence]:
@@ -112,6 +113,14 @@ def _steps(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sente
                 before = f"{label}: " if len(parts) > 1 else ""
                 compared = [_compared(part.answer, other, best) for other in others]
                 yield Sentence("", _step_text(before, stage, best, compared))
+
+
+def _caches(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
+    """Say what caches in few bits gain and lose."""
+    for part, label in zip(parts, labels, strict=True):
+        before = f"{label}: " if len(parts) > 1 else ""
+        for words in cache_words(part.caches):
+            yield Sentence("", f"{before}{words}.")
 
 
 def _step_text(before: str, stage: str, best: Total, compared: Iterable[str]) -> str:
