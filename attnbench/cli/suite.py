@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 from attnbench.cli.group import NamingGroup
 from attnbench.cli.options import given_options
 from attnbench.cli.output import note, print_text, say
-from attnbench.cli.parameters import STORAGE, BatchOption, Whole
+from attnbench.cli.parameters import ENCODING, STORAGE, BatchOption, Whole
 from attnbench.types.batch import begins_batch
 from attnbench.types.words import count_of
 
@@ -113,6 +114,15 @@ def command() -> None:
     help="With unlike lengths: where their numbers lie, as packed or paged:16.",
 )
 @click.option(
+    "--kv",
+    "encodings",
+    multiple=True,
+    type=ENCODING,
+    metavar="ENCODING",
+    help="Hold the cache of a decode, or of one step with unlike lengths, in this way too, as int8:head or "
+    "q8_0; the cache in the dtype comes first. Repeatable.",
+)
+@click.option(
     "--tp", type=Whole(1), metavar="N", default=1, show_default=True,
     help="The number of devices that share the heads (tensor parallelism).",
 )  # fmt: skip
@@ -129,6 +139,7 @@ def from_config(
     threads: int | None,
     batch: tuple[int, ...] | str,
     storage: str | None,
+    encodings: tuple[str, ...],
     **stages: Any,
 ) -> None:
     """Print a suite of the attention of a model, from its config.json.
@@ -142,6 +153,7 @@ def from_config(
     attnbench suite from-config config.json > mine.toml
     attnbench suite from-config config.json --tp 4 --prefill 4k
     attnbench suite from-config config.json --batch 32q1s1k --storage paged:16
+    attnbench suite from-config config.json --decode 8k --kv q8_0 --kv int8:token
     attnbench run mine.toml --plan
     """
     from attnbench.models.config import read_model
@@ -158,7 +170,11 @@ def from_config(
             wrote += (
                 "; on a busy machine they wait for each other (attnbench doctor): --threads 1 asks for one"
             )
-    lengths = _lengths(ctx, batch, storage, stages)
+    lengths = replace(_lengths(ctx, batch, storage, stages), caches=_caches(encodings))
+    if encodings and not (lengths.decode or lengths.sequences):
+        raise click.UsageError(
+            "--kv says how a decode holds its cache: give lengths of it, as --decode 8k", ctx
+        )
     made = model_suite(model, with_octaves(lengths, model.limit), tp, threads)
     print_text(made.text)
     for words in made.notes:
@@ -172,6 +188,18 @@ def from_config(
     if wrote:
         note(wrote)
     note("next: attnbench run FILE --plan says how long it takes")
+
+
+def _caches(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ways to hold a cache in full, each once, first that in the dtype.
+
+    Raises:
+        BadInput: there is no such way.
+    """
+    from attnbench.models.suite import Lengths
+    from attnbench.types.encoding import parse_encoding
+
+    return tuple(dict.fromkeys((*Lengths.caches, *map(parse_encoding, words))))
 
 
 def _lengths(

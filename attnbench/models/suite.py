@@ -6,15 +6,16 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from attnbench.cases.ids import parse_storage
+from attnbench.cases.ids import build_case, parse_storage
 from attnbench.cases.suites import TORCHS, parse_suite
 from attnbench.models.layers import LayerKind, Model, Stage, rule_of, shard
 from attnbench.models.recurrences import UNSAID
 from attnbench.types.batch import batch_text, parse_batch
 from attnbench.types.case import LARGEST
-from attnbench.types.errors import BadInput
+from attnbench.types.encoding import DTYPE
+from attnbench.types.errors import BadCase, BadInput
 from attnbench.types.words import count_of
 
 _OF_TORCH = {"scaled_dot", "dot"}
@@ -30,6 +31,9 @@ class Lengths:
     prefill: all tokens at once. chunked: some queries after others, as pairs of Lq and Lk. decode: keys for
     one query. batch: how many sequences are decoded, or encoded, together.
 
+    caches: how a decode, or the step with sequences of unlike lengths, holds keys and values, as ``kv=`` in
+    ids.
+
     sequences: instead of all these, one step with sequences of unlike lengths, as ids write a batch; "" for
     none. storage: where their numbers lie, as in ids.
     """
@@ -38,6 +42,7 @@ class Lengths:
     chunked: tuple[tuple[int, int], ...] = ((512, 4096), (4, 8192))
     decode: tuple[int, ...] = (1024, 8192, 32768)
     batch: tuple[int, ...] = (1,)
+    caches: tuple[str, ...] = (DTYPE.name,)
     sequences: str = ""
     storage: str = "packed"
 
@@ -90,11 +95,13 @@ def model_suite(
         times = count_of(kind.count, "time")
         rule, missing = rule_of(kind)
         entries: list[str] = []
+        caches, unheld = _caches(kind, rule, model.dtype, lengths.caches) if not missing else ((), [])
+        notes += [f"{_name(kind)}: {words}" for words in unheld]
         unsaid = [" and ".join(missing)] if missing else []
         if not missing and lengths.sequences:
-            entries, unsaid = _step(kind, rule, lengths)
+            entries, unsaid = _step(kind, rule, lengths, caches)
         elif not missing:
-            entries, unsaid = _entries(kind, rule, _calls(kind, lengths, model.limit))
+            entries, unsaid = _entries(kind, rule, _calls(kind, lengths, model.limit), caches)
         for words in unsaid:
             left_out.setdefault(f"no case yet has {words}", []).append(f"{_name(kind)} ({times})")
         if entries:
@@ -123,13 +130,15 @@ def model_suite(
         notes.append("the config does not say how many positions the model has: no length is shortened")
     elif model.limit is not None and max(asked, default=0) > model.limit:
         notes.append(f"lengths above {model.limit}, the most positions of the model, became {model.limit}")
+    # Only cases in the dtype have torch's function to compare with.
+    of_torch = rules <= _OF_TORCH and not lengths.sequences and lengths.caches == Lengths.caches
     share = f", one of {tp} devices" if tp > 1 else ""
     summary = f"{model.type}{share}: {', '.join(_unique(name for name, _ in parts))}"
     lines = [
         "# Written by attnbench suite from-config.",
         *(f"# {note}" for note in notes),
         f"summary = {json.dumps(summary, ensure_ascii=False)}",
-        *([f"baseline = {json.dumps(TORCHS)}"] if rules <= _OF_TORCH and not lengths.sequences else []),
+        *([f"baseline = {json.dumps(TORCHS)}"] if of_torch else []),
         "",
     ]
     defaults = [] if model.dtype in (None, "float32") else [f'dtype = "{model.dtype}"']
@@ -172,8 +181,31 @@ def _calls(kind: LayerKind, lengths: Lengths, limit: int | None) -> Iterator[_Ca
                 yield _Call("decode", stage, 1, n, lengths.batch)
 
 
-def _entries(kind: LayerKind, rule: str, calls: Iterable[_Call]) -> tuple[list[str], list[str]]:
-    """Return the entries of the suite for these calls, and in words what no mask can say."""
+def _caches(
+    kind: LayerKind, rule: str, dtype: str | None, words: tuple[str, ...]
+) -> tuple[tuple[str, ...], list[str]]:
+    """Return the ways to hold the cache of a kind, and in words which of those asked for can't hold it."""
+    if kind.update:
+        return Lengths.caches, []
+    held, unheld = [], []
+    fields: dict[str, Any] = {"Lq": 1, "Lk": 1, "dtype": dtype or "float32"} | _sizes(kind)
+    for word in words:
+        try:
+            build_case(rule=rule, kv=word, **fields)
+        except BadCase as failure:
+            unheld.append(f"its cache has no case with kv={word}: {failure}")
+        else:
+            held.append(word)
+    return tuple(held), unheld
+
+
+def _entries(
+    kind: LayerKind, rule: str, calls: Iterable[_Call], caches: tuple[str, ...]
+) -> tuple[list[str], list[str]]:
+    """Return the entries of the suite for these calls, and in words what no mask can say.
+
+    caches: of a decode.
+    """
     calls = list(calls)
     steps = Counter(call.stage for call in calls)
     counted: dict[tuple[str, Stage, tuple[int, ...], str, int, int], float] = {}
@@ -199,10 +231,12 @@ def _entries(kind: LayerKind, rule: str, calls: Iterable[_Call]) -> tuple[list[s
             before.append(stage)
         seed = before.index(stage)
         grouped.setdefault((what, stage, batch, mask, count, seed), []).append((Lq, Lk))
-    return [_toml(kind, rule, *group, pairs) for group, pairs in grouped.items()], unsaid
+    return [_toml(kind, rule, *group, pairs, caches) for group, pairs in grouped.items()], unsaid
 
 
-def _step(kind: LayerKind, rule: str, lengths: Lengths) -> tuple[list[str], list[str]]:
+def _step(
+    kind: LayerKind, rule: str, lengths: Lengths, caches: tuple[str, ...]
+) -> tuple[list[str], list[str]]:
     """Return the entry of a step with sequences of unlike lengths, or in words what no case can say."""
     sequences = parse_batch(lengths.sequences)
     if kind.update:
@@ -224,6 +258,7 @@ def _step(kind: LayerKind, rule: str, lengths: Lengths) -> tuple[list[str], list
         words.append(f"window:{kind.window}")
     fields = {"rule": rule, "batch": lengths.sequences, "storage": lengths.storage} | _sizes(kind)
     fields |= {"mask": "+".join(words)} if words else {}
+    fields |= _held(caches)
     return [_entry("sequences of unlike lengths", fields | {"count": kind.count})], []
 
 
@@ -266,6 +301,7 @@ def _toml(
     count: float,
     seed: int,
     pairs: list[tuple[int, int]],
+    caches: tuple[str, ...],
 ) -> str:
     """Return an entry. Of its pairs of lengths all are equal, or one side is the same in all."""
     queries, keys = (_unique(side) for side in zip(*pairs, strict=True))
@@ -278,6 +314,7 @@ def _toml(
     fields |= _features(kind)
     if mask != "none":
         fields["mask"] = mask
+    fields |= _held(caches) if stage == "decode" else {}
     if seed:
         fields["seed"] = seed
     fields["count"] = int(count) if count == int(count) else float(f"{count:.6g}")
@@ -293,6 +330,10 @@ def _heads(kind: LayerKind) -> dict[str, object]:
 def _features(kind: LayerKind) -> dict[str, object]:
     found: dict[str, object] = {"D": kind.D}
     return found if kind.Dv == kind.D else found | {"Dv": kind.Dv}
+
+
+def _held(caches: tuple[str, ...]) -> dict[str, object]:
+    return {} if caches == Lengths.caches else {"kv": list(caches)}
 
 
 def _sizes(kind: LayerKind) -> dict[str, object]:

@@ -75,6 +75,36 @@ def test_a_step_of_a_serving_engine_has_each_kind_of_layer_with_its_mask() -> No
         model_suite(describe(PUBLISHED["llama-3.1-8b"]), Lengths(sequences="q200k"))
 
 
+CACHES = ("dtype", "q8_0", "int8:head")
+
+
+def test_only_a_decode_reads_its_cache_in_few_bits_with_the_counts_of_the_step() -> None:
+    suite = made("llama-3.1-8b", prefill=(512,), chunked=(), decode=(1024, 8192), caches=CACHES)
+    assert [(case.Lk, case.kv) for case in cases(suite) if case.Lq == 1] == [
+        (n, word) for n in (1024, 8192) for word in CACHES
+    ]
+    assert {case.kv for case in cases(suite) if case.Lq > 1} == {"dtype"}
+    assert parse_suite(suite.text, "model").counts == (32, *[16] * 6)
+    # torch's function reads numbers of the dtype alone, so it is no baseline of all cases.
+    assert "baseline" not in suite.text
+    lengths = Lengths(sequences="8q1s1k", storage="paged:16", caches=CACHES)
+    step = model_suite(describe(PUBLISHED["llama-3.1-8b"]), lengths)
+    assert [(case.kv, case.storage) for case in cases(step)] == [(word, "paged") for word in CACHES]
+
+
+def test_a_layer_that_can_not_hold_its_cache_so_is_named() -> None:
+    # Heads of 24 features have no blocks of 32.
+    fields = config("llama", 96, 2, 4) | {"max_position_embeddings": 512}
+    suite = model_suite(describe(fields), Lengths((), (), (64,), (1,), caches=CACHES))
+    assert [case.kv for case in cases(suite)] == ["dtype", "int8:head"]
+    assert any("kv=q8_0" in note and "multiples of 32" in note for note in suite.notes)
+    # A recurrent layer has no keys and values.
+    hybrid = made("qwen3-next-80b", prefill=(), chunked=(), decode=(64,), caches=CACHES)
+    assert {(case.operation, case.kv) for case in cases(hybrid)} == {
+        ("recurrent", "dtype"), *(("attention", word) for word in CACHES)
+    }  # fmt: skip
+
+
 def test_an_encoder_sees_padded_batches_and_an_image_has_its_number_of_tokens() -> None:
     assert shapes(made("bert-base", prefill=(128, 512), batch=(1, 8))) == {
         (B, n, n, "padding") for B in (1, 8) for n in (128, 512)
@@ -357,6 +387,11 @@ def test_a_field_of_any_kind_makes_a_suite_or_one_sentence(odd: object) -> None:
         (("--batch", "q8_1"), "batch 'q8_1': '1' at character 4 is not a segment"),
         (("--batch", "0"), "'0': give numbers as in 1,16, or sequences as in 2q2k_32q1s1k"),
         (("--batch", "q8", "--prefill", "8"), "the batch q8 has all lengths: leave out --prefill"),
+        (
+            ("--kv", "q8_0", "--prefill", "8"),
+            "--kv says how a decode holds its cache: give lengths of it, as",
+        ),
+        (("--kv", "q9_0"), "no encoding 'q9_0'; did you mean 'q8_0'?"),
         (("--storage", "packed"), "--storage needs sequences of unlike lengths, as --batch 2q2k_32q1s1k"),
         (("--batch", "q8", "--storage", "pagd"), "no storage 'pagd'; did you mean 'paged'?"),
     ],
@@ -368,3 +403,6 @@ def test_words_of_a_batch_that_make_no_sense_are_explained(
     assert done.exit_code == 2
     assert sentence in done.stderr
     assert parse_suite(from_config(tmp_path, PUBLISHED["qwen3-8b"], "--batch", BATCH).stdout, "mine").cases
+    words = ["--decode", "64", "--kv", "int8", "--kv", "q8_0"]
+    suite = parse_suite(from_config(tmp_path, PUBLISHED["qwen3-8b"], *words).stdout, "mine")
+    assert [case.kv for case in suite.cases[:3]] == ["dtype", "int8:head", "q8_0"]
