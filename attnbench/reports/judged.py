@@ -12,6 +12,7 @@ from attnbench.cases.ids import parse_case
 from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.registry import Entry
 from attnbench.stats.verdict import Verdict, verdicts
+from attnbench.timing.allocator import UNKNOWN_CACHE_BYTES
 from attnbench.types.extensions import Metric, Word
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
@@ -51,7 +52,8 @@ class ReportPart:
 
     answer: None for a live comparison. runs: the places of the runs. again: how often a case was measured by
     a run that is left out for this case. torch: its version, or versions. caches: what ways to hold a cache
-    cost, where cases differ in that.
+    cost, where cases differ in that. not_asked: installed backends that no run asked, because others were
+    named. cache_bytes: of the largest cache of the processor, assumed where it is unknown.
     """
 
     judged: Sequence[JudgedRecord]
@@ -61,6 +63,8 @@ class ReportPart:
     again: int = 0
     torch: str = ""
     caches: tuple[CacheStep, ...] = ()
+    not_asked: tuple[str, ...] = ()
+    cache_bytes: int = UNKNOWN_CACHE_BYTES
 
 
 def several_kinds(judged: Iterable[JudgedRecord]) -> bool:

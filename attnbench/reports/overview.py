@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from attnbench.cases.ids import parse_case
 from attnbench.reports.answer import (
     ABSENT,
     FASTEST,
@@ -45,6 +46,7 @@ _What = TypeVar("_What")
 FEW_REPETITIONS = (
     f"few repetitions: small leads need {fewest_repetitions(LEVEL)}, see --repetitions and --budget"
 )
+HOT_DECODE = "decode had its keys and values in the caches; a model has them in memory: use --cache rotating"
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 SLOW = 2
 """From so many times as long on a time is red."""
@@ -101,11 +103,13 @@ def answer_blocks(
             yield Line(mean_words(answer, numbers))
         if details:
             yield from _absent(records, numbers)
+            if part.not_asked:
+                yield Line(f"not asked, because others were named: {', '.join(part.not_asked)}")
         if any(lead.sure == "few repetitions" for lead in answer.leads):
             yield Line(FEW_REPETITIONS)
         if caches := caches_grid(part.caches, answer, width, details=details):
             yield caches
-        yield from end_blocks(answer, numbers, details=details)
+        yield from end_blocks(part, answer, numbers, details=details)
 
 
 def what_words(records: Sequence[Record]) -> str:
@@ -185,11 +189,33 @@ def part_head(part: ReportPart) -> str:
     return f"{part.kind}: {count_of(len(part.runs), 'run')}{again}{torch}"
 
 
-def end_blocks(answer: RunAnswer, numbers: Mapping[str, int], *, details: bool) -> Iterator[Line | Grid]:
-    """Yield what all counted calls take, where they were counted, and whether the machine was busy."""
+def end_blocks(
+    part: ReportPart, answer: RunAnswer, numbers: Mapping[str, int], *, details: bool
+) -> Iterator[Line | Grid]:
+    """Yield what all counted calls take, where they were counted, and what to mend in the measurement."""
     yield from totals_grids(answer, numbers, details=details)
+    if hot := hot_words(part):
+        yield Line(hot, "yellow")
     if busy := busy_text(answer):
         yield Line(busy, "yellow")
+
+
+def hot_words(part: ReportPart) -> str:
+    """Say that a decode read its keys and values in the caches, where a program would not; "" else."""
+    for record in timed(part.judged):
+        case = parse_case(record.case)
+        fits = case.B * case.Hkv * case.Lk * (case.D + case.Dv) * case.item_bytes <= part.cache_bytes
+        if fits and (case.operation, case.Lq, case.cache) == ("attention", 1, "hot"):
+            return HOT_DECODE
+    return ""
+
+
+def asked_words(parts: Iterable[ReportPart]) -> str:
+    """Say how many of the installed backends were asked, where others were left out by name; "" else."""
+    parts = list(parts)
+    asked = {one.record.backend for part in parts for one in part.judged}
+    left_out = {name for part in parts for name in part.not_asked} - asked
+    return f"{len(asked)} of {len(asked | left_out)} backends asked" if left_out else ""
 
 
 def timed(judged: Sequence[JudgedRecord]) -> list[Record]:

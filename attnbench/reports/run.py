@@ -156,8 +156,10 @@ class Run:
         total of a step, which needs all cases.
         """
         from attnbench.reports.judged import ReportPart
+        from attnbench.runner.processor import largest_cache_bytes
         from attnbench.stats.answer import answer
         from attnbench.stats.caches import cache_steps, stages_of_one_cache
+        from attnbench.timing.allocator import UNKNOWN_CACHE_BYTES
 
         runs = sorted(judged, key=lambda run: self.manifests[run].started)
         heads = [self.manifests[run] for run in runs]
@@ -182,7 +184,13 @@ class Run:
             caches = cache_steps(records, found.leads, taken, counts, stages)
         again = len({(run, one.record.case) for run, one in every}) - len(last)
         torch = dict.fromkeys(str(head.environment.get("torch") or "") for head in heads)
-        return ReportPart(kept, found, kind, tuple(runs), again, " and ".join(filter(None, torch)), caches)
+        asked = {name for head in heads for name in head.backends}
+        left_out = dict.fromkeys(name for head in heads for name in head.not_asked if name not in asked)
+        cache_bytes = (largest_cache_bytes(str(head.environment.get("cpu_details") or "")) for head in heads)
+        return ReportPart(
+            kept, found, kind, tuple(runs), again, " and ".join(filter(None, torch)), caches,
+            tuple(left_out), max(filter(None, cache_bytes), default=UNKNOWN_CACHE_BYTES),
+        )  # fmt: skip
 
     @property
     def parts(self) -> list[ReportPart]:

@@ -25,6 +25,7 @@ from attnbench.reports.judged import BASELINE, JudgedRecord, ReportPart, several
 from attnbench.reports.overview import (
     Line,
     answer_blocks,
+    asked_words,
     checked_words,
     counted,
     end_blocks,
@@ -184,11 +185,12 @@ def table(parts: Sequence[ReportPart], view: View | None = None) -> str:
         heads |= print_blocks(console, answer_blocks(parts, console.width, details=view.details))
         heads |= set() if "use" in heads else {"rms/ref"}
     else:
-        for _, answer, numbers in found:
-            print_blocks(console, end_blocks(answer, numbers, details=view.details))
+        for part, answer, numbers in found:
+            print_blocks(console, end_blocks(part, answer, numbers, details=view.details))
     if view.legend:
         print_blocks(console, map(Line, legend(judged, heads)))
     counts = [] if cases else [counted([one.record for one in judged])]
+    counts += filter(None, [asked_words(parts)])
     more = [] if view.legend else ["more: --legend" if cases else MORE]
     if judged and (counts or more):
         if several:

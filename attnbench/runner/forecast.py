@@ -82,7 +82,8 @@ class RunPlan:
     one runs nowhere. compiled_on: ids of the cases on which compiling backends run unless named; None for
     all. asked: by the id of a case, its backends where those are not all; a resumed run uses all. counts: of
     calls in one step, by the id of a case. stages: of these counts. shard: which part of a selection the
-    cases are. command: argv. Both are for the manifest.
+    cases are. not_asked: installed backends that the named ones left out. command: argv. The last three are
+    for the manifest.
     """
 
     cases: tuple[Case, ...]
@@ -95,6 +96,7 @@ class RunPlan:
     counts: Mapping[str, float] = field(default_factory=dict)
     stages: Mapping[str, str] = field(default_factory=dict)
     shard: Shard | None = None
+    not_asked: tuple[str, ...] = ()
     command: tuple[str, ...] = field(default_factory=command_line)
 
     def names(self, case: str) -> tuple[str, ...]:
@@ -153,9 +155,13 @@ def plan_run(
     whole = selection.shard.cases if selection.shard else map(case_id, selection.cases)
     options = with_baseline(options, map(parse_case, whole), of_suites)
     on = selection.compiled_on
+    asked = tuple(backends) or _all(registry, forms, (options.baseline, *brought))
+    fitting = (
+        name for name, entry in registry.backends.items() if not forms.isdisjoint(_taken(entry.record))
+    )
     return RunPlan(
         cases=selection.cases,
-        backends=tuple(backends) or _all(registry, forms, (options.baseline, *brought)),
+        backends=asked,
         registry=registry,
         options=options,
         named=tuple(backends or brought),
@@ -163,6 +169,7 @@ def plan_run(
         counts={case_id(case): count for case, count in selection.counts.items()},
         stages={case_id(case): stage for case, stage in selection.stages.items()},
         shard=selection.shard,
+        not_asked=tuple(name for name in fitting if name not in asked),
     )
 
 

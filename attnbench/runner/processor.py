@@ -28,6 +28,7 @@ _INSTRUCTIONS = (
     ("NEON", "asimd"),
 )
 """Instruction sets for matrices and vectors, the widest first, each with the flag that says it is there."""
+_CACHE_UNITS = {"K": 2**10, "M": 2**20}
 
 
 def cpu_details(proc: Path = PROC, caches: Path = _CACHES) -> str:
@@ -47,6 +48,14 @@ def cpu_details(proc: Path = PROC, caches: Path = _CACHES) -> str:
 def _widest(facts: Mapping[str, str]) -> str:
     flags = {*facts.get("flags", "").split(), *facts.get("Features", "").split()}
     return next((name for name, flag in _INSTRUCTIONS if flag in flags), "")
+
+
+def largest_cache_bytes(details: str) -> int | None:
+    """Return the bytes of the largest cache that :func:`cpu_details` tells; None where it tells none."""
+    sizes = re.search(r"\bcaches((?: \d+[KM])+)", details)
+    if sizes is None:
+        return None
+    return max(int(size[:-1]) * _CACHE_UNITS[size[-1]] for size in sizes[1].split())
 
 
 def _cache_words(caches: Path) -> str:

@@ -231,6 +231,7 @@ def resume_run(
                         shard=part_of(manifest),
                         continues=manifest.run_id,
                         unlike=found,
+                        not_asked=manifest.not_asked,
                     )
                 )
                 plan = dataclasses.replace(plan, cases=tuple(map(parse_case, left)))
@@ -339,6 +340,7 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, RunSide]) -> 
         | pool.torch.card_facts(),
         sides={name: side.facts for name, side in sides.items()},
         inputs=INPUTS_VERSION,
+        not_asked=list(plan.not_asked),
     )
 
 

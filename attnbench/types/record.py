@@ -342,12 +342,13 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     """The first line of a run file.
 
     format: the version of this format. command: argv. cases, backends: as requested, in order. named:
-    backends that were requested by name. protocol: every setting of the measurement. environment: facts of
-    the machine and its software. sides: the two sides of a live comparison, by which backends are then named.
-    counts: by the id of a case, its calls in one step of a model, where somebody counted; stages: of these
-    counts, where they are not to be summed. shard: None if the run is of all selected cases. continues: the
-    id of the run before it in the file, whose cases without all records it measures; unlike: the facts that
-    differ from that run's, in words. inputs: the version of what is drawn for its cases.
+    backends that were requested by name. not_asked: installed backends that this left out. protocol: every
+    setting of the measurement. environment: facts of the machine and its software. sides: the two sides of a
+    live comparison, by which backends are then named. counts: by the id of a case, its calls in one step of a
+    model, where somebody counted; stages: of these counts, where they are not to be summed. shard: None if
+    the run is of all selected cases. continues: the id of the run before it in the file, whose cases without
+    all records it measures; unlike: the facts that differ from that run's, in words. inputs: the version of
+    what is drawn for its cases.
     """
 
     format: int
@@ -369,6 +370,7 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     continues: str = ""
     unlike: list[str] = field(default_factory=list)
     inputs: int = 1
+    not_asked: list[str] = field(default_factory=list)
 
 
 class EndLine(Struct, frozen=True, tag="end", tag_field="kind"):

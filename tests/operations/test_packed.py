@@ -201,6 +201,14 @@ def test_backends_that_take_no_storage_of_the_cases_are_asked_only_if_named(regi
     assert not {"eager", "bmm"} & {*asked(batch)}
 
 
+def test_backends_that_a_choice_leaves_out_are_those_that_run_without_it(registry: Registry) -> None:
+    selection = Selection((parse_case("attention/scaled_dot/H2-L9-D8"),))
+    every = plan_run(selection, (), registry, make_options())
+    few = plan_run(selection, ("eager", "bmm"), registry, make_options())
+    assert every.not_asked == ()
+    assert {*few.not_asked} == {*every.backends} - {"eager", "bmm"}
+
+
 def test_ratios_refer_to_the_baseline_of_the_storage_unless_another_is_named(registry: Registry) -> None:
     packed_case = parse_case(CASE.format("float32", "forward", ""))
     cases = parse_case("attention/scaled_dot/H2-L9-D8"), packed_case, replace(packed_case, storage="paged")

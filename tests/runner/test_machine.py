@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from attnbench.plugins.registry import Entry
 from attnbench.runner import machine
 from attnbench.runner.processes import wait_until_ended
-from attnbench.runner.processor import cpu_details
+from attnbench.runner.processor import cpu_details, largest_cache_bytes
 from attnbench.runner.run import plugin_facts
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import EnvironmentFact, Source
@@ -289,6 +289,8 @@ def test_a_processor_is_known_by_what_it_can(tmp_path: Path, text: str, words: s
             (folder / name).write_text(f"{said}\n")
     (tmp_path / "cpuinfo").write_text(text)
     assert cpu_details(tmp_path, tmp_path / "cache") == words
+    assert largest_cache_bytes(words) == 2**20
     assert cpu_details(tmp_path, tmp_path / "nowhere") == words.replace(", caches 48K 1M", "").replace(
         "caches 48K 1M", ""
     )
+    assert largest_cache_bytes(cpu_details(tmp_path, tmp_path / "nowhere")) is None
