@@ -37,8 +37,7 @@ class CellRule(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
 
     case, backend: patterns as for file names (``*``, ``?``, ``[ab]``). delta, fail_on: None for the values of
     the gate. ignore: the reason to leave the cells out; "" to keep them. accept: the reason why they may be
-    slower, missing or unclear. at_most: a cell that is shown to take more times as long as before, with its
-    whole interval, still counts.
+    slower, missing or unclear. at_most: a ratio; a cell whose whole interval is above it still counts.
     """
 
     case: _Words = "*"
@@ -108,7 +107,8 @@ def _accepted(cell: ComparedCell, gate: Gate) -> ComparedCell:
         if rule.at_most is None or least is None or least <= rule.at_most:
             reason = f"{cell.verdict}; {rule.accept}"
             return dataclasses.replace(cell, verdict="accepted", reason=reason)
-        return dataclasses.replace(cell, reason=f"accepted up to {rule.at_most:g} times as long as before")
+        reason = f"all of its interval is above at-most = {rule.at_most:g}"
+        return dataclasses.replace(cell, reason=reason, most_accepted=rule.at_most)
     return cell
 
 

@@ -9,7 +9,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil, log
+from math import isfinite, log
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -29,7 +29,7 @@ from attnbench.reports.formats import (
 )  # fmt: skip
 from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.overview import gathered
-from attnbench.reports.units import duration, number, ratio, reach
+from attnbench.reports.units import duration, number, ratio, reach, upper_end
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
 from attnbench.types.words import Format, count_of, first_of
 
@@ -57,7 +57,9 @@ def heads_of(compared: Compared) -> tuple[str, ...]:
 
 def cell_words(cell: ComparedCell) -> dict[str, str]:
     """A cell under the heads of :data:`HEADS`, rounded to the precision that its interval supports."""
-    shown, bounds = ("", "") if cell.ratio is None else ratio(cell.ratio, cell.low, cell.high)
+    shown, bounds = "", ""
+    if cell.ratio is not None:
+        shown, bounds = ratio(cell.ratio, cell.low, cell.high, above=cell.most_accepted)
     return {
         KIND: cell.device_kind,
         "backend": cell.backend,
@@ -216,11 +218,24 @@ def acceptance_lines(gate: GateResult) -> list[str]:
         if backend:
             lines += [f"backend = {_quoted(glob.escape(backend))}"]
         lines += [f"accept = {_quoted(PLACEHOLDER)}"]
-        most = max((cell.ratio for cell in own if cell.ratio), default=0.0)
+        most = max(map(_most_likely, own))
         if most > 1:
-            lines += [f"at-most = {ceil(100 * most) / 100}"]
+            lines += [f"at-most = {most:g}"]
         lines += [""]
     return lines[:-1]
+
+
+def _most_likely(cell: ComparedCell) -> float:
+    """The upper end of a cell's interval, as printed; 0 where nothing bounds its ratio.
+
+    The ratio itself would not do: in the next comparison of the same code the interval may lie above it.
+    """
+    high = cell.high
+    if cell.ratio is not None and high is None and cell.resolution is not None:
+        high = cell.ratio * (1 + cell.resolution)
+    if cell.ratio is None or high is None or not isfinite(high):
+        return 0.0
+    return float(upper_end(cell.ratio, cell.ratio if cell.low is None else cell.low, high))
 
 
 def cause_lines(gate: GateResult) -> list[str]:

@@ -53,15 +53,20 @@ def interval(value: float, low: float, high: float) -> str:
     return f"[{_low_end(low, place)}, {_high_end(high, place)}]"
 
 
-def ratio(value: float, low: float | None, high: float | None, most: int = MOST_DIGITS) -> tuple[str, str]:
+def ratio(
+    value: float, low: float | None, high: float | None, most: int = MOST_DIGITS, above: float | None = None
+) -> tuple[str, str]:
     """A ratio and its interval; "" without an interval.
 
     If the interval leaves out 1, the printed numbers do too, with a further digit where needed: 1.0 in
-    [1.0, 1.7] makes no sense beside "slower".
+    [1.0, 1.7] makes no sense beside "slower". above: a bound that the whole interval exceeds, if any; the
+    printed one exceeds it too.
     """
     if low is None or high is None:
         return number(value), ""
     place = last_place(value, reach(value, low, high), most)
+    if above is not None and low > above:
+        place = min(place, _first_apart(low, above))
     text, first, last = _at(value, place), _low_end(low, place), _high_end(high, place)
     if low > 1 or high < 1:
         text = text if float(text) != 1 else _at(value, _place_beside_1(value))
@@ -72,6 +77,11 @@ def ratio(value: float, low: float | None, high: float | None, most: int = MOST_
     return text, f"[{first}, {last}]"
 
 
+def upper_end(value: float, low: float, high: float) -> str:
+    """The upper end of an interval, as it is printed: 1.4 for [1.05, 1.37]."""
+    return _high_end(high, last_place(value, reach(value, low, high)))
+
+
 def times(value: float, low: float | None, high: float | None) -> str:
     """A time over the fastest's: as a ratio, in three digits at most, from 10 on in two."""
     return ratio(value, low, high, most=3 if value < 9.95 else 2)[0]
@@ -79,9 +89,13 @@ def times(value: float, low: float | None, high: float | None) -> str:
 
 def _place_beside_1(value: float) -> int:
     """The place of the first digit in which a number differs from 1: -2 for 1.043, -1 for 1.5."""
-    apart = float(f"{abs(value - 1):.6g}")
     finest = _place(value, 0.0, MOST_DIGITS)
-    return max(finest, floor(log10(apart))) if apart else finest
+    return max(finest, _first_apart(value, 1.0)) if value != 1 else finest
+
+
+def _first_apart(one: float, other: float) -> int:
+    """The place of the first digit of a difference: -2 for 1.278 and 1.26."""
+    return floor(log10(max(float(f"{abs(one - other):.6g}"), 1e-12)))
 
 
 def _low_end(low: float, place: int) -> str:

@@ -144,6 +144,7 @@ class ComparedCell:
     delta: float = 0.02
     resolution: float | None = None
     device_kind: str = ""
+    most_accepted: float | None = None
 
 
 @dataclass(frozen=True)

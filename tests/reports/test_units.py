@@ -79,6 +79,17 @@ def test_a_printed_ratio_is_on_the_side_of_its_interval(value: float, below: flo
         )
 
 
+@given(st.floats(1.01, 100), st.floats(0.0001, 0.5), st.floats(0.0001, 0.5))
+def test_a_printed_interval_exceeds_the_bound_that_the_computed_one_exceeds(
+    above: float, by: float, width: float
+) -> None:
+    low = above * (1 + by)
+    text, ends = units.ratio(low * (1 + width / 2), low, low * (1 + width), above=above)
+    first = float(ends.strip("[").partition(",")[0])
+    assert above < first <= low * 1.00001
+    assert first <= float(text)
+
+
 @given(values, shares, shares)
 def test_digits_and_ends_of_any_interval(value: float, below: float, above: float) -> None:
     low, high = value * (1 - below), value * (1 + above)

@@ -17,7 +17,7 @@ from attnbench.compare.gate import (
     with_accepted,
     without_accepted,
 )
-from attnbench.reports.compared import acceptance_lines
+from attnbench.reports.compared import acceptance_lines, cell_words
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadFile, BadInput
 
@@ -80,7 +80,7 @@ def test_a_named_backend_without_a_time_on_both_sides_is_3_where_others_hold() -
 
 def test_what_the_lines_under_a_red_gate_accept_is_accepted(tmp_path: Path) -> None:
     odd = "tests/test_a.py::test[x-1]"
-    slower = replace(cell("slower", "", odd), ratio=1.3, low=1.1, high=2.7)
+    slower = replace(cell("slower", "", odd), ratio=1.258, low=1.05, high=1.37)
     found = compared(slower, cell("missing", "b"), cell("mismatch", "c"), cell("same", "d"))
     file = tmp_path / "gate.toml"
     lines = "\n".join(acceptance_lines(hold(found, Gate())))
@@ -89,17 +89,19 @@ def test_what_the_lines_under_a_red_gate_accept_is_accepted(tmp_path: Path) -> N
         read_gate(file, Gate())
     file.write_text(lines.replace("say why", "exact now"))
     gate = read_gate(file, Gate())
-    assert [rule.at_most for rule in gate.rules] == [1.3, None]
+    assert [rule.at_most for rule in gate.rules] == [1.4, None]
     after = with_accepted(found, gate)
     assert [one.verdict for one in after.cells] == ["accepted", "accepted", "mismatch", "same"]
     assert after.cells[0].reason == "slower; exact now"
     assert hold(after, gate).sentence == "fails: 1 mismatch"
     right = with_accepted(compared(*found.cells[:2], found.cells[3]), gate)
     assert hold(right, gate).sentence.endswith("; 2 accepted by its file")
-    again = with_accepted(compared(replace(slower, ratio=1.4)), gate)
-    assert again.cells[0].verdict == "accepted", "1.4 may be 1.3"
-    worse = with_accepted(compared(replace(slower, ratio=1.4, low=1.34)), gate)
+    again = with_accepted(compared(replace(slower, ratio=1.31, low=1.278, high=1.44)), gate)
+    assert again.cells[0].verdict == "accepted", "the same code, measured again"
+    worse = with_accepted(compared(replace(slower, ratio=1.46, low=1.408, high=1.57)), gate)
     assert (worse.cells[0].verdict, hold(worse, gate).exit_code) == ("slower", 1)
+    words = cell_words(worse.cells[0])
+    assert (words["ratio"], words["interval"]) == ("1.460", "[1.408, 1.570]"), "above 1.4, as printed"
 
 
 def test_what_would_not_fail_keeps_its_verdict_and_its_entry_is_said_to_be_idle() -> None:
