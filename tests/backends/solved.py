@@ -120,6 +120,19 @@ def supported(name: str, forms: Iterable[str]) -> list[Solved]:
     return [solved(text) for text in texts if refusal(BACKENDS[name], parse_case(text)) is None]
 
 
+def supported_in_turn(name: str, forms: Iterable[str], turn: int) -> list[Solved]:
+    """One case of each rule, in one of the forms that the backend runs, solved.
+
+    The next rule and the next turn have the next form: over some turns, every two of turn, rule and form meet.
+    """
+    forms, found = tuple(forms), []
+    for number, rule in enumerate(RULES, turn):
+        texts = dict.fromkeys(form.format(rule) for form in forms)
+        taken = [text for text in texts if refusal(BACKENDS[name], parse_case(text)) is None]
+        found += [solved(taken[number % len(taken)])] if taken else []
+    return found
+
+
 def _solve(case: Case, rule: Rule, stored: Parameters, activations: tuple[Array, Array, Array]) -> Solved:
     own, projections = (to_tensors(arrays, case) for arrays in (stored.rule, stored.projections))
     setup = Setup(case, rule, rule.bind(case, own), own, projections)
