@@ -45,7 +45,7 @@ REFUSED = {
     "scaled_dot/H2-Lq1-Lk300-D64/float16": "adds up in float16",
     "scaled_dot/H2-Lq70-Lk300-D64-Dv12/float16": "no multiple of 8",
     "scaled_dot/H2-Lq9-D64/float/float32": "takes what is added to scores in float16",
-    "alibi/H6-Lq9-D64/float32": "takes what is added to scores in float16",
+    "alibi/H4-Lq9-Lk4096-D64/float32": "takes what is added to scores in float16",
     "cosine/H1-Lq9-D64/bfloat16/kv=latent": "maps no encoded keys",
 }
 
