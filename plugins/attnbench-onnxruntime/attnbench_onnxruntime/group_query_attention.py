@@ -20,7 +20,6 @@ from attnbench_onnxruntime.session import CONTRIB, model_of, numpy_type, open_se
 if TYPE_CHECKING:
     from torch import Tensor
 
-LOWER_RIGHT = Mask(causal="lower_right")
 PLACES = (
     "q", "new_k", "new_v", "k", "v", "last", "total", "", "", "", "added", "sink", "k_scale", "v_scale",
 )  # fmt: skip
@@ -36,7 +35,9 @@ class Attention:
         case, scoring, dtype = setup.case, setup.scoring, case_dtype(setup.case)
         assert scoring.dot is not None
         self.case, self.dot = case, scoring.dot
-        self.by_itself = case.mask == LOWER_RIGHT and scoring.bias is None
+        # Its window counts the keys that a query sees, as attnbench's.
+        own = Mask(causal="lower_right", window=case.mask.window)
+        self.by_itself = case.mask == own and scoring.bias is None
         added, self.empty = (None, None) if self.by_itself else softmax_mask(setup, dtype)
         added = plus_bias(added, scoring, slice(0, case.Lq), slice(0, case.Lk), dtype)
         new = torch.empty(case.B, 0, case.Hkv * case.D, dtype=dtype)
@@ -85,6 +86,7 @@ class Attention:
             num_heads=case.H,
             kv_num_heads=case.Hkv,
             causal=int(self.by_itself),
+            local_window_size=(self.by_itself and case.mask.window) or -1,
             scale=self.dot.scale,
             softcap=self.dot.cap or 0.0,
             **how,
