@@ -36,8 +36,8 @@ MOST_IN_MATRIX = 1000
 _MOST_TIES, _MOST_LISTED = 2, 3
 """Of a tie of so many backends a table, and a sentence, has all names."""
 STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
-_TENTHS = 0.9
-"""A reach whose first digit is that of tenths."""
+_TENS = 9.95
+"""From here on a ratio is told in two digits."""
 _MOST_LOST, _WORTH = 3, 0.01
 """A total names so many cases in which it loses most, if each is so large a share of it."""
 
@@ -262,14 +262,20 @@ def next_text(lead: Lead, *, details: bool) -> str:
     if not others:
         return few
     name, takes = next(iter(others.items()))
-    told = f"{name} {_compared_text(takes) if details else times_text(takes)}"
+    told = f"{name} {times_text(takes, bounds=details)}"
     return f"{told}: {few}" if few else told
 
 
-def times_text(takes: TimeRatio) -> str:
-    """A time over the fastest's, in the digits that its interval supports."""
+def times_text(takes: TimeRatio, *, bounds: bool = False) -> str:
+    """A time over the fastest's, in the digits that its interval supports.
+
+    bounds: with that interval, "?" where there is none.
+    """
     low, high, _ = ends(takes)
-    return times(takes.ratio, low, high)
+    if not bounds:
+        return times(takes.ratio, low, high)[0]
+    text, interval = times(takes.ratio, low, high)
+    return f"{text} {interval}" if interval else text + UNCERTAIN
 
 
 def lead_text(lead: Lead) -> str:
@@ -349,13 +355,16 @@ def standings_grid(answer: RunAnswer) -> Grid:
     return Grid(heads, tuple(rows), frozenset(heads[1:]), 2)
 
 
-def totals_grids(answer: RunAnswer, numbers: Mapping[str, int | str], *, details: bool) -> Iterator[Grid]:
+def totals_grids(
+    answer: RunAnswer, numbers: Mapping[str, int | str], *, details: bool = False, bounds: bool = False
+) -> Iterator[Grid]:
     """Yield for each stage a row for its counted calls with each backend, and where it loses most.
 
-    numbers: what stands for each case, its number or a name. details: with intervals.
+    numbers: what stands for each case, its number or a name. bounds: with the intervals of ratios; details:
+    with those of times too.
     """
     for totals in _stages(answer).values():
-        yield _totals_grid(totals, numbers, details=details)
+        yield _totals_grid(totals, numbers, details=details, bounds=bounds or details)
 
 
 def _stages(answer: RunAnswer) -> dict[str, list[Total]]:
@@ -379,8 +388,9 @@ def steps_words(answer: RunAnswer, numbers: Mapping[str, int]) -> list[str]:
 def _against_best(answer: RunAnswer, total: Total, best: Total) -> str:
     if ties_throughout(answer, total):
         return f"{total.backend} may be as fast ({_total_time(total)})"
-    text = total_times_text(total, best)
-    return f"{total.backend} takes {'as long' if float(text) == 1 else f'{text} times as long'}"
+    if is_best(total):
+        return f"{total.backend} takes as long"
+    return f"{total.backend} takes {total_times_text(total, bounds=True)} times as long"
 
 
 def ties_throughout(answer: RunAnswer, total: Total) -> bool:
@@ -408,19 +418,27 @@ def _total_time(total: Total) -> str:
     return duration(total.ms, reach(total.ms, low, high))
 
 
-def total_times_text(total: Total, best: Total) -> str:
-    """The time of a total over the least, rounded to the precision that its interval supports.
+def is_best(total: Total) -> bool:
+    """Return whether a total is the least: its backend, if it has one, is the fastest of each case."""
+    return total.over is None or ends(total.over)[:2] == (1.0, 1.0)
 
-    Two digits at least: 1.4 as "1" would read as the fastest.
+
+def total_times_text(total: Total, *, bounds: bool = False) -> str:
+    """The time of a total over the least, in the digits that its interval supports; bounds: with that.
+
+    Below 10 it has tenths at least: 1.4 as "1" would read as the fastest.
     """
-    far = reach(total.ms, *ends(total)[:2])
-    ratio_to_best = total.ms / best.ms
-    if far is None or ratio_to_best >= 9.95:
-        return number(ratio_to_best, None if far is None else far / best.ms, 2)
-    return number(ratio_to_best, min(far / best.ms, _TENTHS), 3)
+    if total.over is None or is_best(total):
+        return FASTEST
+    value, (low, high, _) = total.over.ratio, ends(total.over)
+    near = value < _TENS
+    text, interval = ratio(value, low, high, most=3 if near else 2, coarsest=-1 if near else None)
+    return " ".join(filter(None, (text, interval))) if bounds else text
 
 
-def _totals_grid(totals: Sequence[Total], numbers: Mapping[str, int | str], *, details: bool) -> Grid:
+def _totals_grid(
+    totals: Sequence[Total], numbers: Mapping[str, int | str], *, details: bool, bounds: bool
+) -> Grid:
     best = totals[0]
     rows = []
     for total in totals:
@@ -432,7 +450,7 @@ def _totals_grid(totals: Sequence[Total], numbers: Mapping[str, int | str], *, d
             reverse=True,
         )
         worst = [f"{duration(ms)} in {n}" for ms, n in lost[:_MOST_LOST] if ms > _WORTH * total.ms]
-        times = FASTEST if total is best else total_times_text(total, best)
+        times = total_times_text(total, bounds=bounds)
         told = (_total_time(total), *([spread] if details else []), times)
         rows.append((total.backend or FASTEST_OF_EACH, *told, ", ".join(worst)))
     columns = ("time", *(["interval"] if details else []), "×")
@@ -445,8 +463,11 @@ def _totals_grid(totals: Sequence[Total], numbers: Mapping[str, int | str], *, d
     )
 
 
-def case_cell(judged: JudgedRecord | None, lead: Lead | None) -> str:
-    """The time of a backend over that of the fastest of a case; where nothing is timed, its rms/ref."""
+def case_cell(judged: JudgedRecord | None, lead: Lead | None, *, bounds: bool = False) -> str:
+    """The time of a backend over that of the fastest of a case; where nothing is timed, its rms/ref.
+
+    bounds: with the interval of the ratio.
+    """
     if judged is None:
         return ABSENT
     record = judged.record
@@ -456,7 +477,17 @@ def case_cell(judged: JudgedRecord | None, lead: Lead | None) -> str:
         return "ok" if record.accuracy is None else number(record.accuracy.error_budget)
     if lead.ties and record.backend in (lead.best.backend, *lead.ties):
         return TIED
-    return FASTEST if record.backend == lead.best.backend else times_text(lead.over[record.backend])
+    best = record.backend == lead.best.backend
+    return FASTEST if best else times_text(lead.over[record.backend], bounds=bounds)
+
+
+def over_text(record: Record, lead: Lead) -> str:
+    """The time of a backend over that of the fastest of its case, with its interval; a tie is marked too."""
+    best = record.backend == lead.best.backend
+    tied = TIED if lead.ties and (best or record.backend in lead.ties) else ""
+    if best:
+        return tied or FASTEST
+    return f"{tied} {times_text(lead.over[record.backend], bounds=True)}".strip()
 
 
 def mean_words(answer: RunAnswer, numbers: Mapping[str, int]) -> str:

@@ -115,7 +115,7 @@ def _ratio_to_best(judged: JudgedRecord) -> str | None:
         # Files from before 2026-11-28 have no ends; those of the ratio to the baseline are about as far off.
         share = record.ratio_to_best / record.ratio
         low, high = share * record.ratio_low, share * record.ratio_high
-    text = times(record.ratio_to_best, low, high)
+    text = times(record.ratio_to_best, low, high)[0]
     # Another than the fastest has a digit more, where its own would make it look like the fastest.
     return number(record.ratio_to_best) if text == "1" else text
 

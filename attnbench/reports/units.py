@@ -54,10 +54,16 @@ def interval(value: float, low: float, high: float) -> str:
 
 
 def ratio(
-    value: float, low: float | None, high: float | None, most: int = MOST_DIGITS, above: float | None = None
+    value: float,
+    low: float | None,
+    high: float | None,
+    most: int = MOST_DIGITS,
+    above: float | None = None,
+    coarsest: int | None = None,
 ) -> tuple[str, str]:
     """A ratio and its interval; "" without an interval.
 
+    coarsest: the last digit has this place or a finer one.
     If the interval leaves out 1, the printed numbers do too, with a further digit where needed: 1.0 in
     [1.0, 1.7] makes no sense beside "slower". above: a bound that the whole interval exceeds, if any; the
     printed one exceeds it too.
@@ -67,6 +73,7 @@ def ratio(
     place = last_place(value, reach(value, low, high), most)
     if above is not None and low > above:
         place = min(place, _first_apart(low, above))
+    place = place if coarsest is None else min(place, coarsest)
     text, first, last = _at(value, place), _low_end(low, place), _high_end(high, place)
     if low > 1 or high < 1:
         text = text if float(text) != 1 else _at(value, _place_beside_1(value))
@@ -82,9 +89,9 @@ def upper_end(value: float, low: float, high: float) -> str:
     return _high_end(high, last_place(value, reach(value, low, high)))
 
 
-def times(value: float, low: float | None, high: float | None) -> str:
-    """A time over the fastest's: as a ratio, in three digits at most, from 10 on in two."""
-    return ratio(value, low, high, most=3 if value < 9.95 else 2)[0]
+def times(value: float, low: float | None, high: float | None) -> tuple[str, str]:
+    """A time over the fastest's and its interval: as a ratio, in three digits at most, from 10 on in two."""
+    return ratio(value, low, high, most=3 if value < 9.95 else 2)
 
 
 def _place_beside_1(value: float) -> int:

@@ -282,7 +282,8 @@ class Total:
 
     stage: the part of a step that it is of; "" for all of it. backend: None for the fastest backend of each
     case. ms: the median over repetitions of the sum over cases, with its interval (None for too few).
-    by_case: the median of each case's part, in ms. missing: cases that are counted but have no time.
+    by_case: the median of each case's part, in ms. missing: cases that are counted but have no time. over:
+    this total over that of the fastest backend of each case; None for the latter.
     """
 
     backend: str | None
@@ -291,6 +292,7 @@ class Total:
     by_case: Mapping[str, float]
     stage: str = ""
     missing: tuple[str, ...] = ()
+    over: TimeRatio | None = None
 
 
 def totals(
@@ -299,8 +301,8 @@ def totals(
     """Return the totals of the fastest of each case and of every backend with a time in all, the least first.
 
     counts: calls in one step, by case, all of one stage; cases without a time are left out. Cases of one
-    repetition share processes and a moment of the machine, so the sum is taken in each repetition, and the
-    interval over repetitions.
+    repetition share processes and a moment of the machine, so the sum and its ratio to the least are taken in
+    each repetition, and intervals over repetitions.
     """
     best = {lead.best.case: lead.best.backend for lead in leads}
     missing = tuple(case for case in counts if case not in best)
@@ -308,8 +310,9 @@ def totals(
     if not counts:
         return ()
     names = {name for repetitions in times.values() for taken in repetitions.values() for name in taken}
+    least = sums_of(best, times, counts)
     found = [_total(None, best, times, counts)]
-    found += [_total(name, dict.fromkeys(counts, name), times, counts) for name in sorted(names)]
+    found += [_total(name, dict.fromkeys(counts, name), times, counts, least) for name in sorted(names)]
     ordered = sorted(filter(None, found), key=lambda one: (one.backend is not None, one.ms))
     return tuple(replace(one, stage=stage, missing=missing) for one in ordered)
 
@@ -328,18 +331,26 @@ def saved(
 
 
 def _total(
-    backend: str | None, chosen: Mapping[str, str], times: Times, counts: Mapping[str, float]
+    backend: str | None,
+    chosen: Mapping[str, str],
+    times: Times,
+    counts: Mapping[str, float],
+    least: Mapping[int, float] = MappingProxyType({}),
 ) -> Total | None:
-    sums = list(sums_of(chosen, times, counts).values())
-    if not sums:
+    by_index = sums_of(chosen, times, counts)
+    if not by_index:
         return None
+    sums = list(by_index.values())
+    over = ratio_over([log(ms / least[index]) for index, ms in by_index.items() if index in least])
+    if least and over is None:
+        over = TimeRatio(median(sums) / median(least.values()), None)
     by_case = {
         case: count
         / 1e6
         * median(taken[chosen[case]] for taken in times[case].values() if chosen[case] in taken)
         for case, count in counts.items()
     }
-    return Total(backend, median(sums), time_interval(sums), by_case)
+    return Total(backend, median(sums), time_interval(sums), by_case, over=over)
 
 
 def sums_of(chosen: Mapping[str, str], times: Times, counts: Mapping[str, float]) -> dict[int, float]:

@@ -123,7 +123,7 @@ def supported(name: str, forms: Iterable[str]) -> list[Solved]:
 def supported_in_turn(name: str, forms: Iterable[str], turn: int) -> list[Solved]:
     """One case of each rule, in one of the forms that the backend runs, solved.
 
-    The next rule and the next turn have the next form: over some turns, every two of turn, rule and form meet.
+    The next rule and the next turn have the next form: so all pairs of turn, rule and form meet in time.
     """
     forms, found = tuple(forms), []
     for number, rule in enumerate(RULES, turn):

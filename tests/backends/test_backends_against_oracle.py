@@ -13,7 +13,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging import problem
-from solved import BACKENDS, QUICK, RULES, WITHOUT_GROUPS, Solved, refusal, solved, solved_by, supported, supported_in_turn
+from solved import (
+    BACKENDS,
+    QUICK,
+    RULES,
+    WITHOUT_GROUPS,
+    Solved,
+    refusal,
+    solved,
+    solved_by,
+    supported,
+    supported_in_turn,
+)
 from torch.nn.attention import flex_attention
 
 from attnbench.backends import chunked, flex

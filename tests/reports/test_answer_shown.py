@@ -252,7 +252,8 @@ def test_a_run_with_counts_ends_with_what_all_calls_of_a_backend_take() -> None:
     text = shown(step)
     sentence, *_ = (line for line in text.splitlines() if line.startswith("all counted calls: "))
     assert re.fullmatch(
-        r".*: \d+ ms with the fastest of each case; eager takes 1.\d+ times as long", sentence
+        r".*: \d+ ms with the fastest of each case; eager takes 1.\d+ \[1.\d+, 1.\d+\] times as long",
+        sentence,
     )
     head_line, first, *others = text[text.rindex("all counted calls") :].splitlines()
     assert head_line.split() == ["all", "counted", "calls", "time", "×", "loses", "most", "in", "case"]
@@ -291,3 +292,29 @@ def test_a_case_without_a_time_is_named_and_left_out_of_the_sum() -> None:
     (answer,) = step.answers
     assert answer.totals[0].by_case.keys() == {*cases} - {cases[2]}
     assert "all counted calls but case 3 " in shown(step)
+
+
+@pytest.mark.parametrize(
+    ("words", "caches", "told"),
+    [
+        ("H4-Lq1-Lk512-D64/none/float32/cpu/forward", "caches 48K 1M", True),
+        ("H4-Lq1-Lk512-D64/none/float32/cpu/forward", "caches 48K 512K", False),
+        ("H4-Lq1-Lk512-D64/none/float32/cpu/forward/rotating", "caches 48K 1M", False),
+        ("H4-Lq2-Lk512-D64/none/float32/cpu/forward", "caches 48K 1M", False),
+    ],
+)
+def test_a_decode_that_found_its_keys_in_the_caches_says_so(words: str, caches: str, told: bool) -> None:
+    # 4 heads of 512 keys and values with 64 float32 each: exactly 1 MiB.
+    other = case(64)
+    text = f"attention/scaled_dot/B1-{words}"
+    run = run_of({one: {"eager": 2.0, "bmm": 1.0} for one in (text, other)}, facts={"cpu_details": caches})
+    assert ("decode had its keys and values in the caches" in shown(run)) == told
+    assert ("--cache rotating" in run._repr_html_()) == told
+
+
+def test_what_a_choice_of_backends_left_out_is_counted() -> None:
+    times = {case(n): {"eager": 2.0, "bmm": 1.0} for n in (64, 128)}
+    assert "asked" not in shown(run_of(times))
+    run = run_of(times, named=["eager", "bmm"], not_asked=["flex", "chunked"])
+    assert "2 of 4 backends asked; more:" in shown(run)
+    assert "not asked, because others were named: flex, chunked" in details(run)

@@ -21,9 +21,9 @@ def shown(run: Run, width: int = 100) -> str:
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of the table of caches, from its line of heads on."""
+    """The cells of the table of caches, from its line of heads on. Sentences below have no columns."""
     lines = text[text.index("bytes/token") :].split("\n\n")[0].splitlines()[1:]
-    return [re.split(r" {2,}", line.strip()) for line in lines]
+    return [re.split(r" {2,}", line.strip()) for line in lines if "  " in line]
 
 
 def without(run: Run, *cases: str) -> Run:

@@ -35,7 +35,7 @@ def test_it_says_what_to_use_and_has_a_map(monkeypatch: pytest.MonkeyPatch) -> N
     shown = Elements(WHOLE._repr_html_())
     assert shown.tags.count("table") == 2
     assert "Use quick in all 3 cases." in shown.words
-    assert "eager takes 3.00 times as long as the fastest in all 3 cases" in shown.words
+    assert "eager takes 3.00 [2.96, 3.04] times as long as the fastest in all 3 cases" in shown.words
     assert shown.words.count("wrong") >= 2
     assert "2026-01-02 03:04 UTC · A made machine · torch 2.13.0 · made.jsonl" in shown.words
 

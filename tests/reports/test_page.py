@@ -238,7 +238,7 @@ def test_the_first_sentence_is_what_users_have_against_the_fastest() -> None:
     text = page(together(slow, run_of({case(64): {"sdpa_flash": 1.0, "eager": 2.0}})))
     use = text.index("Fastest: bmm in 1 of 2 cases, sdpa_flash in 1.")
     first = text.index("Torch&#39;s function (sdpa_flash) is the fastest, or may be, in 1 of 2 cases")
-    assert "it takes 30 times as long as the fastest in " in text[first : first + 400]
+    assert "it takes 30 [30, 30] times as long as the fastest in " in text[first : first + 400]
     assert ", where bmm takes 1" in text[first : first + 400]
     assert use < first < text.index("<h2>")
 
@@ -249,7 +249,9 @@ def test_steps_of_models_are_compared_by_stage() -> None:
     run = run_of({one: {"eager": 3.0, "bmm": 1.0} for one in counts}, counts=counts, stages=stages)
     text = page(run)
     assert "Attention in one step of prefill takes 2.0" in text
-    assert "(3.00 ×) with eager" in text.partition("one step of decode")[2][:200]
+    assert "(3.00 × [2.96, 3.04]) with eager" in text.partition("one step of decode")[2][:200]
+    # Of a model the stages come first.
+    assert text.index("one step of prefill") < text.index("Use bmm in all 2 cases.")
     # Every backend's total, and the stage of every case, also in the table that the filter reads.
     totals = text.partition("all counted calls of decode")[2].partition("</table>")[0]
     assert all(f"<td>{name}</td>" in totals for name in ("eager", "bmm"))
@@ -265,8 +267,9 @@ def test_a_total_that_ties_in_every_case_may_be_as_fast() -> None:
     assert "eager, which takes" in sentence
     assert sentence.endswith("may be as fast in each of its cases.")
     outcomes = text.partition('id="records"')[2]
-    # No row but that of the fastest has a bare 1, and here none has.
-    assert len(re.findall(r'data-k="[^"]*">≈</td>', outcomes)) == 4
+    # No row but that of the fastest has a bare 1, and here none has. Ties too are told with their ratios.
+    assert outcomes.count(">≈</td>") == 2
+    assert len(re.findall(r'>≈ [\d.]+ <span class="ends">\[[\d.]+, [\d.]+\]', outcomes)) == 2
 
 
 def test_a_disturbed_run_says_so_first() -> None:
@@ -312,7 +315,7 @@ def test_charts_of_time_leave_out_what_is_far_slower_and_name_it() -> None:
     times = {case(n): {"eager": 1.0, "b": 1.5, "slow": 25.0 if n == 64 else 3.0} for n in (64, 128)}
     rows = rows_of(run_of(times))
     (out,) = (row for row in rows if "out_time" in row)
-    assert (out["far_time"], "in_time" in out) == ("slow (25 × at 64)", False)
+    assert (out["left_time"], "in_time" in out) == ("slow (25 × at 64)", False)
     shown = [row for row in rows if row.get("in_time")]
     assert max(row["ms"] for row in shown) == 3.0
     ends = {row["backend"]: row["length"] for row in shown if "time_label" in row}

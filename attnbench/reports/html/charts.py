@@ -2,7 +2,8 @@
 
 There is one flat row for each outcome, and for each way to hold a cache with a backend. A chart shows the
 rows that have its field: ``in_time`` for the chart ``time``. The value of that field is the label of the view
-that shows the row.
+that shows the row. A row that this view lacks has it in ``out_time``, and in ``left_time`` what stands for it
+in the note below.
 
 In the specifications, ``{"use": "log"}`` stands for the shared part of that name, and ``{"tips": {"ms":
 "time"}}`` for the lines of a tooltip. The page's script fills in what depends on the rows that are shown:
@@ -17,19 +18,20 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from math import exp, log
+from types import MappingProxyType
 from typing import Any
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
+from attnbench.reports.answer import over_text
 from attnbench.reports.caches import cache_name, error_text, share_text, step_labels
-from attnbench.reports.columns import COUNTED_BYTES, name_text, time_text
+from attnbench.reports.columns import COLUMNS, COUNTED_BYTES, name_text, time_text
 from attnbench.reports.judged import JudgedRecord
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, number, reach, times
-from attnbench.stats.answer import Total
+from attnbench.stats.answer import Lead, Total
 from attnbench.stats.caches import Cache, CacheStep
 from attnbench.stats.tests import ends
-from attnbench.types.record import Record
 from attnbench.types.status import MEANING
 from attnbench.types.words import count_of
 
@@ -59,7 +61,10 @@ def charts(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [
         one
         | {"spec": _figure(one, found["shared"]), "views": shown}
-        | {"id": one["name"] if n == 1 else f"{one['name']}-{n}"}
+        | {
+            "id": one["name"] if n == 1 else f"{one['name']}-{n}",
+            "left_out": _LEFT_OUT[one["name"] == "memory"],
+        }
         for one in found["charts"]
         if one["name"] in views
         for n, shown in enumerate(_figures(one["name"], list(views[one["name"]])), start=1)
@@ -109,17 +114,39 @@ LEAST_PERCENT = 1e-4
 """Smaller errors of caches stand here."""
 _LABEL_SHARE = 0.036
 """The height of a label at the end of a line, as a share of the axis."""
+_CASE_SHARE = 0.03
+"""The distance of two cases in the chart of limits, as a share of the axis."""
+_LEFT_OUT = (
+    f"Left out, more than {FAR} times as long as the best",
+    f"Left out, less than {human_bytes(COUNTED_BYTES)}",
+)
+"""What a note below a chart says of rows that it lacks: of all charts, and of that of memory."""
 _LENGTHS = re.compile(r"Lq\d+-Lk\d+")
+_STARRED = re.compile(r"L[qk]\*-?|-L[qk]\*")
+_ALONG = {(True, True): "length, Lq = Lk", (True, False): "queries, Lq", (False, True): "keys, Lk"}
+"""What varies in a family, by whether there is a star for queries and for keys."""
+_LIMIT = next(column for column in COLUMNS if column.head == "limit")
 
 
-def chart_rows(judged: Sequence[JudgedRecord], before: str = "") -> list[Row]:
-    """The rows of one run. before: the beginning of the labels of its views."""
-    names = short_names(one.record.case for one in judged)
-    rows = [_row(one, names[one.record.case]) for one in judged]
+def chart_rows(
+    judged: Sequence[JudgedRecord],
+    before: str = "",
+    leads: Iterable[Lead] = (),
+    stages: Mapping[str, str] = MappingProxyType({}),
+) -> list[Row]:
+    """The rows of one run.
+
+    before: the beginning of the labels of its views. leads: the fastest backend of each case, with the ratios
+    of the others. stages: by case, the stage of a step that it is of.
+    """
+    names, led = short_names(one.record.case for one in judged), {lead.best.case: lead for lead in leads}
+    named = {case: f"{name} {stages.get(case, '')}".strip() for case, name in names.items()}
+    rows = [_row(one, named[one.record.case], led.get(one.record.case)) for one in judged]
     ran = {name_text(one.record) for one in judged if not MEANING[one.record.status].declined}
     rows = [row for row in rows if row["backend"] in ran]
-    _add_families(rows)
+    _add_families(rows, stages)
     _add_fronts(rows)
+    _add_places(rows)
     _leave_out_far(rows)
     _add_labels(rows, "time", "ms")
     _add_labels(rows, "memory", "mib")
@@ -180,30 +207,34 @@ def _cache_row(step: CacheStep, cache: Cache, total: Total) -> Row:
     }
 
 
-def _row(judged: JudgedRecord, name: str) -> Row:
+def _row(judged: JudgedRecord, name: str, lead: Lead | None) -> Row:
     record = judged.record
     row: Row = {"case": record.case, "name": name, "backend": name_text(record)}
     if record.status not in ("ok", "inaccurate") or record.median_ms is None:
         return row
     low = record.median_ms if record.low_ms is None else record.low_ms
     high = record.median_ms if record.high_ms is None else record.high_ms
-    row |= {"ms": record.median_ms, "low": low, "high": high, "time": time_text(record)}
+    row |= {"ms": record.median_ms, "low": low, "high": high, "time": time_text(record), "over": ""}
+    if lead is not None and record.status == "ok":
+        row["over"] = over_text(record, lead)
     if record.ratio_to_best is not None:
-        row["times"] = times(record.ratio_to_best, record.ratio_to_best_low, record.ratio_to_best_high)
+        row["times"] = times(record.ratio_to_best, record.ratio_to_best_low, record.ratio_to_best_high)[0]
     memory = record.peak_extra_bytes
     if memory is not None and memory >= COUNTED_BYTES:
         row |= {"mib": memory / 2**20, "memory": human_bytes(memory)}
     if record.accuracy is not None:
-        budget = record.accuracy.error_budget
-        row |= {"error": max(budget, LEAST_BUDGET), "budget": number(budget)}
-    return row | _roofline(record)
+        # Errors stand where they are told to be: of 1.000 and 1.004 neither is the more exact.
+        budget = number(record.accuracy.error_budget)
+        row |= {"error": max(float(budget), LEAST_BUDGET), "budget": budget}
+    return row | _roofline(judged)
 
 
-def _roofline(record: Record) -> Row:
+def _roofline(judged: JudgedRecord) -> Row:
     """Operations per byte and per second, and the limit that was measured in the run at this intensity.
 
     Source: Williams, Waterman, Patterson, Roofline, CACM 52 (2009), 65.
     """
+    record = judged.record
     if not record.tflops or not record.gbps or not record.limit_share:
         return {}
     case = parse_case(record.case)
@@ -213,24 +244,51 @@ def _roofline(record: Record) -> Row:
         "intensity": 1e3 * record.tflops / record.gbps,
         "gflops": 1e3 * record.tflops,
         "limit": float(number(1e3 * record.tflops / record.limit_share, 0.0, most=3)),
-        "share": f"{100 * record.limit_share:.2g} %",
+        "share": _LIMIT.cell(judged),
     }
 
 
-def _add_families(rows: Sequence[Row]) -> None:
-    """Add ``length`` and the view to rows with a time whose case has others that differ in length alone."""
+def _add_families(rows: Sequence[Row], stages: Mapping[str, str]) -> None:
+    """Add ``length`` and the views to rows with a time whose case has others that differ in length alone.
+
+    Memory has a view where it was counted at several lengths.
+    """
     lengths: dict[str, set[int]] = {}
     timed = [row for row in rows if "ms" in row]
     for row in timed:
         for family, length in _families(row["case"]).items():
             lengths.setdefault(family, set()).add(length)
-    labels = short_names(family for family, found in lengths.items() if len(found) > 1)
+    names = short_names(family for family, found in lengths.items() if len(found) > 1)
+    views: dict[str, list[Row]] = {}
     for row in timed:
         for family, length in _families(row["case"]).items():
-            if family in labels:
-                row |= {"length": length, "in_time": labels[family]}
-                row["in_memory"] = labels[family] if "mib" in row else None
+            if family in names:
+                row |= {"length": length, "along": _ALONG["Lq*" in family, "Lk*" in family]}
+                views.setdefault(family, []).append(row)
                 break
+    for family, those in views.items():
+        stage = {stages.get(row["case"], "") for row in those}
+        name = _STARRED.sub("", names[family]).strip()
+        label = " ".join(filter(None, (name, *(stage if len(stage) == 1 else ())))) or those[0]["along"]
+        for row in those:
+            row["in_time"] = label
+        counted = [row for row in those if "mib" in row]
+        if len({row["length"] for row in counted}) > 1:
+            for row in counted:
+                row["in_memory"] = label
+            _tell_of_little(
+                [row for row in those if "mib" not in row], label, len({row["length"] for row in those})
+            )
+
+
+def _tell_of_little(rows: Sequence[Row], label: str, lengths: int) -> None:
+    """Name once each backend whose memory is too small to be counted, with its lengths if it has others."""
+    little: dict[str, list[Row]] = {}
+    for row in rows:
+        little.setdefault(row["backend"], []).append(row)
+    for name, those in little.items():
+        at = f" (at {', '.join(str(row['length']) for row in those)})" if len(those) < lengths else ""
+        those[0] |= {"out_memory": label, "left_memory": f"{name}{at}"}
 
 
 def _families(case: str) -> Mapping[str, int]:
@@ -244,7 +302,7 @@ def _families(case: str) -> Mapping[str, int]:
 def _leave_out_far(rows: Sequence[Row]) -> None:
     """Take rows out of charts of time that are far slower than the best beside them.
 
-    ``out_time`` then is the view that lacks the row, and ``far_time`` in words how slow it is.
+    ``left_time`` then says how slow it is.
     """
     for chart, beside in _BESIDE:
         best: dict[tuple[Any, Any], float] = {}
@@ -257,7 +315,7 @@ def _leave_out_far(rows: Sequence[Row]) -> None:
             if far > FAR:
                 row |= {f"out_{chart}": row[f"in_{chart}"], f"in_{chart}": None}
                 text = row.get("times") or number(far)
-                row[f"far_{chart}"] = f"{row['backend']} ({text} × at {row[beside]})"
+                row[f"left_{chart}"] = f"{row['backend']} ({text} × at {row[beside]})"
 
 
 def _add_labels(rows: Sequence[Row], chart: str, field: str) -> None:
@@ -299,6 +357,25 @@ def _top(block: Sequence[float], least: float) -> float:
     return _bottom(block, least) + (len(block) - 1) * least
 
 
+def _add_places(rows: Sequence[Row]) -> None:
+    """Add ``middle`` and ``place`` to rows with an intensity, both near it.
+
+    middle: of the case, apart from those of all others. place: of the backend, beside that of the next faster
+    and of the next slower one.
+    """
+    views: dict[str, dict[str, list[Row]]] = {}
+    for row in rows:
+        if "intensity" in row:
+            views.setdefault(row["in_roofline"], {}).setdefault(row["case"], []).append(row)
+    for cases in views.values():
+        ordered = sorted(cases.values(), key=lambda those: those[0]["intensity"])
+        values = [log(those[0]["intensity"]) for those in ordered]
+        least = min(_CASE_SHARE, 1 / len(values)) * max(values[-1] - values[0], log(2))
+        for middle, those in zip(apart(values, least), ordered, strict=True):
+            for n, row in enumerate(sorted(those, key=lambda row: row["gflops"])):
+                row |= {"middle": exp(middle), "place": exp(middle + (n % 3 - 1) * least / 4)}
+
+
 def _add_fronts(rows: Sequence[Row]) -> None:
     """Add the view and ``front`` to rows of cases in which two backends or more have a time and an error.
 
@@ -310,10 +387,9 @@ def _add_fronts(rows: Sequence[Row]) -> None:
             cases.setdefault(row["name"], []).append(row)
     for name, those in cases.items():
         if len(those) > 1:
-            # By errors as they are shown: of 1.000 and 1.004 neither counts as the more exact.
-            front = pareto_front((row["ms"], float(row["budget"])) for row in those)
+            front = pareto_front((row["ms"], row["error"]) for row in those)
             for row in those:
-                row |= {"in_pareto": name, "front": (row["ms"], float(row["budget"])) in front}
+                row |= {"in_pareto": name, "front": (row["ms"], row["error"]) in front}
 
 
 def pareto_front(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:

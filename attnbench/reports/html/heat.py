@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from attnbench.reports.answer import ABSENT, FASTEST, TIED, case_cell
+from attnbench.reports.answer import ABSENT, FASTEST, TIED, case_cell, times_text
 from attnbench.reports.columns import name_text, ratio_text
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.stats.answer import Lead, RunAnswer
@@ -15,8 +15,8 @@ from attnbench.types.status import MEANING, status_words
 STEPS = (1.25, 2.0, 5.0)
 """Where a cell takes the next colour."""
 OF_FASTEST = (
-    f"Times as long as the fastest of the case. {FASTEST}: the fastest; {TIED}: may be the fastest; "
-    f"{ABSENT}: not run."
+    f"Times as long as the fastest of the case, in pairs of samples. {FASTEST}: the fastest; "
+    f"{TIED}: may be the fastest; {ABSENT}: not run."
 )
 OF_BASE = f"Times as long as base. {TIED}: may be as fast; {ABSENT}: not run."
 
@@ -88,11 +88,13 @@ def _cell(one: JudgedRecord | None, lead: Lead | None, live: bool) -> Tile:
     if lead is None or record.median_ms is None:
         return Tile(ABSENT, "absent", "not timed")
     text = case_cell(one, lead)
-    if text in (FASTEST, TIED):
-        best = text == FASTEST
-        return Tile(text, "best" if best else "tied", "the fastest" if best else "may be the fastest")
-    ratio = lead.over[record.backend].ratio
-    return Tile(text, _tone(ratio), f"{text} times as long as {lead.best.backend}")
+    if record.backend == lead.best.backend:
+        return Tile(text, "tied" if lead.ties else "best", f"{'may be ' if lead.ties else ''}the fastest")
+    over = lead.over[record.backend]
+    title = f"{times_text(over, bounds=True)} times as long as {lead.best.backend}"
+    if text == TIED:
+        return Tile(text, "tied", f"may be the fastest, {title}")
+    return Tile(text, _tone(over.ratio), title)
 
 
 def _against_base(one: JudgedRecord) -> Tile:

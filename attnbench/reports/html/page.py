@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from attnbench import __version__
-from attnbench.reports.answer import Grid, case_cell, case_numbers, cases_grid, totals_grids
+from attnbench.reports.answer import Grid, case_numbers, cases_grid, over_text, totals_grids
 from attnbench.reports.caches import caches_grid
-from attnbench.reports.columns import COLUMNS, KIND, in_order, name_text, table_columns
+from attnbench.reports.columns import COLUMNS, KIND, Column, in_order, name_text, table_columns
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, cache_rows, chart_rows, charts
 from attnbench.reports.html.heat import heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
 from attnbench.reports.html.words import (
     MOST_VALUES,
+    absent_words,
     busy,
     facts,
     failures,
@@ -56,6 +57,8 @@ ROWS_OPEN = 40
 """Tables of a run with more rows are folded."""
 _PACKAGES = {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}
 _VEGA_LITE = "6."
+_FIRST = ("median_ms", "ratio", "ratio_to_best")
+"""Columns that stand before the verdict."""
 _LEFT_OUT = ("±", "prepare", "first call", "rms error", "max error")
 """Columns that few readers look for; --csv has them."""
 
@@ -96,7 +99,10 @@ def page(run: Run) -> str:
     rows = [
         row
         for part, label in zip(parts, before, strict=True)
-        for row in (*chart_rows(part.judged, label), *cache_rows(part.caches, label))
+        for row in (
+            *chart_rows(part.judged, label, part.answer.leads if part.answer else (), stages_of(run, part)),
+            *cache_rows(part.caches, label),
+        )
     ]
     by_time = sorted(rows, key=lambda row: "ms" not in row)
     scripts = [_closed(vega()), _closed(asset("page.js"))]
@@ -178,7 +184,7 @@ def _section(
         "cases": cases_words(one.record.case for one in judged),
         "cut_off": ended if any(unfinished) else "",
         "findings": findings(judged, manifest) + ([] if alone else [*use_words(leads), *busy(part)]),
-        "totals": [] if part.answer is None else list(totals_grids(part.answer, names, details=False)),
+        "totals": [] if part.answer is None else list(totals_grids(part.answer, names, bounds=True)),
         "caches": None if part.answer is None else caches_grid(part.caches, part.answer, details=True),
         "stages": stages_of(run, part),
         "leads": lead_rows(part, users),
@@ -186,6 +192,7 @@ def _section(
         "heat": heat_of(part),
         "failed": failed,
         "quiet": quiet,
+        "absent": absent_words(quiet),
         "names": names,
         "unclear": unclear_words(part),
         "facts": facts(manifests, shown, [not one for one in unfinished]),
@@ -195,7 +202,20 @@ def _section(
 def _conventions(parts: Sequence[ReportPart]) -> list[str]:
     """How it was measured and what the columns mean, once for all runs."""
     every = [one for part in parts for one in part.judged]
-    return legend(every, {column.head for column in table_columns(every)})
+    answered = any(part.answer is not None and part.answer.leads for part in parts)
+    return legend(every, {column.head for column in table_columns(every)} | ({"use"} if answered else set()))
+
+
+def _columns(every: Sequence[JudgedRecord]) -> list[Column]:
+    """The columns of numbers of the table of all outcomes.
+
+    Where times are told over those of the fastest, those over the baseline's are left out: they point the
+    other way. A live comparison has only these.
+    """
+    columns = [column for column in table_columns(every) if column.head not in (*_LEFT_OUT, "verdict")]
+    if not any(column.head == "×best" for column in columns):
+        return columns
+    return [column for column in columns if column.key not in ("ratio", "ratio_low")]
 
 
 @dataclass(frozen=True)
@@ -241,12 +261,9 @@ def _devices(parts: Sequence[ReportPart], sections: Sequence[dict[str, Any]]) ->
 def _table(run: Run, parts: Sequence[ReportPart], labels: Sequence[str]) -> dict[str, Any]:
     """The table of all outcomes, case by case, the fastest first, and the choices of its filters."""
     every = [one for part in parts for one in part.judged]
-    columns = [column for column in table_columns(every) if column.head not in (*_LEFT_OUT, "verdict")]
-    # One direction of ratios on the page; where only a baseline has ratios, as in a live comparison, that.
-    fastest = {"time", "×best"}
-    baselines = {"time", "ratio", *(f"×{one.record.baseline}" for one in every)}
-    first = fastest if fastest <= {column.head for column in columns} else baselines
-    columns = [replace(one, cell=_times_cell(parts)) if one.head == "×best" else one for one in columns]
+    columns = [
+        replace(one, cell=_times_cell(parts)) if one.head == "×best" else one for one in _columns(every)
+    ]
     names = short_names(one.record.case for one in every)
     stages = [stages_of(run, part) for part in parts]
     statuses, verdicts = {one.record.status for one in every}, {one.verdict for one in every}
@@ -259,8 +276,8 @@ def _table(run: Run, parts: Sequence[ReportPart], labels: Sequence[str]) -> dict
         "staged": any(stages),
         "disturbed": disturbed,
         "reason_of": _reason,
-        "first": [column for column in columns if column.head in first],
-        "rest": [column for column in columns if column.head not in first],
+        "first": [column for column in columns if column.key in _FIRST],
+        "rest": [column for column in columns if column.key not in _FIRST],
         "names": names,
         "meaning": MEANING,
         "backend_of": name_text,
@@ -271,7 +288,7 @@ def _table(run: Run, parts: Sequence[ReportPart], labels: Sequence[str]) -> dict
 
 
 def _times_cell(parts: Sequence[ReportPart]) -> Callable[[JudgedRecord], str | None]:
-    """The cell of a backend's time over the fastest's, as in the map: a tie is not told as a ratio."""
+    """The cell of a backend's time over the fastest's: with its interval, and marked as in the map."""
     leads = {
         id(one): lead
         for part in parts
@@ -284,7 +301,7 @@ def _times_cell(parts: Sequence[ReportPart]) -> Callable[[JudgedRecord], str | N
 
     def cell(one: JudgedRecord) -> str | None:
         shown = one.record.status == "ok" and one.record.ratio_to_best is not None
-        return case_cell(one, leads[id(one)]) if shown and id(one) in leads else column.cell(one)
+        return over_text(one.record, leads[id(one)]) if shown and id(one) in leads else column.cell(one)
 
     return cell
 

@@ -7,19 +7,26 @@ from itertools import groupby
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import TORCHS
-from attnbench.reports.answer import busy_words, is_failure, ties_throughout, times_text, total_times_text
+from attnbench.reports.answer import (
+    busy_words,
+    is_best,
+    is_failure,
+    ties_throughout,
+    times_text,
+    total_times_text,
+)
 from attnbench.reports.caches import cache_words
 from attnbench.reports.columns import time_text
-from attnbench.reports.html.words import Sentence, capital, isolated, suite_of, use_words
+from attnbench.reports.html.words import MOST_TIES, Sentence, capital, isolated, suite_of, use_words
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
-from attnbench.reports.overview import checked_words
+from attnbench.reports.overview import checked_words, hot_words
 from attnbench.reports.run import Run
 from attnbench.reports.units import duration, reach
 from attnbench.stats.answer import Lead, RunAnswer, TimeRatio, Total
 from attnbench.stats.tests import ends
 from attnbench.types.mask import mask_text
-from attnbench.types.words import count_of, printable
+from attnbench.types.words import count_of, first_of, printable
 
 _FAR = 2.0
 """From so many times as long as the fastest on, a number is told in red."""
@@ -46,13 +53,19 @@ def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[S
     checked, busy = _checked(parts), _busy(parts)
     # The sentence on a single case has torch's function in it.
     against = [] if len(leads) == 1 else _against_the_fastest(parts, labels)
-    return [*use, *busy, *against, *_steps(parts, labels), *_caches(parts, labels), *checked]
+    # Of a model the stages are what a reader came for.
+    return [*_steps(parts, labels), *_caches(parts, labels), *_hot(parts), *use, *busy, *against, *checked]
 
 
 def _checked(parts: Sequence[ReportPart]) -> list[Sentence]:
     records = [one.record for part in parts for one in part.judged]
     wrong = any(is_failure(record) for record in records)
     return [Sentence("", checked_words(records), "bad" if wrong else "plain")] if records else []
+
+
+def _hot(parts: Sequence[ReportPart]) -> list[Sentence]:
+    words = dict.fromkeys(filter(None, map(hot_words, parts)))
+    return [Sentence("", f"{capital(text)}.", "unsure") for text in words]
 
 
 def _busy(parts: Sequence[ReportPart]) -> list[Sentence]:
@@ -87,9 +100,11 @@ def _distance(name: str, cases: int, fast: int, ratios: Sequence[tuple[TimeRatio
         return Sentence("", f"{head} is the fastest, or may be, in {of}.", "good")
     worst, where, lead = max(ratios, key=lambda one: one[0].ratio)
     least = min((one for one, _, _ in ratios), key=lambda one: one.ratio)
-    times, far = times_text(least), times_text(worst)
-    takes = f"takes {far if times == far else f'{times} to {far}'} times as long as the fastest"
+    times, far = times_text(least), times_text(worst, bounds=True)
+    takes = f"takes {far if times == times_text(worst) else f'{times} to {far}'} times as long as the fastest"
     best = f"where {lead.best.backend} takes {time_text(lead.best)}"
+    if lead.ties:
+        best += f" and {first_of(lead.ties, MOST_TIES)} may be as fast"
     if fast:
         those = f"{cases:,} cases" if ran == cases else f"the {ran:,} cases that it runs"
         before = f"{head} is the fastest, or may be, in {fast:,} of {those}; it {takes} in"
@@ -111,7 +126,7 @@ def _steps(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sente
             others = [found[name] for name in user_has(part) if name in found]
             if best is not None:
                 before = f"{label}: " if len(parts) > 1 else ""
-                compared = [_compared(part.answer, other, best) for other in others]
+                compared = [_compared(part.answer, other) for other in others]
                 yield Sentence("", _step_text(before, stage, best, compared))
 
 
@@ -131,11 +146,14 @@ def _step_text(before: str, stage: str, best: Total, compared: Iterable[str]) ->
     return text if before else capital(text)
 
 
-def _compared(answer: RunAnswer, total: Total, best: Total) -> str:
-    text, name = total_times_text(total, best), named(total.backend or "")
+def _compared(answer: RunAnswer, total: Total) -> str:
+    name = named(total.backend or "")
     if ties_throughout(answer, total):
         return f"{name}, which takes {_time(total)}, may be as fast in each of its cases"
-    return f"{'as long' if float(text) == 1 else f'{_time(total)} ({text} ×)'} with {name}"
+    if is_best(total):
+        return f"as long with {name}"
+    times, _, interval = total_times_text(total, bounds=True).partition(" ")
+    return f"{_time(total)} ({' '.join(filter(None, (times, '×', interval)))}) with {name}"
 
 
 def _time(total: Total) -> str:

@@ -13,7 +13,7 @@ from attnbench.reports.answer import TIED, busy_text, case_cell, lead_text, next
 from attnbench.reports.columns import name_text, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
-from attnbench.reports.overview import counted, wins_words
+from attnbench.reports.overview import counted, gathered_notes, wins_words
 from attnbench.reports.run import Run
 from attnbench.reports.table import footer
 from attnbench.stats.answer import Lead
@@ -74,7 +74,15 @@ def findings(judged: Sequence[JudgedRecord], manifest: Manifest) -> list[Sentenc
     records = [one.record for one in judged]
     if not records:
         return [Sentence("", "The run has no outcome yet.", "bad")]
-    found = [Sentence("", f"{count_of(len({r.backend for r in records}), 'backend')} on {counted(records)}.")]
+    asked = {record.backend for record in records}
+    left_out = {*manifest.not_asked} - asked
+    told = (
+        f"{len(asked)} of {len(asked | left_out)} installed backends"
+        if left_out
+        else count_of(len(asked), "backend")
+    )
+    rest = "; the others were not asked" if left_out else ""
+    found = [Sentence("", f"{told} on {counted(records)}{rest}.")]
     if manifest.protocol.get("timed") is False:
         found.append(Sentence("", "Nothing was timed: this run only checked outputs."))
     if manifest.sides:
@@ -111,6 +119,11 @@ def busy(part: ReportPart) -> list[Sentence]:
     return [Sentence("", f"{words}.", "unsure")] if words else []
 
 
+def absent_words(quiet: Sequence[FailedOutcomes]) -> list[str]:
+    """Say which backends did not run, in some cases or in all: each reason once."""
+    return [f"{names} ({why})" for why, names in gathered_notes([(one.reason, one.backend) for one in quiet])]
+
+
 def unclear_words(part: ReportPart) -> list[str]:
     """Say why verdicts are unclear. On a busy machine that is the reason of the others, so it comes first."""
     told = footer(part.judged)[1:]
@@ -132,7 +145,8 @@ class LeadRow:
     """What to use in a case.
 
     case: its id. also: what may be as fast, "" for nothing. users: for each backend that users have its time
-    over that of the fastest. following: the next backend with its own. Ratios are as in the terminal.
+    over that of the fastest. following: the next backend with its own. Ratios are those of the terminal, with
+    their intervals.
     """
 
     case: str
@@ -154,8 +168,8 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
             name_text(lead.best),
             f"{TIED} {first_of(lead.ties, MOST_TIES)}" if lead.ties else "",
             time_text(lead.best) or "",
-            tuple(case_cell(cells.get((lead.best.case, user)), lead) for user in users),
-            "alone" if lead.sure == "alone" else next_text(lead, details=False),
+            tuple(case_cell(cells.get((lead.best.case, user)), lead, bounds=True) for user in users),
+            "alone" if lead.sure == "alone" else next_text(lead, details=True),
         )
         for lead in part.answer.leads
     ]

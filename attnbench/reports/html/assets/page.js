@@ -111,10 +111,8 @@
       return unique(chosen, field);
     };
     const canvas = figure.querySelector(".canvas");
-    const far = data().rows.filter((row) => row[`out_${name}`] === view).map((row) => row[`far_${name}`]);
-    figure.querySelector(".note").textContent = far.length
-      ? `Left out, more than 20 times as long as the best: ${far.join(", ")}.`
-      : "";
+    const left = data().rows.filter((row) => row[`out_${name}`] === view).map((row) => row[`left_${name}`]);
+    figure.querySelector(".note").textContent = left.length ? `${figure.dataset.leftOut}: ${left.join(", ")}.` : "";
     const views = figure.querySelectorAll("option").length;
     figure.querySelector(".chosen")?.replaceChildren(`${view} (one of ${views}; the page has the others)`);
     figure.drawn?.finalize();
