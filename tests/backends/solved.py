@@ -121,15 +121,16 @@ def supported(name: str, forms: Iterable[str]) -> list[Solved]:
 
 
 def supported_in_turn(name: str, forms: Iterable[str], turn: int) -> list[Solved]:
-    """One case of each rule, in one of the forms that the backend runs, solved.
+    """One case of each rule, solved, in one of the forms that the backend runs.
 
-    The next rule and the next turn have the next form: so all pairs of turn, rule and form meet in time.
+    The next rule and the next turn have the next form: every two of turn, rule and form meet in some turns.
     """
     forms, found = tuple(forms), []
     for number, rule in enumerate(RULES, turn):
-        texts = dict.fromkeys(form.format(rule) for form in forms)
+        texts = [form.format(rule) for form in forms]
         taken = [text for text in texts if refusal(BACKENDS[name], parse_case(text)) is None]
-        found += [solved(taken[number % len(taken)])] if taken else []
+        if taken:
+            found.append(solved(taken[number % len(taken)]))
     return found
 
 
