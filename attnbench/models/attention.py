@@ -68,6 +68,7 @@ def attention_kind(word: str, fields: Fields, family: ModelFamily) -> LayerKind:
         indexed=needed(fields, "index_topk") if word == "indexed" else None,
         sinks=family.sinks or bool(fields.get(sink)),
         alibi=alibi,
+        biased=family.biased,
         stages=("prefill",) if family.encoder else LayerKind.stages,
         beyond=tuple(beyond),
     )
@@ -86,14 +87,18 @@ def latent_kinds(word: str, fields: Fields, family: ModelFamily) -> tuple[LayerK
     kind = attention_kind(word, ChainMap(own, fields), family)
     scale = kind.scale
     stretched = fields.get("rope_parameters") or fields.get("rope_scaling")
-    if isinstance(stretched, dict) and stretched.get("mscale_all_dim"):
+    if isinstance(stretched, dict) and _is_stretched(stretched) and stretched.get("mscale_all_dim"):
         factor, mscale = (positive(name, stretched.get(name)) for name in ("factor", "mscale_all_dim"))
         scale *= (0.1 * mscale * log(max(factor, 1)) + 1) ** 2
     latent = "latent attention" if word in ("full", "indexed") else f"latent {kind.name}"
     expanded = replace(kind, name=f"expanded {latent}", scale=scale, stages=("prefill", "chunked"))
     return expanded, replace(
-        expanded, name=f"absorbed {latent}", Hkv=1, D=rank + rope, Dv=rank, stages=("decode",)
+        expanded, name=f"absorbed {latent}", Hkv=1, D=rank + rope, Dv=rank, latent=True, stages=("decode",)
     )
+
+
+def _is_stretched(positions: Fields) -> bool:
+    return (positions.get("rope_type") or positions.get("type") or "default") != "default"
 
 
 def encoder_decoder_kinds(fields: Fields, family: ModelFamily) -> tuple[LayerKind, ...]:
@@ -119,19 +124,33 @@ def encoder_decoder_kinds(fields: Fields, family: ModelFamily) -> tuple[LayerKin
         parts["encoder"], causal=False, padded=tokens is None, tokens=tokens, stages=("prefill",)
     )
     cross = replace(
-        decoder, name="cross-attention", causal=False, keys=keys, stages=("prefill", "decode"), beyond=()
+        decoder, name="cross-attention", causal=False, keys=keys, biased=False, stages=("prefill", "decode")
     )
     return encoder, decoder, cross
 
 
-def image_kind(fields: Fields, family: ModelFamily) -> LayerKind:
-    """Return the kind of an encoder of images: tokens of patches, of the class, and registers."""
+def audio_kind(fields: Fields, family: ModelFamily) -> LayerKind:
+    """Return the kind of an encoder of sound, whose length is always the same."""
+    H = needed(fields, "encoder_attention_heads")
+    alone: Fields = {"num_attention_heads": H}
+    kind = attention_kind("full", ChainMap(alone, fields), replace(family, encoder=True))
+    tokens = needed(fields, "max_source_positions")
+    return replace(kind, padded=False, tokens=tokens, count=needed(fields, "encoder_layers"))
+
+
+def image_kinds(fields: Fields, family: ModelFamily) -> tuple[LayerKind, ...]:
+    """Return the kinds of an encoder of images: tokens of patches, of the class, and registers."""
     patches = first_of(fields, "num_patches")
     if patches is None:
         patches = (needed(fields, "image_size") // needed(fields, "patch_size")) ** 2
     tokens = patches + family.class_tokens + (first_of(fields, "num_register_tokens") or 0)
     kind = attention_kind("full", fields, replace(family, encoder=True))
-    return replace(kind, padded=False, tokens=tokens, count=needed(fields, *LAYERS))
+    # So many patches are the most of an image; smaller ones are padded.
+    padded = bool(fields.get("num_patches"))
+    encoder = replace(kind, padded=padded, tokens=tokens, count=needed(fields, *LAYERS))
+    if not (family.pooled and fields.get("vision_use_head")):
+        return (encoder,)
+    return encoder, replace(encoder, name="pooling head", tokens=1, keys=tokens, count=1)
 
 
 def heads_of(fields: Fields) -> int:

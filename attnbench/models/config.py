@@ -15,9 +15,10 @@ from attnbench.models.attention import (
     HEAD_DIM,
     LIMITS,
     attention_kind,
+    audio_kind,
     encoder_decoder_kinds,
     heads_of,
-    image_kind,
+    image_kinds,
     latent_kinds,
 )
 from attnbench.models.families import (
@@ -28,10 +29,12 @@ from attnbench.models.families import (
     KINDS,
     MATTERS,
     RECURRENT,
+    SEES_IMAGES_WHOLE,
+    SEES_PROMPTS_WHOLE,
     ModelFamily,
 )
 from attnbench.models.fields import Fields, first_of
-from attnbench.models.layers import LayerKind, Model
+from attnbench.models.layers import LayerKind, Model, Stage
 from attnbench.models.pattern import each_layer
 from attnbench.models.recurrences import UNSAID, recurrence
 from attnbench.types.case import DTYPES
@@ -40,7 +43,8 @@ from attnbench.types.files import parse_json, read_text
 from attnbench.types.words import clean
 
 _TEXT = ("text_config", "language_config", "llm_config", "thinker_config")
-_OTHER_PARTS = ("vision_config", "audio_config")
+_TOWERS: Mapping[str, Stage] = {"vision_config": "image", "audio_config": "audio"}
+"""Parts beside the text, and the stage that computes each."""
 _SOFTMAX = ("full", "sliding", "chunked", "indexed", "compressed")
 
 
@@ -81,17 +85,77 @@ def read_model(path: Path) -> Model:
 
 
 def describe(config: object) -> Model:
-    """Return the attention that a config describes; raises BadFile."""
+    """Return the attention that a config describes, with its encoders of images and sound; raises BadFile."""
     if not isinstance(config, dict):
         raise BadFile("it is not an object: give the config.json of a model")
-    part, notes = config, []
+    part: Mapping[str, Any] = config
+    towers, outside = [], dict(config)
     while inner := next((part[name] for name in _TEXT if isinstance(part.get(name), dict)), None):
-        notes += [
-            f"{name} is left out: to describe it, give it in a file of its own"
-            for name in _OTHER_PARTS
-            if isinstance(part.get(name), dict)
-        ]
-        part = inner
+        towers += [(name, part[name]) for name in _TOWERS if isinstance(part.get(name), dict)]
+        outside, part = outside | dict(part), inner
+    model = _described(part, config)
+    model = _with_prompts(model, part, outside)
+    for name, tower in towers:
+        model = _with_tower(model, name, tower)
+    return model
+
+
+def _with_tower(model: Model, name: str, tower: Mapping[str, Any]) -> Model:
+    """Return a model with the layers of an encoder of one image, or of one piece of sound."""
+    what = name.removesuffix("_config")
+    if not any(tower.get(field) for field in ("image_size", "num_patches", "max_source_positions")):
+        note = f"{name} is left out: no field says how many tokens it has, so its input decides"
+        return replace(model, notes=(*model.notes, note))
+    try:
+        found = describe(tower)
+    except BadFile as failure:
+        return replace(model, notes=(*model.notes, f"{name} is left out: {failure}"))
+    if any(kind.tokens is None for kind in found.layers) or not found.layers:
+        note = f"{name} is left out: attnbench does not know the encoder {found.type!r}"
+        return replace(model, notes=(*model.notes, note))
+    stages: tuple[Stage, ...] = (_TOWERS[name],)
+    kinds = (replace(kind, name=f"{what} {kind.name}", stages=stages) for kind in found.layers)
+    notes = (f"{name}: {note}" for note in found.notes if "dtype" not in note)
+    return replace(model, layers=(*model.layers, *kinds), notes=(*model.notes, *notes))
+
+
+def _with_prompts(model: Model, part: Mapping[str, Any], outside: dict[str, Any]) -> Model:
+    """Return a model with prompts in which tokens see later ones.
+
+    part: the fields of the text. outside: those of the parts around it. In Gemma 3 the tokens of an image see
+    each other in all layers, in Gemma 4 in sliding ones; in PaliGemma all tokens of a prompt do.
+    """
+    type_ = outside.get("model_type")
+    if type_ in SEES_PROMPTS_WHOLE:
+        kinds = []
+        for kind in model.layers:
+            whole = replace(kind, name=f"{kind.name} in a prompt", causal=False, window=None)
+            kinds += [replace(whole, stages=("prefill",)), replace(kind, stages=("decode",))]
+        note = "all tokens of a prompt see each other"
+        return replace(model, layers=tuple(kinds), notes=(*model.notes, note))
+    sliding_only = part.get("use_bidirectional_attention") == "vision"
+    if not sliding_only and type_ not in SEES_IMAGES_WHOLE:
+        return model
+    note = f"the tokens of an image see each other{' in sliding layers' if sliding_only else ''}"
+    tokens = first_of(outside, "mm_tokens_per_image", "vision_soft_tokens_per_image")
+    if tokens is None:
+        note += ", and no field says how many: no prompt has an image"
+        return replace(model, notes=(*model.notes, note))
+    images = tuple(
+        replace(
+            kind,
+            image=tokens if kind.window or not sliding_only else None,
+            stages=(*kind.stages, "prompt with an image"),
+        )
+        for kind in model.layers
+    )
+    note += f": in the stage 'prompt with an image' the first {tokens} do"
+    return replace(model, layers=images, notes=(*model.notes, note))
+
+
+def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
+    """Return the attention of one part of a config. config: all of it."""
+    notes: list[str] = []
     type_ = clean(part.get("model_type") or config.get("model_type") or "")
     known = FAMILIES.get(type_)
     family = known or ModelFamily()
@@ -122,17 +186,19 @@ def describe(config: object) -> Model:
                 f"no field fixes the length of the source: cross-attention has {layers[-1].keys} keys, "
                 "whatever --prefill says"
             )
+    elif fields.get("encoder_layers") and not fields.get("decoder_layers") and not fields.get("vocab_size"):
+        layers = (audio_kind(fields, family),)
     elif (
         fields.get("patch_size")
         and (fields.get("image_size") or fields.get("num_patches"))
         and not fields.get("vocab_size")
     ):
-        layers = (image_kind(fields, family),)
+        layers = image_kinds(fields, family)
     else:
         layers, others = _text_layers(fields, family)
     if number := others.pop("cross", 0):
         notes.append(f"left out: attention to another model's tokens ({number} layers)")
-    if known is None:
+    if known is None and layers:
         notes.append(_assumed(type_, fields, layers, others))
     rope = fields.get("qk_rope_head_dim")
     if rope and rope == fields.get("qk_nope_head_dim"):
@@ -140,11 +206,13 @@ def describe(config: object) -> Model:
             f"qk_rope_head_dim = qk_nope_head_dim = {rope}: some versions of transformers write this by "
             "mistake; compare it with the published file"
         )
-    if rank := first_of(fields, "kv_lora_rank"):
+    if topk := next((kind.indexed for kind in layers if kind.indexed), None):
         notes.append(
-            f"the values of a latent decode are the first {rank} features of its keys, in the same memory; "
-            "a case has them apart"
+            f"of more than {topk} keys a decode has the {topk} that an indexer chooses; to choose and gather "
+            "them is not in a case"
         )
+    if any(kind.biased for kind in layers):
+        notes.append("learned numbers for each pair and head are drawn: the mask float:per_head")
     notes += _not_read(fields, part)
     limits = [limit for name in LIMITS if (limit := first_of(fields, name))]
     dtype = next((word for c in (part, config) for n in ("dtype", "torch_dtype") if (word := c.get(n))), None)
@@ -210,11 +278,8 @@ def _text_layers(fields: Fields, family: ModelFamily) -> tuple[tuple[LayerKind, 
             kinds[recurs] = kinds.get(recurs, 0) + number
         else:
             others[recurs] = others.get(recurs, 0) + number
-    if not kinds:
-        if unknown := ", ".join(word for word in others if word not in {*RECURRENT, *UNSAID}):
-            raise BadFile(f"attnbench does not know the kinds of its layers: {unknown}")
-        named = "; ".join(f"{word}: {UNSAID[word]}" for word in others if word in UNSAID)
-        raise BadFile(named or "none of its layers computes softmax attention, or a recurrence of a rule")
+    if not kinds and not others:
+        raise BadFile("none of its layers computes softmax attention, or a recurrence of a rule")
     return tuple(replace(kind, count=number) for kind, number in kinds.items()), others
 
 

@@ -30,6 +30,12 @@ ENCODERS = "Bert|ForMasked|Vision(Model|Transformer)|ViT|Dino|ForImageClassifica
 DECODERS = "ForCausalLM|LMHead|Decoder|ForConditionalGeneration"
 """Patterns in the names of architectures of unknown types."""
 
+SEES_IMAGES_WHOLE = ("gemma3",)
+"""Types of models of text and images in which all tokens of an image see each other in every layer."""
+
+SEES_PROMPTS_WHOLE = ("paligemma",)
+"""Types in which all tokens of a prompt see each other."""
+
 MATTERS = "head|attn|attention|window|swa|sink|local|global|layer_|pattern|scale|softcap|register|index_"
 """A pattern in the names of fields that may change attention."""
 
@@ -68,21 +74,25 @@ class ModelFamily:
 
     defaults: fields with the values they have where a config leaves them out. encoder: all tokens see each
     other. sinks: the weights hold a sink for each head. scale: of the dot products, if neither a field nor D
-    gives it. width: the width of the attention over that of the model; with more than 1, the scale is that of
-    D / width. per_layer: attentions in a layer. reserved: positions that no token can have. class_tokens: of
-    a vision model, the tokens beside those of the image. beyond: in words, what else its self-attention
-    computes; slopes: the same, of ALiBi. recurrent: no layer computes attention. beside: the word of the
-    recurrent layer that each of its attention layers has beside it, or behind it; "" for none.
+    gives it. biased: a learned number is added for each pair and head. width: the width of the attention over
+    that of the model; with more than 1, the scale is that of D / width. per_layer: attentions in a layer.
+    reserved: positions that no token can have. class_tokens: of a vision model, the tokens beside those of
+    the image; pooled: at last one query sees them all, unless ``vision_use_head`` is false. beyond: in words,
+    what else its self-attention computes; slopes: the same, of ALiBi. recurrent: no layer computes attention.
+    beside: the word of the recurrent layer that each of its attention layers has beside it, or behind it; ""
+    for none.
     """
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
     encoder: bool = False
     sinks: bool = False
     scale: float | None = None
+    biased: bool = False
     width: int = 1
     per_layer: int = 1
     reserved: int = 0
     class_tokens: int = 1
+    pooled: bool = False
     beyond: tuple[str, ...] = ()
     slopes: tuple[str, ...] = ()
     recurrent: bool = False
@@ -133,10 +143,12 @@ FAMILIES: dict[str, ModelFamily] = {
     ),
     "modernbert": ModelFamily({"local_attention": 128, "global_attn_every_n_layers": 3}, encoder=True),
     **dict.fromkeys(("dinov2", "dinov2_with_registers", "dinov3_vit"), ModelFamily(encoder=True)),
-    "siglip2_vision_model": ModelFamily(encoder=True, class_tokens=0),
-    **dict.fromkeys(("vit", "clip_vision_model"), ModelFamily(encoder=True)),
+    **dict.fromkeys(
+        ("siglip_vision_model", "siglip2_vision_model"),
+        ModelFamily({"vision_use_head": True}, encoder=True, class_tokens=0, pooled=True),
+    ),
+    **dict.fromkeys(("vit", "clip_vision_model", "llama4_vision_model"), ModelFamily(encoder=True)),
     **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "mimo"), _QWEN),
-    "siglip_vision_model": ModelFamily(encoder=True, class_tokens=0),
     "deit": ModelFamily(encoder=True, class_tokens=2),
     "whisper": ModelFamily({"max_source_positions": 1500, "max_target_positions": 448}),
     "bart": ModelFamily(),
@@ -146,7 +158,7 @@ FAMILIES: dict[str, ModelFamily] = {
             {"is_encoder_decoder": True},
             encoder=True,
             scale=1.0,
-            beyond=("a learned bias for each distance of positions",),
+            biased=True,
         ),
     ),
     "bloom": ModelFamily({"alibi": True}),

@@ -9,7 +9,7 @@ from typing import Literal
 from attnbench.cases.ids import rule_word
 from attnbench.types.errors import BadInput
 
-Stage = Literal["prefill", "chunked", "decode"]
+Stage = Literal["prefill", "chunked", "decode", "image", "audio", "prompt with an image"]
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,9 @@ class LayerKind:
     causal: a query sees no later key. window: with its own, the last keys that a query sees, and as many
     later ones unless it is causal. chunk: a query sees only keys of its own chunk of so many positions.
     indexed: of more keys, an indexer chooses so many for each query; up to so many, it sees all of them.
-    padded: sentences of different lengths share a batch. softcap, sinks, alibi: as in the rules of these
-    names.
+    image: so many tokens of an image see each other, later ones too. padded: sentences of different lengths
+    share a batch. softcap, sinks, alibi: as in the rules of these names. biased: a learned number is added
+    for each pair and head. latent: one tensor holds keys and values.
 
     tokens: how many queries and keys there always are; None where the text decides. keys: of cross-attention,
     how many keys there are. stages: when it is computed.
@@ -45,10 +46,13 @@ class LayerKind:
     window: int | None = None
     chunk: int | None = None
     indexed: int | None = None
+    image: int | None = None
     padded: bool = False
     softcap: float | None = None
     sinks: bool = False
     alibi: bool = False
+    biased: bool = False
+    latent: bool = False
     tokens: int | None = None
     keys: int | None = None
     stages: tuple[Stage, ...] = ("prefill", "chunked", "decode")
@@ -93,7 +97,7 @@ def rule_of(kind: LayerKind) -> tuple[str, tuple[str, ...]]:
     if not rules and isclose(kind.scale, 1):
         return "dot", tuple(missing)
     constants = {} if kind.softcap is None else {"c": kind.softcap}
-    if not isclose(kind.scale, kind.D**-0.5):
+    if kind.latent or not isclose(kind.scale, kind.D**-0.5):
         constants["scale"] = float(f"{kind.scale:.4g}")
     return rule_word((rules or ["scaled_dot"])[0], constants), tuple(missing)
 

@@ -17,7 +17,7 @@ from attnbench.models.layers import LayerKind
 UNSAID = {
     "Mamba-1 scan": "its decay differs by feature of the state and of the value, which no rule has",
     "RG-LRU": "its state is a vector, not a matrix",
-    "conv": "a short convolution has no state of its steps",
+    "conv": "a short convolution keeps its last few inputs, and no state of a rule",
 }
 """Layers whose computation is known, and why no case has it."""
 

@@ -90,7 +90,7 @@ def model_suite(
     notes = list(model.notes)
     parts: list[tuple[str, str]] = []
     left_out: dict[str, list[str]] = {}
-    rules = set()
+    rules, latent = set(), False
     for kind in (shard(kind, tp) for kind in model.layers):
         times = count_of(kind.count, "time")
         rule, missing = rule_of(kind)
@@ -106,6 +106,7 @@ def model_suite(
             left_out.setdefault(f"no case yet has {words}", []).append(f"{_name(kind)} ({times})")
         if entries:
             rules.add(rule.split("@")[0])
+            latent |= kind.latent
             head = f"# {_name(kind)}: {times} in a pass of the model\n"
             parts.append((_name(kind), head + "\n".join(entries)))
     for name, number in model.others:
@@ -131,7 +132,8 @@ def model_suite(
     elif model.limit is not None and max(asked, default=0) > model.limit:
         notes.append(f"lengths above {model.limit}, the most positions of the model, became {model.limit}")
     # Only cases in the dtype have torch's function to compare with.
-    of_torch = rules <= _OF_TORCH and not lengths.sequences and lengths.caches == Lengths.caches
+    in_dtype = not latent and lengths.caches == Lengths.caches
+    of_torch = rules <= _OF_TORCH and in_dtype and not lengths.sequences
     share = f", one of {tp} devices" if tp > 1 else ""
     summary = f"{model.type}{share}: {', '.join(_unique(name for name, _ in parts))}"
     lines = [
@@ -167,17 +169,24 @@ def _calls(kind: LayerKind, lengths: Lengths, limit: int | None) -> Iterator[_Ca
     """Yield the calls of a kind at these lengths, each once; none is longer than the model can be."""
     cross, most = kind.keys, limit or LARGEST
     for stage in kind.stages:
-        if stage == "prefill":
-            whole = "prefill" if kind.causal or cross else "all tokens"
-            batch = (1,) if kind.causal or cross else lengths.batch
-            for n in (kind.tokens,) if kind.tokens else _unique(min(n, most) for n in lengths.prefill):
+        if stage in ("image", "audio"):
+            if kind.tokens and lengths.prefill:
+                whole = "one image" if stage == "image" else "one piece of sound"
+                yield _Call(whole, stage, kind.tokens, cross or kind.tokens)
+        elif stage == "prompt with an image":
+            for n in _unique(min(n, most) for n in lengths.prefill):
+                yield _Call("a prompt that begins with an image", stage, n, n)
+        elif stage == "prefill":
+            text = kind.causal or (cross and not kind.tokens)
+            whole, batch = ("prefill", (1,)) if text else ("all tokens", lengths.batch)
+            for n in _unique(kind.tokens or min(n, most) for n in lengths.prefill):
                 yield _Call(whole, stage, n, cross or n, batch)
         elif stage == "chunked":
             for Lq, Lk in _unique((Lq, min(Lk, most)) for Lq, Lk in lengths.chunked):
                 if Lq < Lk:
                     yield _Call(f"{Lq} tokens after {Lk - Lq} others", stage, Lq, Lk)
         else:
-            for n in (cross,) if cross else _unique(min(n, most) for n in lengths.decode):
+            for n in _unique(cross or min(n, most) for n in lengths.decode):
                 yield _Call("decode", stage, 1, n, lengths.batch)
 
 
@@ -187,6 +196,9 @@ def _caches(
     """Return the ways to hold the cache of a kind, and in words which of those asked for can't hold it."""
     if kind.update:
         return Lengths.caches, []
+    if kind.latent:
+        others = [word for word in words if word not in Lengths.caches]
+        return Lengths.caches, [f"its latent head has no case with kv={word}" for word in others]
     held, unheld = [], []
     fields: dict[str, Any] = {"Lq": 1, "Lk": 1, "dtype": dtype or "float32"} | _sizes(kind)
     for word in words:
@@ -210,15 +222,13 @@ def _entries(
     steps = Counter(call.stage for call in calls)
     counted: dict[tuple[str, Stage, tuple[int, ...], str, int, int], float] = {}
     unsaid = []
-    # A recurrent layer computes a prefill of 512 tokens and 512 tokens after others alike, but a case has one
-    # stage: a seed tells them apart.
-    stages: dict[int, list[Stage]] = {}
+    # A recurrent layer computes a prefill of 512 tokens and 512 tokens after others alike, and a full layer
+    # of Gemma 4 prompts with an image and without, but a case has one stage: a seed tells them apart.
+    stages: dict[tuple[int, int, str], list[Stage]] = {}
     for call in calls:
-        found = _keys_and_mask(kind, call.Lq, call.Lk)
+        found = _keys_and_mask(kind, call)
         if found is None:
-            what = f"more than one chunk of {kind.chunk}"
-            if kind.indexed:
-                what = f"more than {kind.indexed} keys, of which an indexer chooses"
+            what = f"more than {kind.indexed} keys, of which an indexer chooses"
             unsaid.append(f"{what} ({call.what}, {call.Lk} keys)")
             continue
         Lk, mask = found
@@ -226,7 +236,7 @@ def _entries(
         counted[one] = counted.get(one, 0) + kind.count / steps[call.stage] / len(call.batch)
     grouped: dict[tuple[str, Stage, tuple[int, ...], str, float, int], list[tuple[int, int]]] = {}
     for (what, stage, batch, mask, Lq, Lk), count in counted.items():
-        before = stages.setdefault(Lq, []) if kind.update else []
+        before = stages.setdefault((Lq, Lk, mask), [])
         if stage not in before:
             before.append(stage)
         seed = before.index(stage)
@@ -239,56 +249,69 @@ def _step(
 ) -> tuple[list[str], list[str]]:
     """Return the entry of a step with sequences of unlike lengths, or in words what no case can say."""
     sequences = parse_batch(lengths.sequences)
+    # Of the two forms of latent attention, a decode has one and all else the other.
+    if kind.latent:
+        most = kind.indexed or LARGEST
+        sequences = tuple((1, min(keys, most)) for queries, keys in sequences if queries == 1)
+    elif kind.causal and "decode" not in kind.stages:
+        sequences = tuple(one for one in sequences if one[0] > 1)
+    if not sequences:
+        return [], []
     if kind.update:
         steps = batch_text(tuple((queries, queries) for queries, _ in sequences))
         fields: dict[str, object] = {"operation": "recurrent", "rule": rule}
         fields |= {"batch": steps, "storage": "packed"} | _sizes(kind)
         return [_entry("sequences of unlike lengths", fields | {"count": kind.count})], []
     longest = max(keys for _, keys in sequences)
-    most = kind.chunk or kind.indexed
     if kind.keys or kind.tokens:
         return [], ["a batch whose keys or queries are always as many"]
-    if most is not None and longest > most:
-        chosen = f"an indexer that chooses {most} keys"
-        return [], [f"a batch with {f'more than one chunk of {most}' if kind.chunk else chosen}"]
+    if kind.biased:
+        return [], ["a batch with a learned number for each pair"]
+    if kind.indexed is not None and longest > kind.indexed:
+        return [], [f"a batch with an indexer that chooses {kind.indexed} keys"]
     # A query that is alone is the last token, which sees all others.
     words = ["causal:lower_right"] if kind.causal and any(queries > 1 for queries, _ in sequences) else []
-    if kind.window is not None and kind.window < longest:
-        words = ["causal:lower_right"] if kind.causal else []
-        words.append(f"window:{kind.window}")
-    fields = {"rule": rule, "batch": lengths.sequences, "storage": lengths.storage} | _sizes(kind)
+    for word, reach in (("window", kind.window), ("chunked", kind.chunk)):
+        if reach is not None and reach < longest:
+            words = ["causal:lower_right"] if kind.causal else []
+            words.append(f"{word}:{reach}")
+    fields = {"rule": rule, "batch": batch_text(sequences), "storage": lengths.storage} | _sizes(kind)
+    fields |= {"kv": "latent"} if kind.latent else {}
     fields |= {"mask": "+".join(words)} if words else {}
     fields |= _held(caches)
     return [_entry("sequences of unlike lengths", fields | {"count": kind.count})], []
 
 
-def _keys_and_mask(kind: LayerKind, Lq: int, Lk: int) -> tuple[int, str] | None:
+def _keys_and_mask(kind: LayerKind, call: _Call) -> tuple[int, str] | None:
     """Return how many keys any query sees, and the mask over them; None where no mask says it.
 
     The queries are the last of the Lk positions. A recurrent layer has a state in place of the
     others. Keys that no query sees are left out, as caches of sliding layers do. A mask that hides nothing is
     left out as well.
     """
+    Lq, Lk = call.Lq, call.Lk
     if kind.update:
         return Lq, "none"
     if kind.indexed is not None and Lk > kind.indexed:
-        return None
+        if Lq > 1:
+            return None
+        Lk = kind.indexed
+    words = ["float:per_head"] if kind.biased else []
     if not kind.causal:
-        words = [f"window:{kind.window}"] if kind.window and kind.window < Lk else []
+        words += [f"window:{kind.window}"] if kind.window and kind.window < Lk else []
         words += ["padding"] if kind.padded else []
         return Lk, "+".join(words) or "none"
     if kind.chunk is not None:
-        start = (Lk - Lq) // kind.chunk * kind.chunk
-        if Lk - start > kind.chunk:
-            return None
-        Lk -= start
-    window = ""
+        Lk -= (Lk - Lq) // kind.chunk * kind.chunk
+        words += [f"chunked:{kind.chunk}"] if Lk > kind.chunk else []
     if kind.window is not None:
         Lk = min(Lk, Lq + kind.window - 1)
-        window = f"+window:{kind.window}" if kind.window < Lk else ""
-    if Lq == 1:
-        return Lk, "none"
-    return Lk, ("causal" if Lq == Lk else "causal:lower_right") + window
+        words += [f"window:{kind.window}"] if kind.window < Lk and Lq > 1 else []
+    if kind.image is not None and call.stage == "prompt with an image":
+        words += [f"image:0,{min(kind.image, Lk)}"]
+    if Lq > 1:
+        words.insert(0, "causal" if Lq == Lk else "causal:lower_right")
+    return Lk, "+".join(words) or "none"
 
 
 def _toml(
@@ -312,6 +335,8 @@ def _toml(
     fields |= _heads(kind)
     fields |= {"L": queries} if queries == keys else {"Lq": queries, "Lk": keys}
     fields |= _features(kind)
+    if kind.latent:
+        fields["kv"] = "latent"
     if mask != "none":
         fields["mask"] = mask
     fields |= _held(caches) if stage == "decode" else {}

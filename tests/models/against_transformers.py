@@ -1,13 +1,15 @@
 """Compare the attention that transformers computes with what attnbench reads from the same config.
 
-Every type of causal language model that the installed transformers builds from its default config is built
-without weights, on the meta device. One forward pass of a few tokens goes through an attention function that
-notes its arguments. The config is written as ``save_pretrained`` writes it, and read as ``attnbench suite
-from-config`` reads it::
+Models are built without weights, on the meta device, and computed once (forward.py)::
 
     python tests/models/against_transformers.py [TYPE ...] [--differences]
+    python tests/models/against_transformers.py --models [MODEL ...] [--differences] [--out FILE]
 
-prints a table of the outcomes for the docs. --differences prints both sides of each type that differs.
+The first takes every type of causal language model that the installed transformers builds from its default
+config, and reads the config as ``save_pretrained`` writes it. It prints a table of the outcomes. The second
+takes the models of published.py, whose fields both sides read; where transformers does not build a type, the
+published facts beside them are the expectation. --out writes what docs/measured/models.json holds.
+--differences prints both sides of what differs.
 """
 
 from __future__ import annotations
@@ -18,46 +20,76 @@ import sys
 import warnings
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
-from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM
+from forward import built
+from published import FACTS, PUBLISHED
+from readings import Layer, expected_of, layers_of, told
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from attnbench.models.config import describe
 from attnbench.models.layers import rule_of
-from attnbench.types.errors import BadFile
+from attnbench.types.errors import BadInput
 
-TOKENS = 8
-FAR = 2**20
-"""A position beyond every window and chunk of a default config."""
+OTHERS = (
+    "albert",
+    "distilbert",
+    "electra",
+    "eurobert",
+    "modernbert",
+    "mpnet",
+    "nomic_bert",
+    "roberta",
+    "xlm-roberta",
+    "clip_text_model",
+    "siglip_text_model",
+    "clip_vision_model",
+    "siglip_vision_model",
+    "siglip2_vision_model",
+    "deit",
+    "dinov2",
+    "dinov2_with_registers",
+    "dinov3_vit",
+    "vit",
+    "vit_mae",
+    "internvl_vision",
+    "mllama_vision_model",
+    "llama4_vision_model",
+    "pixtral",
+    "beit",
+    "hubert",
+    "wav2vec2",
+    "qwen2_audio_encoder",
+    "voxtral_encoder",
+    "whisper",
+    "moonshine",
+    "bart",
+    "led",
+    "longt5",
+    "m2m_100",
+    "marian",
+    "mbart",
+    "mt5",
+    "pegasus",
+    "switch_transformers",
+    "t5",
+    "t5gemma",
+    "umt5",
+)
+"""Types of encoders, of text, images and sound, and of encoders with a decoder."""
 
-SCALED_BEFORE = ("opt", "whisper")
-"""Types that multiply their queries by the scale before they call attention, so that the function sees 1."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """What a layer computes. scale: with four digits, as cases have it. mask: in words."""
-
-    H: int
-    Hkv: int
-    D: int
-    Dv: int
-    scale: str
-    mask: str
-    softcap: float | None
-    sinks: bool
+VERSION = f"transformers {transformers.__version__}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A type. computed, read: how often either side has which layer. said: what attnbench says of it."""
+    """A type or model. computed, read: how often either side has which layer. said: what attnbench says."""
 
-    type: str
+    name: str
     computed: Counter[Layer]
     read: Counter[Layer]
     said: tuple[str, ...]
@@ -68,154 +100,90 @@ class Outcome:
         return self.computed == self.read
 
 
-class Noted:
-    """The layers of one forward pass, as they reach the attention function."""
-
-    def __init__(self) -> None:
-        self.layers: Counter[Layer] = Counter()
-        self._masks: dict[int, tuple[torch.Tensor, str]] = {}
-
-    def mask(
-        self, batch_size: int, q_length: int, kv_length: int, mask_function: Callable[..., Any], **more: Any
-    ) -> torch.Tensor:
-        """Return a mask without numbers, and remember what it would keep."""
-        mask = torch.ones(batch_size, 1, q_length, kv_length, dtype=torch.bool, device="meta")
-        self._masks[id(mask)] = mask, mask_words(mask_function, more.get("local_size"))
-        return mask
-
-    def attend(
-        self,
-        module: torch.nn.Module,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        scaling: float | None = None,
-        softcap: float | None = None,
-        s_aux: torch.Tensor | None = None,
-        **_: Any,
-    ) -> tuple[torch.Tensor, None]:
-        """Note a call, and return an output of its shape."""
-        B, H, L, D = query.shape
-        Dv = value.shape[-1]
-        if attention_mask is None:
-            mask = "causal" if getattr(module, "is_causal", True) else "none"
-        elif id(attention_mask) in self._masks:
-            mask = self._masks[id(attention_mask)][1]
-        else:  # The layer has changed the mask.
-            mask = " or ".join({words for _, words in self._masks.values()})
-        scale = f"{D**-0.5 if scaling is None else scaling:.4g}"
-        self.layers[Layer(H, key.shape[1], D, Dv, scale, mask, softcap, s_aux is not None)] += 1
-        return query.new_empty(B, L, H, Dv), None
-
-
-def mask_words(keeps: Callable[..., Any], local: int | None) -> str:
-    """Return what a mask function keeps, by the pairs that it keeps far from the first token."""
-
-    def kept(q: Any, k: Any) -> torch.Tensor:
-        zero = torch.tensor(0, device="cpu")
-        q, k = torch.as_tensor(q, device="cpu"), torch.as_tensor(k, device="cpu")
-        return torch.as_tensor(keeps(zero, zero, q, k)).expand(torch.broadcast_shapes(q.shape, k.shape))
-
-    try:
-        keys = kept(FAR, torch.arange(2 * FAR, device="cpu")).nonzero()
-    except RuntimeError:  # A chunk's padding is a tensor of the meta device.
-        return f"causal chunk {local}"
-    first, last = int(keys[0]), int(keys[-1])
-    direction = "causal" if last == FAR else "none"
-    if first == 0:
-        return direction
-    return f"{direction} window {FAR - first + 1}"
-
-
-def computed(type_: str) -> tuple[dict[str, Any], Counter[Layer]] | None:
-    """Return the default config of a type and its layers; None where it can't be built and called so."""
-    noted = Noted()
-    AttentionInterface.register("noted", noted.attend)
-    AttentionMaskInterface.register("noted", noted.mask)
-    try:
-        config = AutoConfig.for_model(type_)
-        fields = json.loads(config.to_json_string())
-        with torch.device("meta"):
-            # Experts are computed together in this dtype, whatever the router says.
-            model = AutoModelForCausalLM.from_config(
-                config, attn_implementation="noted", dtype=torch.bfloat16
-            )
-    except Exception:  # Default configs that contradict themselves.
-        return None
-    tokens = torch.zeros(1, TOKENS, dtype=torch.long, device="meta")
-    for more in ({}, {"use_cache": False, "attention_mask": torch.ones_like(tokens)}):
-        noted.layers.clear()
-        try:
-            with torch.no_grad():
-                model.eval()(input_ids=tokens, **more)
-        except Exception:  # Code that needs numbers.
-            continue
-        if noted.layers:
-            return fields, noted.layers
-    return None
-
-
-def read(type_: str, fields: Mapping[str, Any]) -> tuple[Counter[Layer], tuple[str, ...]]:
-    """Return the layers that attnbench reads from a config, and what it says of them."""
-    layers: Counter[Layer] = Counter()
-    try:
-        model = describe(dict(fields))
-    except BadFile as failure:
-        return layers, (f"refused: {failure}",)
-    said = list(model.notes)
-    for kind in model.layers:
-        said += [f"{kind.name}: no case yet has {words}" for words in rule_of(kind)[1]]
-        if kind.update:  # test_recurrent_layers.py holds these against the modules.
-            continue
-        beside = kind.name in ("encoder", "cross-attention") and len(model.layers) > 1
-        if "prefill" not in kind.stages or beside:  # of an encoder and its decoder, the decoder is built
-            continue
-        mask = "causal" if kind.causal else "none"
-        if kind.window:
-            mask += f" window {kind.window}"
-        if kind.chunk:
-            mask += f" chunk {kind.chunk}"
-        scale = "1" if type_ in SCALED_BEFORE else f"{kind.scale:.4g}"
-        layers[Layer(kind.H, kind.Hkv, kind.D, kind.Dv, scale, mask, kind.softcap, kind.sinks)] += kind.count
-    return layers, tuple(said)
-
-
 def outcomes(types: Sequence[str] = ()) -> Iterator[Outcome]:
     """Yield the outcome of each type that can be compared."""
-    logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore")
-    for type_ in types or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
-        if (built := computed(type_)) is not None:
-            fields, layers = built
-            yield Outcome(type_, layers, *read(type_, fields))
+    causal = sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    asked = [(type_, type_ in causal and type_ not in OTHERS) for type_ in types]
+    for type_, of_text in asked or [*((one, True) for one in causal), *((one, False) for one in OTHERS)]:
+        if (found := built(type_, {}, causal=of_text)) is None:
+            continue
+        try:
+            model = describe(dict(found.fields))
+        except BadInput as failure:
+            yield Outcome(type_, found.layers, Counter(), (f"refused: {failure}",))
+            continue
+        said = list(model.notes)
+        for kind in model.layers:
+            said += [f"{kind.name}: no case yet has {words}" for words in rule_of(kind)[1]]
+        yield Outcome(type_, found.layers, layers_of(model, text_only=of_text), tuple(said))
+
+
+def model_rows(names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield what is said of each published model, and the layers that are expected of it."""
+    for name in names or PUBLISHED:
+        source, facts = FACTS.get(name, (VERSION, ()))
+        layers = Counter({Layer(*sizes): count for count, *sizes in facts}) or _computed(PUBLISHED[name])
+        expected = [{"count": count, **_told(layer)} for layer, count in sorted(layers.items(), key=str)]
+        yield {"model": name, "expected_from": source, "expected": expected, **told(name)}
+
+
+def _computed(fields: Mapping[str, Any]) -> Counter[Layer]:
+    """Return the layers of a published config, its encoders of images and sound included; none unless all are
+    built."""
+    parts = [fields[name] for name in ("text_config", "vision_config", "audio_config") if name in fields]
+    layers: Counter[Layer] = Counter()
+    for part in parts or [fields]:
+        # A number there says how many tokens; a newer class asks whether there is any.
+        own = {name: bool(v) if name == "attn_temperature_tuning" else v for name, v in part.items()}
+        if (found := built(own.pop("model_type"), own)) is None:
+            return Counter()
+        layers += found.layers
+    return layers
+
+
+def _told(layer: Layer) -> dict[str, Any]:
+    """Return the fields of a layer that are not as they are by default."""
+    return {name: value for name, value in asdict(layer).items() if value != asdict(Layer())[name]}
 
 
 def table(found: Sequence[Outcome]) -> str:
     """Return the outcomes as Markdown."""
-    same = [one.type for one in found if one.same]
+    same = [one.name for one in found if one.same]
     lines = [
-        f"transformers {transformers.__version__}: {len(same)} of {len(found)} types are the same.",
+        f"{VERSION}: {len(same)} of {len(found)} types are the same.",
         "",
         "| types | attnbench says |",
         "|---|---|",
         f"| {', '.join(same)} | the same layers |",
     ]
-    lines += [f"| {one.type} | {'; '.join(one.said) or 'nothing'} |" for one in found if not one.same]
+    lines += [f"| {one.name} | {'; '.join(one.said) or 'nothing'} |" for one in found if not one.same]
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table, or write the rows of models."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("types", nargs="*", metavar="TYPE")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--models", action="store_true")
     parser.add_argument("--differences", action="store_true")
+    parser.add_argument("--out", type=Path, metavar="FILE")
     given = parser.parse_args()
-    found = list(outcomes(given.types))
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    if given.models:
+        rows = list(model_rows(given.names))
+        if given.out:
+            given.out.write_text(json.dumps(rows, indent=1) + "\n")
+        found = [
+            Outcome(row["model"], *expected_of(row, describe(PUBLISHED[row["model"]])), tuple(row["assumed"]))
+            for row in rows
+        ]
+    else:
+        found = list(outcomes(given.names))
     print(table(found))
     for one in found:
         if given.differences and not one.same:
-            print(f"\n{one.type}")
+            print(f"\n{one.name}")
             for name, layers in (("computed", one.computed), ("read", one.read)):
                 print(*(f"  {name}: {number} {layer}" for layer, number in layers.items()), sep="\n")
 

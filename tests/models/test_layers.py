@@ -26,7 +26,10 @@ LAYERS: dict[str, list[tuple[str, int, int, int, int, int]]] = {
     ],
     "llama-3.1-8b": [(FULL, 32, 32, 8, 128, 128)],
     "llama-3.1-70b": [(FULL, 80, 64, 8, 128, 128)],
-    "llama-4-scout": [("chunked attention", 36, 40, 8, 128, 128), (FULL, 12, 40, 8, 128, 128)],
+    "llama-4-scout": [
+        ("chunked attention", 36, 40, 8, 128, 128), (FULL, 12, 40, 8, 128, 128),
+        ("vision encoder", 34, 16, 16, 88, 88),
+    ],
     "qwen2.5-7b": [(FULL, 28, 28, 4, 128, 128)],
     "qwen3-8b": [(FULL, 36, 32, 8, 128, 128)],
     "qwen3-32b": [(FULL, 64, 64, 8, 128, 128)],
@@ -49,22 +52,21 @@ LAYERS: dict[str, list[tuple[str, int, int, int, int, int]]] = {
     "falcon-40b": [(FULL, 60, 128, 8, 64, 64)],
     "falcon-40b, as first published": [(FULL, 60, 128, 8, 64, 64)],
     "qwen3-next-80b": [(FULL, 12, 16, 2, 256, 256), ("gated delta net", 36, 32, 16, 128, 128)],
-    # Its file names other heads of its scan; here they are those of the type.
-    "zamba2-7b": [(FULL, 4, 32, 32, 224, 224), ("Mamba-2 scan", 81, 8, 1, 64, 896)],
+    "zamba2-7b": [(FULL, 13, 32, 32, 224, 224), ("Mamba-2 scan", 81, 112, 2, 64, 64)],
     "mpt-7b": [(FULL, 32, 32, 32, 128, 128)],
     "dbrx": [(FULL, 40, 48, 8, 128, 128)],
     "glm-4.5": [(FULL, 92, 96, 8, 128, 128)],
     "ernie-4.5-21b": [(FULL, 28, 20, 4, 128, 128)],
-    "nemotron-super-49b": [(FULL, 2, 64, 8, 128, 128), (FULL, 1, 64, 4, 128, 128)],
+    "nemotron-super-49b, four of its blocks": [(FULL, 2, 64, 8, 128, 128), (FULL, 1, 64, 4, 128, 128)],
     "mimo-7b": [(FULL, 36, 32, 8, 128, 128)],
-    "nemotron-3-nano": [(FULL, 6, 32, 2, 128, 128)],
+    "nemotron-3-nano": [(FULL, 6, 32, 2, 128, 128), ("Mamba-2 scan", 23, 64, 8, 128, 64)],
     "granite-3.0-8b": [(FULL, 40, 32, 8, 128, 128)],
     "bloom-7b1": [(FULL, 30, 32, 32, 128, 128)],
     "t5-base": [
         ("encoder", 12, 12, 12, 64, 64), ("decoder", 12, 12, 12, 64, 64),
         ("cross-attention", 12, 12, 12, 64, 64),
     ],
-    "gemma-4-e2b": [(SLIDING, 8, 8, 1, 256, 256), (FULL, 2, 8, 1, 512, 512)],
+    "gemma-4-e2b, ten of its layers": [(SLIDING, 8, 8, 1, 256, 256), (FULL, 2, 8, 1, 512, 512)],
     "chatglm2-6b": [(FULL, 28, 32, 2, 128, 128)],
 }  # fmt: skip
 
@@ -80,27 +82,27 @@ def only(fields: Config) -> LayerKind:
     return kind
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", LAYERS)
 def test_heads_and_counts(name: str) -> None:
     found = [(k.name, k.count, k.H, k.Hkv, k.D, k.Dv) for k in describe(PUBLISHED[name]).layers]
     assert sorted(found) == sorted(LAYERS[name])
 
 
 def test_windows_and_chunks() -> None:
-    windows = {name: [k.window for k in describe(PUBLISHED[name]).layers if k.window] for name in PUBLISHED}
+    windows = {name: [k.window for k in describe(PUBLISHED[name]).layers if k.window] for name in LAYERS}
     assert {name: window for name, window in windows.items() if window} == {
         "mistral-7b-v0.1": [4096], "gemma-2-9b": [4096], "gemma-2-27b": [4096], "gemma-3-4b": [1024],
         "gemma-3-27b": [1024], "gpt-oss-20b": [128], "gpt-oss-120b": [128], "phi-3-mini-4k": [2047],
-        "gemma-4-e2b": [512],
+        "gemma-4-e2b, ten of its layers": [512],
     }  # fmt: skip
-    chunks = {name: [k.chunk for k in describe(PUBLISHED[name]).layers if k.chunk] for name in PUBLISHED}
+    chunks = {name: [k.chunk for k in describe(PUBLISHED[name]).layers if k.chunk] for name in LAYERS}
     assert {name: chunk for name, chunk in chunks.items() if chunk} == {"llama-4-scout": [8192]}
 
 
 def test_rules_and_what_no_rule_says() -> None:
     said, missing = {}, {}
-    for name, fields in PUBLISHED.items():
-        for kind in describe(fields).layers:
+    for name in LAYERS:
+        for kind in describe(PUBLISHED[name]).layers:
             rule, words = rule_of(kind)
             if words:
                 missing.setdefault(name, set()).update(words)
@@ -108,17 +110,15 @@ def test_rules_and_what_no_rule_says() -> None:
                 said.setdefault(name, set()).add(rule)
     assert said == {
         "gpt-oss-20b": {"sinks"}, "gpt-oss-120b": {"sinks"}, "mpt-7b": {"alibi"}, "bloom-7b1": {"alibi"},
-        "t5-base": {"dot"}, "gemma-4-e2b": {"dot"}, "gemma-2-9b": {"softcap@c=50"},
+        "t5-base": {"dot"}, "gemma-4-e2b, ten of its layers": {"dot"}, "gemma-2-9b": {"softcap@c=50"},
         "gemma-2-27b": {"softcap@c=50,scale=0.08333"}, "gemma-3-27b": {"scaled_dot@scale=0.07715"},
         "granite-3.0-8b": {"scaled_dot@scale=0.007812"}, "zamba2-7b": {"scaled_dot@scale=0.09449", "gated"},
-        "qwen3-next-80b": {"gated_delta"},
+        "qwen3-next-80b": {"gated_delta"}, "nemotron-3-nano": {"gated"},
         # 0.1 · ln(40) + 1 = 1.368888; its square times 192^-½ is the scale of both forms of DeepSeek.
         "longcat-flash": {"scaled_dot@scale=0.07217"}, "deepseek-v3": {"scaled_dot@scale=0.1352"},
         "kimi-k2": {"scaled_dot@scale=0.1309"}, "deepseek-v3.2": {"scaled_dot@scale=0.1352"},
     }  # fmt: skip
-    assert missing == {
-        "t5-base": {"a learned bias for each distance of positions"},
-    }
+    assert missing == {}
 
 
 def test_features_of_two_rules_are_not_one_rule() -> None:
@@ -127,15 +127,7 @@ def test_features_of_two_rules_are_not_one_rule() -> None:
 
 
 def test_layers_without_softmax_attention_are_counted() -> None:
-    assert describe(PUBLISHED["nemotron-3-nano"]).others == (("mamba", 23),)
-
-
-def test_the_text_of_a_model_with_images_is_described_and_the_rest_is_named() -> None:
-    model = describe(PUBLISHED["llama-4-scout"])
-    assert model.type == "llama4_text"
-    assert model.notes == ("vision_config is left out: to describe it, give it in a file of its own",)
-    vision = config("siglip_vision_model", 1152, 27, 16, image_size=896, patch_size=14)
-    assert only(vision).tokens == 64 * 64
+    assert describe(PUBLISHED["jamba-v0.1"]).others == (("Mamba-1 scan", 28),)
 
 
 def test_the_query_and_value_of_latent_attention_keep_their_scale_in_both_forms() -> None:
@@ -229,6 +221,32 @@ def test_head_sizes_that_one_version_of_transformers_writes_wrongly_are_pointed_
     assert describe(fields).notes[0].startswith("qk_rope_head_dim = qk_nope_head_dim = 128: ")
 
 
+def test_biases_of_projections_and_scales_of_queries_are_no_part_of_attention() -> None:
+    for name, field in (("gpt-oss-20b", "attention_bias"), ("llama-4-scout", "attn_temperature_tuning")):
+        fields = PUBLISHED[name]
+        text = fields.get("text_config", fields)
+        assert text[field]
+        off = describe(text | {field: False})
+        assert (off.layers, off.notes) == (describe(text).layers, ())
+
+
+def test_mscale_counts_only_where_positions_are_stretched() -> None:
+    plain = {"rope_type": "default", "factor": 32, "mscale_all_dim": 1.0}
+    assert math.isclose(kinds("kimi-k2", rope_scaling=plain)[EXPANDED].scale, 192**-0.5)
+    stretched = kinds("kimi-k2", rope_scaling=plain | {"rope_type": "yarn"})
+    assert stretched[EXPANDED].scale == kinds("kimi-k2")[EXPANDED].scale > 192**-0.5
+
+
+def test_new_words_for_kinds_of_layers_are_read() -> None:
+    words = ["hybrid", "hybrid_sliding", "compressed_sparse_attention", "heavily_compressed_attention"]
+    model = describe(config("llama", 4096, 4, 32, layer_types=words, sliding_window=128))
+    assert {kind.name: (kind.count, kind.window) for kind in model.layers} == {
+        FULL: (1, None), SLIDING: (1, 128), "compressed attention": (2, 128),
+    }  # fmt: skip
+    compressed = next(kind for kind in model.layers if kind.name == "compressed attention")
+    assert rule_of(compressed)[1] == ("compressed keys beside those of a window",)
+
+
 # Types that are not known
 
 
@@ -286,7 +304,7 @@ def test_a_dtype_that_becomes_float32_is_named(dtype: object, words: str) -> Non
 
 
 def test_falcon_has_the_positions_of_its_family() -> None:
-    assert {describe(PUBLISHED[name]).limit for name in PUBLISHED if name.startswith("falcon")} == {2048}
+    assert {describe(PUBLISHED[name]).limit for name in LAYERS if name.startswith("falcon")} == {2048}
 
 
 @pytest.mark.parametrize(
@@ -334,7 +352,7 @@ def test_tensor_parallel_devices_share_query_heads_and_repeat_few_key_heads() ->
         ({"layer_types": ["full_attention"] * 3}, "it names the kinds of 3 layers, but has 32"),
         ({"layer_types": ["sliding_attention"] * 32}, "it has no sliding_window"),
         ({"layer_types": 32}, "the kinds of its layers are 32: give a name for each"),
-        ({"layer_types": ["mamba"] * 32}, "none of its layers computes softmax attention, or a"),
+        ({"layer_types": ["mlp"] * 32}, "none of its layers computes softmax attention, or a"),
         ({"attn_logit_softcapping": 0}, "attn_logit_softcapping = 0: give a number above 0"),
         ({"query_pre_attn_scalar": "x"}, "query_pre_attn_scalar = 'x': give a number above 0"),
         ({"kv_lora_rank": 512}, "it has no qk_nope_head_dim"),

@@ -67,10 +67,10 @@ def test_a_step_of_a_serving_engine_has_each_kind_of_layer_with_its_mask() -> No
     # The one token of a sequence that is decoded sees all others.
     decode = model_suite(describe(PUBLISHED["llama-3.1-8b"]), Lengths(sequences="8q1s1k"))
     assert [(mask_text(c.mask), c.storage) for c in cases(decode)] == [("none", "packed")]
-    # More than a chunk of Llama 4 can't be said; its other layers can.
     suite = model_suite(describe(PUBLISHED["llama-4-scout"]), Lengths(sequences="q16k"))
-    assert suite.cases == 1
-    assert any("a batch with more than one chunk of 8192" in note for note in suite.notes)
+    assert {mask_text(c.mask) for c in cases(suite)} == {
+        "causal:lower_right", "causal:lower_right+chunked:8192",
+    }  # fmt: skip
     with pytest.raises(BadInput, match="a sequence of 204800 keys, and the model has 131072 positions"):
         model_suite(describe(PUBLISHED["llama-3.1-8b"]), Lengths(sequences="q200k"))
 
@@ -169,7 +169,7 @@ def test_masks_keep_the_pairs_that_the_model_keeps(window: int | None, chunk: in
         "llama", 64, 2, 4, sliding_window=window, attention_chunk_size=chunk, layer_types=[word] * 2
     )
     calls = [(n, n) for n in (1, 4, 5, 6, 8)] + [(1, n) for n in (1, 4, 5, 7, 16, 17, 23)]
-    calls += [(3, 4), (3, 8), (2, 7), (4, 16), (7, 23)]
+    calls += [(3, 4), (3, 8), (2, 7), (4, 16), (7, 23), (7, 20), (20, 20)]
     for Lq, Lk in calls:
         lengths = Lengths(
             prefill=(Lq,) if Lq == Lk else (),
@@ -188,36 +188,116 @@ def test_masks_keep_the_pairs_that_the_model_keeps(window: int | None, chunk: in
         assert window is None or case.Lk < Lq + window
 
 
-def test_calls_over_several_chunks_are_named_and_left_out() -> None:
-    suite = made("llama-4-scout", prefill=(8192, 16384), chunked=((512, 8448),), decode=(8193,), batch=(1,))
-    chunks = (
-        "left out: chunked attention of 8192 keys (36 times): no case yet has more than one chunk of 8192"
-    )
-    assert suite.notes[1:] == (
-        f"{chunks} (prefill, 16384 keys)", f"{chunks} (512 tokens after 7936 others, 8448 keys)",
-    )  # fmt: skip
-    assert (1, 1, 1, "none") in shapes(suite)  # the first token of the second chunk
-
-
-def test_what_no_case_says_is_named_and_left_out() -> None:
-    suite = made("t5-base")
+def test_the_learned_bias_of_t5_is_a_mask_of_numbers_for_each_head() -> None:
+    suite = made("t5-base", prefill=(128,), chunked=(), decode=(64,), batch=(2,))
     assert {case.rule for case in cases(suite)} == {"dot"}
-    note = (
-        "left out: encoder (12 times) and decoder (12 times): no case yet has a learned bias for each "
-        "distance of positions"
-    )
-    assert note in suite.notes
-    assert f"# {note}\n" in suite.text
+    assert shapes(suite) == {
+        (2, 128, 128, "padding+float:per_head"), (1, 128, 128, "causal+float:per_head"),
+        (2, 1, 64, "float:per_head"), (1, 128, 512, "none"), (2, 1, 512, "none"),
+    }  # fmt: skip
 
 
 def test_latent_attention_is_expanded_in_a_prefill_and_absorbed_in_a_decode() -> None:
     suite = made("deepseek-v3", chunked=(), batch=(1,))
     assert {(c.rule, c.constants) for c in cases(suite)} == {("scaled_dot", (("scale", 0.1352),))}
-    assert {(c.Lq == 1, c.H, c.Hkv, c.D, c.Dv) for c in cases(suite)} == {
-        (False, 128, 128, 192, 128), (True, 128, 1, 576, 512),
+    assert {(c.Lq == 1, c.H, c.Hkv, c.D, c.Dv, c.kv) for c in cases(suite)} == {
+        (False, 128, 128, 192, 128, "dtype"), (True, 128, 1, 576, 512, "latent"),
     }  # fmt: skip
-    told = "the values of a latent decode are the first 512 features of its keys, in the same memory"
-    assert f"# {told}" in suite.text
+    # torch's function takes no such tensor.
+    assert "baseline" not in suite.text
+
+
+def test_of_a_batch_only_the_sequences_that_decode_have_the_latent_key() -> None:
+    suite = model_suite(describe(PUBLISHED["deepseek-v3"]), Lengths(sequences="2q512_8q1s1k"))
+    assert {(c.batch, c.Hkv, c.kv, mask_text(c.mask)) for c in cases(suite)} == {
+        ("2q512", 128, "dtype", "causal:lower_right"), ("8q1s1k", 1, "latent", "none"),
+    }  # fmt: skip
+
+
+# Images and sound beside the text
+
+
+def test_an_encoder_of_images_is_a_stage_of_its_own() -> None:
+    fields = PUBLISHED["gemma-3-27b, with its images"]
+    suite = parse_suite(model_suite(describe(fields), Lengths(prefill=(512,))).text, "model")
+    its = {
+        (stage, case.H, case.D, case.Lq, mask_text(case.mask))
+        for case, stage in zip(suite.cases, suite.stages or (), strict=True)
+        if stage in ("image", "prompt with an image")
+    }
+    assert its == {
+        ("image", 16, 72, 4096, "none"),
+        ("prompt with an image", 32, 128, 512, "causal+image:0,256"),
+    }
+    assert sum(
+        count
+        for stage, count in zip(suite.stages or (), suite.counts or (), strict=True)
+        if stage == "image"
+    ) == 27  # fmt: skip
+    # A decode reads no image.
+    decode = model_suite(describe(fields), Lengths(prefill=(), chunked=()))
+    assert "image" not in (parse_suite(decode.text, "model").stages or ())
+
+
+def test_an_image_is_seen_whole_by_its_own_tokens() -> None:
+    fields = {
+        "model_type": "gemma3", "mm_tokens_per_image": 6, "vision_config": {"hidden_size": 8},
+        "text_config": config("gemma3_text", 64, 2, 2, 1, head_dim=32, sliding_window=4,
+                              layer_types=["sliding_attention", "full_attention"]),
+    }  # fmt: skip
+    suite = model_suite(describe(fields), Lengths((9,), (), ()))
+    whole = parse_suite(suite.text, "model")
+    stages = zip(whole.cases, whole.stages or (), strict=True)
+    image = np.arange(9) < 6
+    for case in (case for case, stage in stages if stage == "prompt with an image"):
+        window = 4 if "window" in mask_text(case.mask) else None
+        kept = keep_rows(case, np.arange(9))
+        assert kept is not None
+        expected = hand_kept(9, 9, window, None) | (image[:, None] & image[None])
+        np.testing.assert_array_equal(kept[0, 0], expected)
+    assert "vision_config is left out: no field says how many tokens it has, so its input decides" in (
+        suite.notes
+    )
+
+
+def test_only_the_sliding_layers_of_gemma_4_see_an_image_whole() -> None:
+    fields = {
+        "model_type": "gemma4", "vision_soft_tokens_per_image": 280, "vision_config": {},
+        "text_config": config(
+            "gemma4_text", 1536, 2, 8, 1, head_dim=256, sliding_window=512,
+            layer_types=["sliding_attention", "full_attention"], use_bidirectional_attention="vision",
+        ),
+    }  # fmt: skip
+    suite = parse_suite(model_suite(describe(fields), Lengths((512,), (), ())).text, "model")
+    masks = {
+        mask_text(case.mask)
+        for case, stage in zip(suite.cases, suite.stages or (), strict=True)
+        if stage == "prompt with an image"
+    }
+    assert masks == {"causal+image:0,280", "causal"}
+
+
+def test_a_prompt_of_paligemma_is_seen_whole_and_its_answer_is_causal() -> None:
+    text = config("gemma", 2048, 18, 8, 1, head_dim=256)
+    suite = model_suite(describe({"model_type": "paligemma", "text_config": text}), Lengths((64,), (), (8,)))
+    assert shapes(suite) == {(1, 64, 64, "none"), (1, 1, 8, "none")}
+    assert "all tokens of a prompt see each other" in suite.notes
+
+
+def test_an_encoder_of_sound_has_the_tokens_of_its_longest_piece() -> None:
+    sound = {
+        "model_type": "qwen2_audio_encoder", "d_model": 1280, "encoder_layers": 32,
+        "encoder_attention_heads": 20, "max_source_positions": 1500,
+    }  # fmt: skip
+    fields = {"model_type": "qwen2_audio", "audio_config": sound, "text_config": PUBLISHED["qwen2.5-7b"]}
+    suite = parse_suite(model_suite(describe(fields), Lengths((64,), (), ())).text, "model")
+    staged = zip(suite.cases, suite.stages or (), suite.counts or (), strict=True)
+    assert {(c.H, c.D, c.Lq, count) for c, stage, count in staged if stage == "audio"} == {(20, 64, 1500, 32)}
+
+
+def test_the_pooling_head_of_siglip_is_one_query() -> None:
+    suite = made("siglip-so400m", batch=(1, 8))
+    assert shapes(suite) == {(B, n, 729, "none") for B in (1, 8) for n in (1, 729)}
 
 
 @pytest.mark.parametrize(
@@ -237,7 +317,8 @@ def test_built_in_suites_are_those_of_the_configs(
 ) -> None:
     chunked = ((512, 4096),) if name != "falcon-7b" else ()
     lengths = Lengths(prefill, chunked, decode, batch=(1,))
-    own = cases(model_suite(replace(describe(PUBLISHED[name]), dtype=None), lengths))
+    fields = {field: part for field, part in PUBLISHED[name].items() if field != "vision_config"}
+    own = cases(model_suite(replace(describe(fields), dtype=None), lengths))
     assert set(load_registry().suite(suite).cases) == set(own)
 
 
@@ -298,7 +379,11 @@ def test_only_the_stages_that_are_given_have_cases(tmp_path: Path) -> None:
         ("[1]", [], "it is not an object: give the config.json of a model"),
         ('{"model_type": "x\\u0000\\n", "hidden_size": 8}', [], "it has no attention heads"),
         ({"model_type": "xlstm"}, [], "it has no attention heads"),
-        ({"model_type": "mamba", "num_hidden_layers": 24}, [], "Mamba-1 scan: its decay differs by feature"),
+        (
+            {"model_type": "mamba", "num_hidden_layers": 24},
+            [],
+            "Mamba-1 scan (24 layers): its decay differs by",
+        ),
         (
             PUBLISHED["deepseek-v3.2"],
             ["--prefill", "8k", "--chunked", "none", "--decode", "none"],

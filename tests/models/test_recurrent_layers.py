@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
-from typing import Any
 
 import pytest
 from published import MLA, PUBLISHED, Config, config
@@ -14,7 +13,7 @@ from attnbench.cases.suites import parse_suite
 from attnbench.models.config import describe
 from attnbench.models.layers import Model, shard
 from attnbench.models.suite import Lengths, model_suite
-from attnbench.types.errors import BadFile
+from attnbench.types.errors import BadInput
 
 Layer = tuple[str, int, int, int, int]
 """The rule, the heads of v, those of q and k, and the features of k and v."""
@@ -28,23 +27,15 @@ def built(type_: str) -> tuple[Config, Counter[Layer]]:
     """Return the default config of a type as it is written, and the recurrent layers of the model."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    found: Counter[Layer] = Counter()
+    from forward import recurrent_layers
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fields = transformers.AutoConfig.for_model(type_)
         with torch.device("meta"):
             model = transformers.AutoModel.from_config(fields)
-    for module in model.modules():
-        layer: Any = module
-        if hasattr(layer, "head_k_dim"):
-            sizes = layer.num_v_heads, layer.num_k_heads, layer.head_k_dim, layer.head_v_dim
-            found["gated_delta", *sizes] += 1
-        elif hasattr(layer, "ssm_state_size") and hasattr(layer, "n_groups"):
-            found["gated", layer.num_heads, layer.n_groups, layer.ssm_state_size, layer.head_dim] += 1
-        elif hasattr(layer, "slope_rate"):
-            found["gated", *[layer.num_attention_heads] * 2, *[layer.head_dim] * 2] += 1
-        elif type(layer).__name__.endswith("DeltaAttention"):
-            found["gated_delta_channels", *[layer.num_heads] * 2, *[layer.head_dim] * 2] += 1
+    layers = recurrent_layers(model)
+    found = Counter({(one.rule, one.H, one.Hkv, one.D, one.Dv): n for one, n in layers.items()})
     return json.loads(fields.to_json_string()), found
 
 
@@ -80,8 +71,9 @@ def test_fields_as_they_are_published() -> None:
 
 
 def test_what_no_rule_says_is_named() -> None:
-    with pytest.raises(BadFile, match="Mamba-1 scan: its decay differs by feature"):
-        describe({"model_type": "falcon_mamba", "num_hidden_layers": 64})
+    mamba = describe(PUBLISHED["falcon-mamba-7b"])
+    with pytest.raises(BadInput, match=r"Mamba-1 scan \(64 layers\): its decay differs by feature"):
+        model_suite(mamba)
 
 
 def test_rwkv7_says_that_it_is_not_verified() -> None:
