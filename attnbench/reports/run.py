@@ -51,6 +51,10 @@ def without_success(records: Iterable[Record], named: Iterable[str]) -> list[str
     return found
 
 
+_WIDTH = 100
+"""The width of a run that is printed, where no terminal says another."""
+
+
 @dataclass(frozen=True, repr=False)
 class Run:
     """One run, or several read together.
@@ -79,6 +83,13 @@ class Run:
         cut_off = " (cut off)" if self.unfinished else ""
         cut_off = " (still going)" if self.going else cut_off
         return clean(f"<Run {files}{cut_off}: {counted(self.records)}>")
+
+    def __str__(self) -> str:
+        """The answer as text, as ``attnbench report`` prints it, for ``print(run)``."""
+        from attnbench.reports.render import render_run
+        from attnbench.reports.table import View
+
+        return render_run(self, "table", View(width=_WIDTH)).rstrip("\n")
 
     def _repr_html_(self) -> str:
         """The answer, for a notebook: what to use in each case, and a map of all backends."""

@@ -40,6 +40,34 @@ def test_it_says_what_to_use_and_has_a_map(monkeypatch: pytest.MonkeyPatch) -> N
     assert "2026-01-02 03:04 UTC · A made machine · torch 2.13.0 · made.jsonl" in shown.words
 
 
+def test_a_model_has_its_steps_and_stages_and_how_sure_its_ratios_are() -> None:
+    counts = {case(64): 2.0, case(128): 10.0}
+    stages = {case(64): "prefill", case(128): "decode"}
+    times = {one: {"eager": 3.0, "bmm": 1.0} for one in counts}
+    shown = Elements(run_of(times, counts=counts, stages=stages)._repr_html_()).words
+    assert "all counted calls of decode time × loses most in case" in " ".join(shown.split())
+    assert shown.count("L128 decode") == 2
+    # The table of each stage, the sentence over all cases, and both columns of each case.
+    assert shown.count("3.00 [2.96, 3.04]") == 2 + 1 + 2 * 2
+    assert shown.count("6.00 ms (3.00 × [2.96, 3.04]) with eager") == 1
+
+
+def test_one_case_has_one_table_of_its_backends() -> None:
+    shown = Elements(run_of({case(64): {"eager": 3.0, "bmm": 1.0}})._repr_html_())
+    assert shown.tags.count("table") == 1
+    assert case(64) not in shown.words
+    assert "eager 3.00 ms 3.00 [2.96, 3.04]" in " ".join(shown.words.split())
+
+
+def test_a_run_prints_its_answer() -> None:
+    text = str(run_of(TIMES))
+    assert "Fastest: quick in 3." in text
+    assert "× in case" in text
+    assert max(map(len, text.splitlines())) <= 100
+    # A run that ends a cell of a console stays one line.
+    assert len(repr(run_of(TIMES)).splitlines()) == 1
+
+
 def test_what_does_not_run_in_some_cases_has_its_reasons() -> None:
     reason = "rope has 2 more tensors"
     declined = failed(case(512), "quick", "unsupported", reason)

@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
-from attnbench.reports.answer import ABSENT, case_numbers
-from attnbench.reports.columns import name_text
+from attnbench.reports.answer import ABSENT, Grid, case_numbers, over_text, totals_grids
+from attnbench.reports.columns import NAMES, in_order, name_text, table_columns, time_text
 from attnbench.reports.html.heat import Heat, Tile, heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
-from attnbench.reports.html.words import busy, findings, isolated, kinds_of, lead_rows, minute, use_words
+from attnbench.reports.html.words import (
+    busy,
+    findings,
+    isolated,
+    kinds_of,
+    lead_rows,
+    minute,
+    stages_of,
+    use_words,
+)
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.overview import gathered_notes
 from attnbench.reports.run import Run
+from attnbench.stats.answer import Lead
 from attnbench.types.status import MEANING
 from attnbench.types.words import clean, count_of, first_of
 
@@ -29,12 +39,18 @@ _TONES = {
     "step3": "background:#efab85;color:#1d2127",
     "failed": "background:#fbe6e3;color:#a52a2a",
 }
-_LEFT = "text-align:left;white-space:nowrap"
-_RIGHT, _MIDDLE = "text-align:right;white-space:nowrap", "text-align:center"
+_PADDED = "padding:2px 8px"
+_LEFT, _MIDDLE = f"text-align:left;{_PADDED}", f"text-align:center;{_PADDED}"
+_RIGHT = f"text-align:right;white-space:nowrap;{_PADDED}"
+_NUMBERS = ("×best", "limit", "rms/ref", "extra")
+"""Columns behind the time in the table of a run of one case."""
 
 
 def notebook_html(run: Run) -> str:
-    """Return sentences, the backend to use in each case, and the map of all backends."""
+    """Return sentences, the time of a step, the backend to use in each case, and the map of all backends.
+
+    A run of one case has a sentence and a table of its backends.
+    """
     parts = [part for parts in run.reports for part in parts]
     labels = run_labels(run, parts)
     said = [*_sentences(parts, labels)]
@@ -54,14 +70,20 @@ def _of_part(run: Run, part: ReportPart, *, alone: bool) -> list[str]:
     sentences = findings(part.judged, run.manifests[part.runs[0]])
     sentences += [] if alone else [*use_words(leads), *busy(part)]
     told = [f"{one.subject} {one.text}".strip() for one in sentences]
-    names = short_names(case_numbers([part]))
+    stages, short = stages_of(run, part), short_names(case_numbers([part]))
+    names = {case: f"{name} {stages.get(case, '')}".strip() for case, name in short.items()}
     lines = (_place(run, part), cases_words(one.record.case for one in part.judged), " ".join(told))
     said = [f"<p>{'<br>'.join(map(_safe, filter(None, lines)))}</p>"]
-    if leads:
-        said.append(_table_of_leads(part, names))
+    if part.answer is not None:
+        said += map(_step, totals_grids(part.answer, short, bounds=True))
     heat = heat_of(part)
-    if heat is not None:
+    if len(leads) == len(names) == 1:
+        said.append(_table_of_backends(part, leads[0]))
+    elif leads:
+        said.append(_table_of_leads(part, names))
+    if heat is not None and len(names) > 1:
         said.append(f"<p>{_safe(heat.key)}</p>{_map(heat, names)}")
+    if heat is not None:
         said += [f"<p>{_safe(words)}</p>" for words in _absent(part, heat)]
     left = len({one.record.case for one in part.judged}) - MOST_CASES
     if left > 0:
@@ -83,6 +105,29 @@ def _absent(part: ReportPart, heat: Heat) -> list[str]:
     pairs = [(one.reason, one.backend) for one in in_map if MEANING[one.status].declined]
     told = [f"{names} ({why})" for why, names in gathered_notes(pairs)]
     return [f"{ABSENT}: {first_of(told, _MOST_REASONS, '; ')}"] if told else []
+
+
+def _step(total: Grid) -> str:
+    """The time of one step with each backend."""
+    styles = [_RIGHT if head in total.right else _LEFT for head in total.heads]
+    heads = list(zip(total.heads, styles, strict=True))
+    return _table(heads, [list(zip(row, styles, strict=True)) for row in total.rows])
+
+
+def _table_of_backends(part: ReportPart, lead: Lead) -> str:
+    """The backends of a run of one case, with their numbers."""
+    timed = [one for one in in_order(part.judged) if one.record.status == "ok"]
+    columns = [column for column in table_columns(timed) if column.head in _NUMBERS]
+    heads = [(NAMES, _LEFT), ("time", _RIGHT), *((column.head, _RIGHT) for column in columns)]
+    body = []
+    for one in timed:
+        cells = [
+            over_text(one.record, lead) if column.head == "×best" else column.cell(one) or ""
+            for column in columns
+        ]
+        cells = [name_text(one.record), time_text(one.record) or "", *cells]
+        body.append([(cell, style) for cell, (_, style) in zip(cells, heads, strict=True)])
+    return _table(heads, body)
 
 
 def _table_of_leads(part: ReportPart, names: Mapping[str, str]) -> str:
@@ -116,7 +161,8 @@ def _table(heads: list[tuple[str, str]], rows: list[list[tuple[str, str]]]) -> s
         "<tr>" + "".join(f'<td style="{style}">{_safe(text)}</td>' for text, style in row) + "</tr>"
         for row in rows
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div style="overflow-x:auto;margin-bottom:12px">{table}</div>'
 
 
 def _safe(text: str) -> str:
