@@ -149,6 +149,24 @@ def test_on_paper_are_all_charts_and_no_table_of_all_outcomes(browser: Any, tmp_
     )
 
 
+def test_charts_are_drawn_for_the_paper_they_are_printed_on(browser: Any, tmp_path: Path) -> None:
+    opened = Opened(browser, tmp_path, WHOLE, viewport={"width": 1280, "height": 800})
+    drawing = opened.tab.locator("#chart-roofline svg").first
+
+    def width() -> float:
+        return float(drawing.evaluate("svg => svg.viewBox.baseVal.width"))
+
+    on_screen = width()
+    opened.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    # A4 without its margins is 718 pixels wide: a wider chart would shrink, and its letters with it.
+    assert width() <= 718 < on_screen
+    opened.tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    opened.tab.wait_for_function(
+        "width => document.querySelector('#chart-roofline svg').viewBox.baseVal.width === width",
+        arg=on_screen,
+    )
+
+
 def test_two_thousand_records_are_interactive_in_two_seconds(browser: Any, tmp_path: Path) -> None:
     """The best of a few tries: other work on the machine only adds."""
     times = []

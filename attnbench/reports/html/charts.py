@@ -112,7 +112,7 @@ _BESIDE = (("time", "length"), ("pareto", "name"), ("roofline", "name"), ("cache
 """The charts that leave out what is far slower than others with the same value of a field."""
 LEAST_PERCENT = 1e-4
 """Smaller errors of caches stand here."""
-_LABEL_SHARE = 0.036
+_LABEL_SHARE = 0.055
 """The height of a label at the end of a line, as a share of the axis."""
 _CASE_SHARE = 0.03
 """The distance of two cases in the chart of limits, as a share of the axis."""

@@ -138,9 +138,15 @@
   document.addEventListener("toggle", hint, true);
   hint();
 
-  // On paper a reader can't open what is folded.
+  // On paper a reader can't open what is folded, and a chart drawn for a screen would have tiny letters.
+  const paper = { width: 660, height: 240 };
   addEventListener("beforeprint", () => {
     for (const one of document.querySelectorAll("details.on-paper")) one.open = true;
+    for (const { drawn } of figures) drawn?.view.width(paper.width).height(paper.height).run();
+  });
+  addEventListener("afterprint", () => {
+    for (const { drawn } of figures) drawn?.view.height(drawn.vgSpec.height).run();
+    dispatchEvent(new Event("resize"));
   });
 
   const figures = [...document.querySelectorAll("figure[data-chart]")];
