@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from attnbench.search.run import Fault, Searched
 from attnbench.testing.findings import Finding, Report, merged
-from attnbench.types.words import count_of
 
 KEEPS = (
     "It is right on the same case alone in a new process: look for what it keeps from one call to the next, "
@@ -34,16 +33,26 @@ def with_searches(
         replace(one, searched=str(by_name[one.backend])) if one.backend in by_name else one
         for one in report.counts
     ]
-    found = [_finding(failure, one, plugins, several=several) for one in searches for failure in one.failures]
+    found = [
+        _finding(group, one, plugins, several=several)
+        for one in searches
+        for group in _by_mistake(one.failures)
+    ]
     return Report(tuple(counts), merged([*report.findings, *found]))
 
 
-def _finding(failure: Fault, searched: Searched, plugins: Sequence[str], *, several: bool) -> Finding:
+def _by_mistake(failures: Sequence[Fault]) -> list[list[Fault]]:
+    """Return failures in groups: those of one known mistake are one problem."""
+    groups: dict[object, list[Fault]] = {}
+    for failure in failures:
+        groups.setdefault(failure.known.mistake if failure.known else id(failure), []).append(failure)
+    return list(groups.values())
+
+
+def _finding(group: Sequence[Fault], searched: Searched, plugins: Sequence[str], *, several: bool) -> Finding:
+    failure = group[0]
     outcome, point = failure.outcome, str(failure.point)
     wrong = outcome.status == "wrong"
-    more = ""
-    if searched.more:
-        more = f" {count_of(searched.more, 'further case')} of the search failed too, most of them alike."
     words = [word for plugin in plugins for word in ("--plugin", plugin)]
     named = (searched.backend,) if several else ()
     words += [word for name in named for word in ("--backend", name)]
@@ -52,11 +61,12 @@ def _finding(failure: Fault, searched: Searched, plugins: Sequence[str], *, seve
     return Finding(
         searched.backend,
         f"{'wrong answers' if wrong else 'it fails'}, found by searching: {outcome.problem}",
-        f"{_condition(failure)}{more}",
-        (point,),
+        failure.known.do if failure.known else _condition(failure),
+        tuple(str(one.point) for one in group),
         about="answers" if failure.alone else "steadiness",
         check=outcome.check if failure.alone else "repeatability",
         exit_code=1 if wrong else 3,
+        mistake=failure.known.mistake if failure.known else "",
         again=(command, f"in a test: from attnbench.search import replay; {test}"),
     )
 

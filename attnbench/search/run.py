@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from time import monotonic
 
+from attnbench.cases.ids import case_id
 from attnbench.cases.select import Overrides
 from attnbench.plugins.registry import Registry
 from attnbench.search.covering import Covering, DrawnRow
 from attnbench.search.process import Judgement, JudgingProcess, JudgingQuestion, first_ready, judges
 from attnbench.search.space import space_of
 from attnbench.testing.cases import NO_OPTIONS, rules_of
+from attnbench.testing.diagnosis_process import Asked, Diagnosed, Look, look
 from attnbench.testing.judge import rules_in
+from attnbench.testing.problems import MOST_COMPUTED
 from attnbench.trial.judge import TrialOutcome
-from attnbench.trial.point import Point
+from attnbench.trial.point import PLAINLY, Point
 from attnbench.trial.shrink import Shrunk, needed, shrink, thresholds
+from attnbench.types.case import Case
+from attnbench.types.errors import BadCase
+from attnbench.types.operation import operation_of
 from attnbench.types.words import count_of
 
 LIMIT_S, COMPILED_LIMIT_S = 60.0, 600.0
@@ -27,6 +34,8 @@ MOST_FAILURES = 12
 """Points on which a backend is wrong, after which the search ends: more are mostly the same fault."""
 MOST_SHRUNK = 3
 """Failures that are made small; the others are told as of the same kind, or counted."""
+MANY_KEYS = 2048
+"""So many large values overflow float16 in every row."""
 MOST_JUDGED = 400
 """Points that a process judges before a new one follows: memory that a backend loses goes with it."""
 
@@ -36,7 +45,8 @@ class Fault:
     """A point on which a backend is wrong, made small, with what it takes to be wrong.
 
     found: the point as the search found it. alone: whether it is wrong in a process of its own; if not, the
-    backend keeps something of earlier calls, and nothing is made small.
+    backend keeps something of earlier calls, and nothing is made small. known: the known mistake that gives
+    the same answer, if there is one.
     """
 
     found: Point
@@ -44,6 +54,7 @@ class Fault:
     alone: bool
     shrunk: Shrunk
     since: str = ""
+    known: Diagnosed | None = None
 
     @property
     def point(self) -> Point:
@@ -76,9 +87,11 @@ class Searched:
 
     def __str__(self) -> str:
         pairs = f"all {self.met:,}" if self.met == self.possible else f"{self.met:,} of {self.possible:,}"
+        wrong = len(self.failures) + self.more
+        failed = f", {wrong} of them not right" if wrong else ""
         words = [
             f"{self.backend}: searched {count_of(self.asked, 'further case')} of what it declares in "
-            f"{self.seconds:.0f} s: {pairs} pairs of properties, {self.triples:.0%} of triples "
+            f"{self.seconds:.0f} s{failed}: {pairs} pairs of properties, {self.triples:.0%} of triples "
             f"(seed {self.seed})"
         ]
         if self.late:
@@ -112,6 +125,7 @@ def search(
         took = _explore(covering, free, seconds, found, late, counts)
     with judges(asked, 1, limit_s) as (judge,):
         failures, more = _shrunk(found, judge)
+    failures = _diagnosed(failures, backend, registry)
     return Searched(
         backend, seed, took, counts["asked"], counts["declined"], tuple(late), counts["unjudged"],
         len(covering.met), covering.possible, covering.share_of_triples, failures, more,
@@ -190,7 +204,7 @@ def _shrunk(found: list[tuple[Point, TrialOutcome]], judge: JudgingProcess) -> t
             failures.append(Fault(point, outcome, False, Shrunk(point, (), done=False)))
             continue
         small = shrink(point, lambda one: _outcome(judge, one).status in ("wrong", "error"))
-        if any(_same_but_seed(small.point, failure.point) for failure in failures):
+        if any(_same_fault(small, failure) for failure in failures):
             more += 1
             continue
         judge.end()
@@ -224,8 +238,52 @@ def _has_all_of(point: Point, failure: Fault) -> bool:
     return words <= own and all(mine >= its for mine, its in pairs)
 
 
-def _same_but_seed(one: Point, other: Point) -> bool:
-    return replace(one, case=replace(one.case, seed=0)) == replace(other, case=replace(other.case, seed=0))
+def _same_fault(small: Shrunk, failure: Fault) -> bool:
+    """Return whether a point is that of an earlier failure but for its seed, or needs the same properties.
+
+    Sizes differ then, as rows of other numbers overflow. A plain case needs nothing: there sizes are all that
+    tells faults apart.
+    """
+    one, other = (replace(each, case=replace(each.case, seed=0)) for each in (small.point, failure.point))
+    alike = small.needed and small.done and failure.alone and small.needed == failure.shrunk.needed
+    return one == other or bool(alike)
+
+
+def _diagnosed(failures: Sequence[Fault], backend: str, registry: Registry) -> tuple[Fault, ...]:
+    """Return failures with the known mistakes that give the same answers, as the kit's report names them."""
+    asked = [
+        (at, Look(case_id(case), registry.rules[case.rule].source, (one.point.values,)))
+        for at, one in enumerate(failures)
+        if _can_be_known(one)
+        for case in (one.point.case, _longer(one.point.case))
+    ]
+    looks = tuple(look for _, look in asked)
+    operations = tuple(dict.fromkeys(found.source for found in registry.operations.values()))
+    source = registry.backends[backend].source
+    replies = look(Asked(backend, source, looks, (), operations, shrinking=False))
+    found = list(failures)
+    for (at, _), reply in zip(asked, replies, strict=False):
+        if isinstance(reply, Diagnosed) and reply.mistake and found[at].known is None:
+            found[at] = replace(found[at], known=reply)
+    return tuple(found)
+
+
+def _longer(case: Case) -> Case:
+    """Return a case with many keys, or the same where its mask lists single ones.
+
+    In the smallest case that overflows, rounding decides which numbers do. With many keys all do.
+    """
+    try:
+        return replace(case, Lk=max(case.Lk, MANY_KEYS))
+    except BadCase:
+        return case
+
+
+def _can_be_known(failure: Fault) -> bool:
+    case = _longer(failure.point.case)
+    plain = failure.alone and failure.outcome.status == "wrong" and failure.point.way == PLAINLY
+    computed = case.B * case.H * case.Lq * case.Lk * case.D
+    return plain and operation_of(case).heads is not None and not case.batch and computed <= MOST_COMPUTED
 
 
 def replayed(point: Point, backend: str, registry: Registry) -> TrialOutcome:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstream, widen
-from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, draw_family, families_of
+from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, SEARCHED, applies, draw_family
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, OUT, UPSTREAM, parameter_names
 from attnbench.kit.reference import PLAIN
@@ -68,7 +68,7 @@ TWICE = "two calls on the same inputs gave different answers"
 AFTER = "after calls on other cases it gave another answer to the same inputs"
 WRONG_AFTER = "after calls on other cases, in one process, its answer was wrong"
 
-_NAMES = tuple(family.name for family in FAMILIES)
+_NAMES = tuple(family.name for family in (*FAMILIES, *SEARCHED))
 _DROPPED_WEIGH = "dropped_keys_weigh"
 _SIMPLE = "one_hot"
 """If one key has all the weight, scores hardly matter, so a second mistake shows alone."""
@@ -189,7 +189,7 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
     shown = sorted(set(look.families) & set(_NAMES), key=_NAMES.index)[:2] or [NORMAL]
     placed = None
     for family in dict.fromkeys((*shown, _SIMPLE)):
-        if family not in families_of(case, rule):
+        if not applies(case, rule, family):
             continue
         with surroundings(case):
             trial = begin(case, backend, source, look.rule_source, family)
@@ -355,7 +355,7 @@ def _distance(left: Parts, right: Parts, scale: Parts) -> float:
         finite = np.isfinite(a) & np.isfinite(scale[name])
         if finite.any():
             unit = float(np.sqrt(np.mean(np.square(scale[name][finite]))))
-            error = float(np.sqrt(np.mean(np.square((a - b)[finite]))))
+            error = float(np.sqrt(np.mean(np.square(a[finite] - b[finite]))))
             total = max(total, error / (unit or 1.0))
     return total
 

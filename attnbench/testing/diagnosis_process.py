@@ -29,13 +29,17 @@ class Look(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """A backend, the cases to diagnose, the cases to compute repeatedly, and where their operations are."""
+    """A backend, the cases to diagnose, the cases to compute repeatedly, and where their operations are.
+
+    shrinking: whether to make a case of no known mistake small.
+    """
 
     backend: str
     source: Source
     looks: tuple[Look, ...] = ()
     again: tuple[tuple[str, Source], ...] = ()
     operations: tuple[Source, ...] = ()
+    shrinking: bool = True
 
 
 Kind = Literal["", "family", "nothing", "sometimes", "kept", "not repeated", "failed", "unjudged"]
@@ -128,7 +132,7 @@ def _answer(asked: Asked, reply: Callable[[Reply], object]) -> None:
         reply(found)
         if found.kind in SHRUNK and not found.mistake:
             unknown.append(one)
-    small = smallest(unknown[0], asked.backend, asked.source) if unknown else None
+    small = smallest(unknown[0], asked.backend, asked.source) if unknown and asked.shrinking else None
     if small is not None:
         reply(small)
     try:

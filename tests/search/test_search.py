@@ -13,9 +13,14 @@ from attnbench.ipc.names import PLAIN
 from attnbench.plugins.registry import load_wanted
 from attnbench.search import replay
 from attnbench.search.process import Judgement, JudgingProcess, JudgingQuestion, first_ready, judges
-from attnbench.search.run import replayed, search
+from attnbench.search.report import with_searches
+from attnbench.search.run import Fault, Searched, replayed, search
+from attnbench.testing.diagnose import diagnose
+from attnbench.testing.diagnosis_process import Look
+from attnbench.testing.findings import Counts, Report
 from attnbench.trial.judge import TrialOutcome, in_memory, judge
 from attnbench.trial.point import parse_point
+from attnbench.trial.shrink import Shrunk, needed
 from attnbench.types.case import DTYPES
 
 KERNEL = """
@@ -245,6 +250,30 @@ def test_values_that_tiled_kernels_get_wrong(
     point = parse_point(f"attention/scaled_dot/B2-H2-L64-D16/none/{dtype} values:{values}")
     source = registry.rules["scaled_dot"].source
     assert judge(point, "tiled", registry.backends["tiled"].source, source).status == status
+
+
+def test_an_accumulator_that_overflows_float16_is_one_problem_with_its_cause(tmp_path: Path) -> None:
+    path = tmp_path / "tiled.py"
+    path.write_text(TILED.replace("START", "float('-inf')").replace("HELD", "torch.float16"))
+    registry = load_wanted([str(path)])
+    shown = "attention/scaled_dot/B2-H2-{}-D16/none/float16"
+    source = registry.backends["tiled"].source
+    look = Look(shown.format("Lq16-Lk2048"), registry.rules["scaled_dot"].source, ("large_values",))
+    known = diagnose(look, "tiled", source)
+    assert "the accumulator overflows float16 before the division”: keep it in float32" in known.do
+
+    # Two sizes that can't be made smaller are one fault.
+    wrong = TrialOutcome("wrong", "got -inf", "values")
+    points = [parse_point(f"{shown.format(L)} values:large_values") for L in ("L16", "Lq40-Lk21")]
+    faults = [Fault(one, wrong, True, Shrunk(one, needed(one), done=True), known=known) for one in points]
+    found = Searched("tiled", 1, 60.0, 55, 0, (), 0, 9, 9, 0.3, tuple(faults), 2)
+    counts = Counts("tiled", 9, 9, 0, 9)
+    report = with_searches(Report((counts,), ()), [found], [str(path)], several=False)
+    (finding,) = report.findings
+    assert finding.do == known.do
+    assert len(finding.cases) == 2
+    assert str(report).count("not right") == 1
+    assert "searched 55 further cases of what it declares in 60 s, 4 of them not right" in str(report)
 
 
 CALLED = """

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from attnbench.testing.mistakes.gradients import GRADIENTS
 from attnbench.testing.mistakes.inputs import ENDS, FIRST_TRIES, HEADS, LAYER, MASKS, WEIGHS
 from attnbench.testing.mistakes.parts import Mistake
-from attnbench.testing.mistakes.scores import BLOCKS, PRECISION, RULES, SCORES
+from attnbench.testing.mistakes.scores import BLOCKS, OVERFLOWS, PRECISION, RULES, SCORES
 from attnbench.testing.mistakes.structures import STRUCTURES
 from attnbench.types.case import Case
 
@@ -23,6 +23,8 @@ VALUES: tuple[Mistake, ...] = (
 def mistakes_for(case: Case) -> Iterator[Mistake]:
     """Yield the mistakes to compare an answer on a case with. Some can't be made in it, and then raise."""
     structures = STRUCTURES if case.mask.more else ()
-    for mistake in (*([] if case.pass_ == "forward" else GRADIENTS), *structures, *VALUES):
+    gradients = GRADIENTS if case.pass_ != "forward" else ()
+    overflows = OVERFLOWS if case.dtype == "float16" else ()
+    for mistake in (*gradients, *structures, *VALUES, *overflows):
         if not mistake.rules or case.rule in mistake.rules:
             yield mistake

@@ -275,6 +275,11 @@ def _sums_in_float16(setup: Setup, weights: Tensor, v: Tensor) -> Tensor:
     return total.to(v.dtype)
 
 
+def _overflowing(setup: Setup, powers: Tensor, v: Tensor) -> Tensor:
+    """Sum powers times values in float16, as an online softmax whose accumulator has the dtype of v."""
+    return _sums_in_float16(setup, powers, v) / powers.sum(-1, keepdim=True)
+
+
 def _softmax_in_float16(setup: Setup, scores: Tensor) -> Tensor:
     import torch
 
@@ -315,3 +320,12 @@ PRECISION: tuple[Mistake, ...] = (
         "compute in float64, or remove 'float64' from dtypes", _float32_inside,
     ),
 )  # fmt: skip
+
+OVERFLOWS: tuple[Mistake, ...] = (
+    Mistake(
+        "accumulator_overflows_float16", "the accumulator overflows float16 before the division",
+        "keep it in float32, divide, and round once at the end",
+        Form(weights=weighed(_never_normalised).weights, mix=_overflowing),
+    ),
+)  # fmt: skip
+"""A mistake that shows on values too large for their sum, which the search alone asks."""
