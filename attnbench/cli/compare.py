@@ -194,7 +194,7 @@ def _summary_file() -> Path:
     named = os.environ.get(SUMMARY_VARIABLE)
     if not named:
         raise BadInput(
-            f"--summary: {SUMMARY_VARIABLE} is not set, as it is in a step of a workflow on GitHub; elsewhere "
+            f"--summary: {SUMMARY_VARIABLE} is not set. GitHub sets it in a workflow; elsewhere "
             f"name a file: {SUMMARY_VARIABLE}=summary.md attnbench compare …"
         )
     return Path(named)
