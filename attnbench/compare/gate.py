@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from attnbench.stats.unpaired import percent
 from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import FAILING, OUTCOMES, Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadFile, BadInput
@@ -170,11 +172,13 @@ def hold(compared: Compared, gate: Gate, file: str = "", plugins: tuple[str, ...
     counted = [cell for cell in compared.cells if (cell.case, cell.backend) not in left_out]
     failing = tuple(c for c in counted if c.verdict in gate.fail_on_of(c.case, c.backend))
     warnings = (*compared.warnings, *_idle(gate, compared.cells))
-    complaints = [_counts(failing)] if failing else []
+    of_all = count_of(len(counted), "cell")
+    complaints = [f"{_counts(failing)} of {of_all}"] if failing else []
     if gate.strict and warnings:
         complaints.append(f"{count_of(len(warnings), 'warning')} under --strict")
     if gate.strict and compared.forced:
         complaints.append("different conditions under --strict")
+    others = _other_counts(counted, gate)
     one_sided = ((cell.base_status is None) != (cell.new_status is None) for cell in compared.cells)
     if compared.cells and all(one_sided):
         failing = ()
@@ -183,7 +187,7 @@ def hold(compared: Compared, gate: Gate, file: str = "", plugins: tuple[str, ...
         failing = ()
         result = (3, "nothing could be compared: neither side was timed; attnbench run times")
     elif complaints:
-        result = (1, f"fails: {', '.join(complaints)}")
+        result = (1, f"fails: {', '.join(complaints)}{others}")
     elif unjudged := [cell for cell in counted if _unknown(cell)]:
         cells = count_of(len(unjudged), "cell")
         result = (UNJUDGED, f"nothing is known of {cells}: attnbench could not judge, twice; measure again")
@@ -193,13 +197,10 @@ def hold(compared: Compared, gate: Gate, file: str = "", plugins: tuple[str, ...
         result = (3, f"nothing could be compared: {_why_nothing(compared.cells, counted)}")
     elif unseen := _unseen(compared.named, counted):
         result = (3, unseen)
+    elif all(cell.verdict == "unclear" for cell in counted if cell.ratio is not None):
+        result = (0, f"holds, but nothing was decided in {of_all}{others}")
     else:
-        words = f"holds: {_none_words(len(counted), gate.fail_on)}"
-        slower = sum(cell.verdict == "slower" for cell in counted)
-        accepted = sum(cell.verdict == "accepted" for cell in counted)
-        words += f"; {slower} slower, which it allows" if slower else ""
-        words += f"; {accepted} accepted by its file" if accepted else ""
-        result = (0, words)
+        result = (0, f"holds: {_none_words(len(counted), gate.fail_on)}{others}")
     hints = tuple(idle_entries(compared, gate))
     return GateResult(*result, failing, tuple(ignored), warnings, hints, file, plugins)
 
@@ -225,6 +226,31 @@ def _unknown(cell: ComparedCell) -> bool:
 def _counts(cells: Sequence[ComparedCell]) -> str:
     counts = Counter(cell.verdict for cell in cells)
     return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+
+
+def _other_counts(cells: Sequence[ComparedCell], gate: Gate) -> str:
+    """Count the cells that the gate does not fail on, by verdict, as the end of a sentence."""
+    others = [c for c in cells if c.verdict not in gate.fail_on_of(c.case, c.backend)]
+    counts = Counter(cell.verdict for cell in others)
+    notes: dict[Outcome, str] = dict.fromkeys(FAILING, " (allowed)")
+    unseen = [share for cell in others if cell.verdict == "unclear" if (share := _least_seen(cell))]
+    notes["unclear"] = f" (differences up to {percent(max(unseen))} can't be seen)" if unseen else ""
+    told = [
+        f"{counts[outcome]:,} {outcome.replace('none', 'not compared')}{notes.get(outcome, '')}"
+        for outcome in OUTCOMES
+        if counts[outcome]
+    ]
+    return f"; {', '.join(told)}" if told else ""
+
+
+def _least_seen(cell: ComparedCell) -> float | None:
+    """Return the least difference that a comparison of this cell can show, as a share; None if unknown."""
+    if cell.resolution is not None:
+        return cell.resolution
+    if cell.ratio is None or cell.low is None or cell.high is None or not cell.low > 0:
+        return None
+    reach = max(cell.ratio / cell.low, cell.high / cell.ratio) - 1
+    return max(reach, cell.delta) if isfinite(reach) else None
 
 
 def _only_checked(cells: Sequence[ComparedCell]) -> bool:

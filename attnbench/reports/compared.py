@@ -30,6 +30,7 @@ from attnbench.reports.formats import (
 from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.overview import gathered
 from attnbench.reports.units import duration, number, ratio, reach, upper_end
+from attnbench.stats.unpaired import percent
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
 from attnbench.types.words import Format, count_of, first_of
 
@@ -73,10 +74,8 @@ def cell_words(cell: ComparedCell) -> dict[str, str]:
 
 
 def least_words(share: float | None) -> str:
-    """The least difference that these runs can show: 7 %, or a factor from 100 % on; "" for None."""
-    if share is None:
-        return ""
-    return f"{100 * share:.2g} %" if share < 0.995 else f"×{number(1 + share).removesuffix('.0')}"
+    """The least difference that these runs can show: 7 %; "" for None."""
+    return "" if share is None else percent(share)
 
 
 def _time(cell: ComparedCell, ms: float | None) -> str:
@@ -86,19 +85,6 @@ def _time(cell: ComparedCell, ms: float | None) -> str:
     far = reach(cell.ratio, cell.low, cell.high) if cell.ratio else None
     # Two digits at least: 42 ms and 56 ms must not become 40 and 60, whose ratio is another.
     return duration(ms, None if far is None or not cell.ratio else ms * min(far / cell.ratio, _TWO_DIGITS))
-
-
-_WORDS: dict[Outcome, str] = {
-    "faster": "won (faster)", "slower": "lost (slower)", "same": "tied (same)", "mismatch": "mismatch",
-    "missing": "missing", "accepted": "accepted", "unclear": "unclear", "none": "not compared",
-}  # fmt: skip
-
-
-def counts(compared: Compared) -> str:
-    """Count the cells that won, lost, tied, and the rest, in one line."""
-    found = Counter(cell.verdict for cell in compared.cells)
-    said = [f"{found[outcome]} {words}" for outcome, words in _WORDS.items() if found[outcome]]
-    return f"{count_of(len(compared.cells), 'cell')}: {', '.join(said) or 'nothing'}"
 
 
 def worst_words(compared: Compared) -> str:
@@ -113,26 +99,19 @@ def worst_words(compared: Compared) -> str:
 
 
 def unclear_words(compared: Compared) -> list[str]:
-    """Say why cells are unclear and what to do: the resolution of two stored runs, or each reason once."""
-    told: list[float] = []
+    """Say what to do about unclear cells: of stored runs in one line, of live ones each reason once."""
     reasons: Counter[str] = Counter()
     for cell in compared.cells:
-        if cell.verdict == "unclear" and cell.p_value is None and cell.resolution is not None:
-            told.append(cell.resolution)
-        elif cell.verdict == "unclear":
-            reasons[cell.reason] += 1
-    lines = []
-    if told:
-        least, most = least_words(min(told)), least_words(max(told))
-        each = least if least == most else f"{least} (worst cell: {most})"
-        lines.append(
-            f"unclear, {len(told)}: these two runs can show only differences above {each}; "
-            "attnbench compare --ref measures two commits at once"
-        )
-    lines += [f"unclear, {count}: {why}" for why, count in reasons.most_common(_MOST_REASONS)]
+        if cell.verdict == "unclear":
+            stored = cell.p_value is None and cell.resolution is not None
+            reasons[_MEASURE_LIVE if stored else cell.reason] += 1
+    lines = [f"unclear, {count}: {why}" for why, count in reasons.most_common(_MOST_REASONS)]
     if len(reasons) > _MOST_REASONS:
         lines.append("unclear for other reasons too: see --details")
     return lines
+
+
+_MEASURE_LIVE = "attnbench compare --ref measures two commits at once, and shows smaller differences"
 
 
 def name(cell: ComparedCell) -> str:
@@ -302,7 +281,7 @@ def table(compared: Compared, gate: GateResult, view: View) -> str:
             console.print(f"{len(compared.cells) - MOST_CELLS} more cells: --format json")
     else:
         _print_changed(console, compared, gate)
-    _print_summary(console, compared, gate, legend=view.legend)
+    _print_summary(console, compared, gate, view)
     hidden = ["--details"] * (not view.details) + ["--legend"] * (not view.legend)
     if hidden:
         console.print(Text(f"more: {', '.join(hidden)}", style="dim"))
@@ -346,7 +325,7 @@ def _print_by_case(console: Console, cells: Sequence[ComparedCell], heads: Seque
         by_case.setdefault(cell.case, []).append(cell)
     for case, those in by_case.items():
         console.print(case, style="bold", soft_wrap=True)
-        _print_rows(console, [cell for cell in those if cell.verdict != "none"], heads)
+        _print_rows(console, [cell for cell in those if cell.verdict != "none"], heads, unclear=True)
         none = [(cell.reason, cell.backend or cell.case) for cell in those if cell.verdict == "none"]
         for reason, names in gathered(none):
             print_indented(console, f"none: {names}: {reason}")
@@ -358,8 +337,10 @@ def _print_rows(
     cells: Sequence[ComparedCell],
     heads: Sequence[str],
     names: Mapping[str, str] | None = None,
+    *,
+    unclear: bool = False,
 ) -> None:
-    """Print cells in rows; names: of cases, if the rows are of several cases."""
+    """Print cells in rows. names: of cases, if the rows are of several. unclear: give their reasons too."""
     from rich.text import Text
 
     rows = [cell_words(cell) | {"case": (names or {}).get(cell.case, cell.case)} for cell in cells]
@@ -369,7 +350,7 @@ def _print_rows(
         head for head in (heads if names is None else ("case", *heads)) if any(row[head] for row in rows)
     ]
     widths = {head: max(len(head), *(len(row[head]) for row in rows)) for head in heads}
-    reasons = ["" if cell.verdict == "unclear" and names is not None else cell.reason for cell in cells]
+    reasons = ["" if cell.verdict == "unclear" and not unclear else cell.reason for cell in cells]
     for dropped in _DROPPED_FIRST:
         room = console.width - (GAP + _NARROW_REASON if any(reasons) else 0)
         if sum(widths[head] + GAP for head in heads) <= room:
@@ -389,13 +370,12 @@ def _print_rows(
     print_indented(console, block)
 
 
-def _print_summary(console: Console, compared: Compared, gate: GateResult, *, legend: bool) -> None:
+def _print_summary(console: Console, compared: Compared, gate: GateResult, view: View) -> None:
     from rich.text import Text
 
-    console.print(Text(counts(compared), style="bold"))
     for line in filter(None, (worst_words(compared), *ignored_words(gate))):
         console.print(Text(line), soft_wrap=True)
-    for line in unclear_words(compared):
+    for line in () if view.details else unclear_words(compared):
         console.print(Text(line))
     for warning in gate.warnings:
         console.print(Text(f"warning: {warning}", style="yellow"))
@@ -407,7 +387,7 @@ def _print_summary(console: Console, compared: Compared, gate: GateResult, *, le
         console.print(Text("\n".join(f"  {line}".rstrip() for line in lines)), soft_wrap=True)
     if lines := cause_lines(gate):
         console.print(Text("\n".join([_CAUSE, *(f"  {line}" for line in lines)])), soft_wrap=True)
-    conventions = compared.conventions if legend else ()
+    conventions = compared.conventions if view.legend else ()
     told = code_differences(compared), other_differences(compared), left_out_words(compared)
     for line in filter(None, (*told, *conventions)):
         console.print(Text(line, style="dim"))
@@ -455,7 +435,8 @@ def markdown(compared: Compared, gate: GateResult) -> str:
         ]
     if commands := cause_lines(gate):
         lines += [f"{_CAUSE}\n", "```sh", *(_shortened(line, _LONGEST_LINE) for line in commands), "```", ""]
-    notes = [f"warning: {warning}" for warning in gate.warnings] + list(gate.hints) + ignored_words(gate)
+    notes = unclear_words(compared) + [f"warning: {warning}" for warning in gate.warnings]
+    notes += [*gate.hints, *ignored_words(gate)]
     notes += [f"base: {compared.base}", f"new: {compared.new}"]
     notes += [code_differences(compared), other_differences(compared)]
     notes += [left_out_words(compared)]
@@ -467,17 +448,8 @@ def _sentence(compared: Compared, gate: GateResult) -> str:
     """The whole comparison in a sentence: where and how long, the gate, the counts, the worst cell."""
     mark = "✅" if gate.exit_code == 0 else "❌"
     where = f", {compared.measured}" if compared.measured else ""
-    said = (gate_words(gate), _other_counts(compared, gate), worst_words(compared))
-    return f"{mark} attnbench compare{where}: {'; '.join(filter(None, said))}"
-
-
-def _other_counts(compared: Compared, gate: GateResult) -> str:
-    """Count the cells that a failing gate has not counted yet."""
-    if gate.exit_code != 1 or not gate.failing:
-        return counts(compared)
-    told = set(map(id, gate.failing))
-    others = tuple(cell for cell in compared.cells if id(cell) not in told)
-    return f"besides {counts(dataclasses.replace(compared, cells=others))}" if others else ""
+    said = filter(None, (gate_words(gate), worst_words(compared)))
+    return f"{mark} attnbench compare{where}: {'; '.join(said)}"
 
 
 def _rows(cells: Sequence[ComparedCell], heads: Sequence[str], names: Mapping[str, str]) -> str:
@@ -485,7 +457,8 @@ def _rows(cells: Sequence[ComparedCell], heads: Sequence[str], names: Mapping[st
         {
             "case": names.get(cell.case, cell.case),
             **cell_words(cell),
-            "why": _shortened(cell.reason, _LONGEST_REASON),
+            # Of unclear cells, a line under the table has each reason once.
+            "why": "" if cell.verdict == "unclear" else _shortened(cell.reason, _LONGEST_REASON),
         }
         for cell in cells
     ]

@@ -244,7 +244,6 @@ def _causes(spreads: Sequence[float], drift: Drift, fewest: int) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share with two digits: 2.3 %, 12 %; from 100 % on as a factor of 2."""
-    if share >= 0.995:
-        return f"a factor of {1 + share:.2g}"
-    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.2g} %"
+    """Format a share with two digits: 2.3 %, 12 %, 400 %."""
+    value = float(f"{100 * share:.2g}")
+    return f"{value:,.0f} %" if value >= 10 else f"{value:g} %"

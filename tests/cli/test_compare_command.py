@@ -71,7 +71,7 @@ def test_a_slowdown_fails(invoke: Invoke, base: Path, tmp_path: Path) -> None:
     assert result.exit_code == 1
     data = json.loads(result.stdout)
     assert data["failing"] == [[SHORT, "mine"]]
-    assert (data["exit_code"], data["gate"], data["forced"]) == (1, "fails: 1 slower", False)
+    assert (data["exit_code"], data["gate"], data["forced"]) == (1, "fails: 1 slower of 5 cells; 4 same", False)
     (mine,) = (cell for cell in data["cells"] if cell["backend"] == "mine")
     assert mine["verdict"] == "slower"
     assert mine["low"] < mine["ratio"] < mine["high"]
@@ -148,7 +148,7 @@ def test_the_summary_goes_where_github_says(
     assert result.exit_code == 1
     text = summary.read_text()
     assert text.startswith("# before\n❌ attnbench compare, measured on ")
-    assert ": gate fails: 1 slower; " in text.splitlines()[1]
+    assert ": gate fails: 1 slower of 5 cells; 4 same; worst: " in text.splitlines()[1]
     assert compare(invoke, base, slower, "--format", "markdown").stdout == text.removeprefix("# before\n")
 
 

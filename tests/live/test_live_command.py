@@ -117,7 +117,7 @@ def test_what_head_lacks_or_cannot_import_fails_the_gate_also_where_the_tree_is_
     assert "RuntimeError: half done" in cells["broken"]["reason"]
     assert "No module named 'mini_s'" in cells["deleted"]["reason"]
     assert "computes cosine, not dot" in cells["stays"]["reason"]
-    assert found["gate"] == "fails: 4 missing"
+    assert found["gate"] == "fails: 4 missing of 4 cells"
     assert any("half done" in warning for warning in found["warnings"])
     again = attnbench(there.repo, "compare", "out.jsonl", "--format", "json")
     assert (again.returncode, json.loads(again.stdout)) == (1, found)
@@ -153,7 +153,7 @@ def test_a_plugin_that_imports_torch_at_once_is_compared(project: Install) -> No
         "--repetitions", "1", "--format", "json",
     )  # fmt: skip
     assert done.returncode == 1, (done.stdout, done.stderr)
-    assert json.loads(done.stdout)["gate"] == "fails: 1 missing"
+    assert json.loads(done.stdout)["gate"] == "fails: 1 missing of 1 cell"
 
 
 def test_where_no_code_differs_nothing_is_measured(project: Install) -> None:

@@ -110,14 +110,31 @@ def test_a_wrong_output_comes_with_the_command_that_looks_for_its_cause() -> Non
     assert "attnbench check" not in markdown(foreign, hold(foreign, Gate()))
 
 
-def test_a_large_resolution_is_a_plain_factor() -> None:
-    assert [least_words(share) for share in (0.043, 1.0, 1.34, 469.0)] == ["4.3 %", "×2", "×2.3", "×470"]
+def test_a_resolution_is_a_share_however_large() -> None:
+    shares = (0.043, 0.0996, 1.0, 1.34, 469.0)
+    assert [least_words(share) for share in shares] == ["4.3 %", "10 %", "100 %", "130 %", "47,000 %"]
 
 
 def test_the_sentence_counts_each_cell_once() -> None:
     said = markdown(WHOLE, hold(WHOLE, Gate())).splitlines()[2]
-    assert "gate fails: 1 slower, 1 mismatch, 1 missing; besides 7 cells: 1 won (faster), 2 tied" in said
-    assert "lost" not in said
+    assert (
+        "gate fails: 1 slower, 1 mismatch, 1 missing of 10 cells; 2 unclear (differences up to 43 % can't be "
+        "seen), 2 same, 1 faster, 2 not compared; worst: sdpa_flash on " in said
+    )
+
+
+def test_unclear_cells_have_the_reason_and_the_advice_once() -> None:
+    why = "repetitions disagree by more than --delta (2 %): give a larger --budget, for more and longer ones"
+    cells = [cell(name, "unclear", 1.0, reason=why, resolution=None, low=0.8) for name in "abc"]
+    live = Compared("base", "head", tuple(cells))
+    for format_ in ("table", "markdown"):
+        text = " ".join(rendered(live, format_, width=120).split())
+        assert text.count("--budget") == 1
+        assert (
+            "gate holds, but nothing was decided in 3 cells; "
+            "3 unclear (differences up to 25 % can't be seen)" in text
+        )
+    assert rendered(live, "table", width=300, details=True).count("--budget") == 3
 
 
 def test_the_worst_is_a_loss_and_nothing_else_however_large() -> None:
@@ -134,9 +151,8 @@ def test_of_many_cells_only_those_that_changed_are_shown_the_worst_first() -> No
     backends = [line.split()[0] for line in rows]
     assert backends == ["worse", "bad", "better"]
     assert not any("backend_" in line or "perhaps" in line for line in lines)
-    assert any(
-        line.startswith("unclear, 1: these two runs can show only differences above 40 %;") for line in lines
-    )
+    assert any(line.startswith("unclear, 1: attnbench compare --ref measures two commits") for line in lines)
+    assert any("1 unclear (differences up to 40 % can't be seen)" in line for line in lines)
     strict = Gate(fail_on=("unclear",))
     assert "perhaps" in render_compared(many, hold(many, strict), "table", View())
 

@@ -40,11 +40,11 @@ def test_exactly_what_is_named_fails(verdict: Outcome, fail_on: tuple[Outcome, .
 
 def test_the_sentence_counts_what_fails() -> None:
     found = hold(compared(cell("slower"), cell("slower", "b"), cell("missing", "c")), Gate())
-    assert found.sentence == "fails: 2 slower, 1 missing"
+    assert found.sentence == "fails: 2 slower, 1 missing of 3 cells"
     found = hold(compared(cell("slower"), cell("same", "b")), Gate(fail_on=("mismatch",)))
     assert (found.exit_code, found.sentence) == (
         0,
-        "holds: none of 2 cells is a mismatch; 1 slower, which it allows",
+        "holds: none of 2 cells is a mismatch; 1 slower (allowed), 1 same",
     )
 
 
@@ -93,9 +93,9 @@ def test_what_the_lines_under_a_red_gate_accept_is_accepted(tmp_path: Path) -> N
     after = with_accepted(found, gate)
     assert [one.verdict for one in after.cells] == ["accepted", "accepted", "mismatch", "same"]
     assert after.cells[0].reason == "slower; exact now"
-    assert hold(after, gate).sentence == "fails: 1 mismatch"
+    assert hold(after, gate).sentence == "fails: 1 mismatch of 4 cells; 2 accepted, 1 same"
     right = with_accepted(compared(*found.cells[:2], found.cells[3]), gate)
-    assert hold(right, gate).sentence.endswith("; 2 accepted by its file")
+    assert hold(right, gate).sentence.endswith("; 2 accepted, 1 same")
     again = with_accepted(compared(replace(slower, ratio=1.31, low=1.278, high=1.44)), gate)
     assert again.cells[0].verdict == "accepted", "the same code, measured again"
     worse = with_accepted(compared(replace(slower, ratio=1.46, low=1.408, high=1.57)), gate)
@@ -141,7 +141,7 @@ def test_strict_fails_on_a_rule_that_fits_nothing() -> None:
     idle = (CellRule(backend="gone", ignore="x"),)
     assert hold(compared(cell("same")), Gate(rules=idle)).exit_code == 0
     strict = hold(compared(cell("same")), Gate(rules=idle, strict=True))
-    assert strict.sentence == "fails: 1 warning under --strict"
+    assert strict.sentence == "fails: 1 warning under --strict; 1 same"
 
 
 def test_the_last_rule_that_fits_and_says_something_counts() -> None:
@@ -219,6 +219,6 @@ def test_a_binary_gate_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_gate_that_holds_says_so_in_a_sentence() -> None:
     one, two = compared(cell("same")), compared(cell("same"), cell("same", "b"))
-    assert hold(two, Gate()).sentence == "holds: none of 2 cells is slower, a mismatch or missing"
-    assert hold(one, Gate(fail_on=("slower",))).sentence == "holds: the only cell is not slower"
-    assert hold(one, Gate(fail_on=())).sentence == "holds: no verdict fails it"
+    assert hold(two, Gate()).sentence == "holds: none of 2 cells is slower, a mismatch or missing; 2 same"
+    assert hold(one, Gate(fail_on=("slower",))).sentence == "holds: the only cell is not slower; 1 same"
+    assert hold(one, Gate(fail_on=())).sentence == "holds: no verdict fails it; 1 same"
