@@ -71,7 +71,8 @@ def test_a_slowdown_fails(invoke: Invoke, base: Path, tmp_path: Path) -> None:
     assert result.exit_code == 1
     data = json.loads(result.stdout)
     assert data["failing"] == [[SHORT, "mine"]]
-    assert (data["exit_code"], data["gate"], data["forced"]) == (1, "fails: 1 slower of 5 cells; 4 same", False)
+    assert (data["exit_code"], data["forced"]) == (1, False)
+    assert data["gate"] == "fails: 1 slower of 5 cells; 4 same"
     (mine,) = (cell for cell in data["cells"] if cell["backend"] == "mine")
     assert mine["verdict"] == "slower"
     assert mine["low"] < mine["ratio"] < mine["high"]
