@@ -121,7 +121,12 @@ def without_accepted(gate: Gate, before: Gate) -> tuple[Gate, tuple[CellRule, ..
     much again. An entry is the same if all of it is, its reason too.
     """
     there = [rule for rule in gate.rules if rule.accept and rule in before.rules]
-    rules = (replace(rule, accept="", at_most=None) if rule in there else rule for rule in gate.rules)
+    rules = []
+    for rule in gate.rules:
+        rest = replace(rule, accept="", at_most=None) if rule in there else rule
+        # An entry that says nothing else would also be told of where it fits no cell.
+        if rule not in there or rest != CellRule(rule.case, rule.backend):
+            rules.append(rest)
     return replace(gate, rules=tuple(rules)), tuple(there)
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from attnbench.compare.gate import Gate, gate_of, rule_words, without_accepted
 from attnbench.live.repository import commit_of, repository_of
 from attnbench.types.errors import BadFile
+from attnbench.types.words import first_of
 
 
 def accepting_anew(gate: Gate, file: Path, ref: str, cwd: Path) -> tuple[Gate, tuple[str, ...]]:
-    """Return the gate of a file without the entries that it has at a commit, and a warning for each.
+    """Return the gate of a file without the entries that it has at a commit, and a warning if there are any.
 
     file: of the gate; outside of the repository of ``cwd`` it has no earlier state, and nothing changes.
 
@@ -29,7 +30,10 @@ def accepting_anew(gate: Gate, file: Path, ref: str, cwd: Path) -> tuple[Gate, t
         # The gate of the base side accepts nothing if it can't be read.
         return gate, ()
     gate, there = without_accepted(gate, before)
-    return gate, tuple(
-        f"already accepted in {ref}, so judged anew; remove it from {name}: {rule_words(rule)}"
-        for rule in there
-    )
+    if not there:
+        return gate, ()
+    cells = first_of(tuple(dict.fromkeys(map(rule_words, there))), _MOST_NAMED, "; ")
+    return gate, (f"accepted in {ref} already, so judged anew; remove from {name}: {cells}",)
+
+
+_MOST_NAMED = 3

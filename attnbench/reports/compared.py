@@ -173,8 +173,11 @@ _PLAIN = re.compile(r"[][\w@./:+=,-]*")
 
 def _accept_words(gate: GateResult) -> str:
     """Say where the lines of :func:`acceptance_lines` go."""
-    where = gate.file or "gate.toml, and compare with --gate gate.toml"
+    where = f"{gate.file}, in place of older ones of these cells" if gate.file else _NEW_FILE
     return f"to accept it, add these lines to {where}, with your reason for {PLACEHOLDER!r}:"
+
+
+_NEW_FILE = "gate.toml, and compare with --gate gate.toml"
 
 
 def acceptance_lines(gate: GateResult) -> list[str]:

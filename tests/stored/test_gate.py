@@ -126,6 +126,9 @@ def test_an_entry_that_the_base_has_accepts_nothing_more() -> None:
     assert there == (rule,)
     assert hold(with_accepted(slower, gate), gate).exit_code == 1
     assert gate.delta_of("attention/dot/a", "mine") == 0.1
+    # Nothing is left of an entry that only accepts, so no warning follows where it fits no cell.
+    bare = CellRule(backend="mine", accept="exact now")
+    assert without_accepted(Gate(rules=(bare,)), Gate(rules=(bare,))) == (Gate(), (bare,))
     gate, there = without_accepted(Gate(rules=(rule, anew)), Gate(rules=(rule,)))
     assert hold(with_accepted(slower, gate), gate).exit_code == 0
 
