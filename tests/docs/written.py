@@ -47,7 +47,7 @@ PART = "<!-- {0}: written by python tests/docs/written.py -->\n", "<!-- end of {
 OUTPUT = re.compile(
     r"^(<!-- output (on an arranged machine )?of: ([^\n]+) -->\n```text\n)(.*?)(^```\n)", re.M | re.S
 )
-PAGES_WITH_OUTPUT = ("learning.md", "doctor.md")
+PAGES_WITH_OUTPUT = ("learning.md", "doctor.md", "serving.md")
 LONGEST_NOTE = 170
 WIDTH = 80
 """As many as a terminal has at first, and as the site shows without scrolling."""
@@ -310,7 +310,9 @@ def documents() -> dict[Path, str]:
         DOCS / "plugins.md": with_part("plugins.md", "hooks", hooks()),
         DOCS / "versions.md": with_part("versions.md", "versions", versions()),
     }
-    return made | {DOCS / name: with_outputs((DOCS / name).read_text()) for name in PAGES_WITH_OUTPUT}
+    for path in (DOCS / name for name in PAGES_WITH_OUTPUT):
+        made[path] = with_outputs(made.get(path) or path.read_text())
+    return made
 
 
 def main() -> None:

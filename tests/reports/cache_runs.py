@@ -10,9 +10,10 @@ from page_runs import run_of
 from attnbench.reports.run import Run
 
 DECODE = "attention/scaled_dot/B1-H8-Hkv2-Lq1-Lk{}-D64/none/bfloat16/cpu/forward"
-BYTES = {"dtype": 512.0, "q8_0": 272.0, "int8:head": 256.0, "q4_0": 144.0}
-ERRORS = {"q8_0": 0.006, "int8:head": 0.012, "q4_0": 0.11}
-SLOWER = {"dtype": 1.0, "q8_0": 1.2, "int8:head": 1.5, "q4_0": 2.0}
+BYTES = {"dtype": 512.0, "q8_0": 272.0, "int8:head": 256.0, "q4_0": 144.0, "int4:head": 128.0}
+ERRORS = {"q8_0": 0.006, "int8:head": 0.012, "q4_0": 0.11, "int4:head": 0.2}
+SLOWER = {"dtype": 1.0, "q8_0": 1.2, "int8:head": 1.5, "q4_0": 2.0, "int4:head": 2.5}
+WORDS = ("dtype", "q8_0", "int8:head", "q4_0")
 DTYPE_ERROR = 0.002
 
 
@@ -21,16 +22,18 @@ def held(keys: int, word: str) -> str:
     return DECODE.format(keys) + ("" if word == "dtype" else f"/kv={word}")
 
 
-def cache_run(keys: tuple[int, ...] = (1024, 2048), *, counts: bool = True) -> Run:
+def cache_run(
+    keys: tuple[int, ...] = (1024, 2048), *, words: tuple[str, ...] = WORDS, counts: bool = True
+) -> Run:
     """A decode of 32 layers at some lengths. Each cache has its fastest backend, and a slower one."""
     times = {
         held(n, word): (
             {"eager": n / 1e4, "sdpa_flash": n / 2e4}
             if word == "dtype"
-            else {"dequantise_sdpa": n / 2e4 * slower, "dequantise_blocks": n / 1e4 * slower}
+            else {"dequantise_sdpa": n / 2e4 * SLOWER[word], "dequantise_blocks": n / 1e4 * SLOWER[word]}
         )
         for n in keys
-        for word, slower in SLOWER.items()
+        for word in words
     }
     run = run_of(times)
     records = []

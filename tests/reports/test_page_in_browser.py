@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cache_runs import cache_run
 from page_runs import HOSTILE, WHOLE, case, hostile_run, large_run, run_of, together
 
 from attnbench.reports.html.page import page
@@ -67,6 +68,13 @@ def test_it_opens_without_messages_and_draws_all_charts(browser: Any, tmp_path: 
         assert marks.count() >= 5, name
     opened.tab.locator("#chart-pareto select").select_option(index=1)
     opened.tab.wait_for_selector("#chart-pareto[data-drawn^='L256']")
+    assert opened.messages == []
+
+
+def test_each_cache_has_its_name_in_the_chart_of_caches(browser: Any, tmp_path: Path) -> None:
+    opened = Opened(browser, tmp_path, cache_run())
+    texts = opened.tab.locator("#chart-caches svg .role-mark text").all_inner_texts()
+    assert {"bfloat16 (1)", "q8_0 (0.53)", "int8:head (0.50)", "q4_0 (0.28)"} <= set(texts)
     assert opened.messages == []
 
 
