@@ -73,7 +73,7 @@ def test_it_opens_without_messages_and_draws_all_charts(browser: Any, tmp_path: 
 
 def test_each_cache_has_its_name_in_the_chart_of_caches(browser: Any, tmp_path: Path) -> None:
     opened = Opened(browser, tmp_path, cache_run())
-    texts = opened.tab.locator("#chart-caches svg .role-mark text").all_inner_texts()
+    texts = opened.tab.locator("#chart-caches svg .role-mark text").all_text_contents()
     assert {"bfloat16 (1)", "q8_0 (0.53)", "int8:head (0.50)", "q4_0 (0.28)"} <= set(texts)
     assert opened.messages == []
 

@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
-from math import exp, log
+from math import exp, log, sqrt
 from types import MappingProxyType
 from typing import Any
 
@@ -179,16 +179,25 @@ def cache_rows(steps: Sequence[CacheStep], before: str = "") -> list[Row]:
             if cache.error is not None and cache.share is not None
         ]
         front = pareto_front((row["ms"], row["error"]) for row in shown)
-        # By rising time, so that the first of each cache is the fastest.
-        named: set[str] = set()
-        for row in sorted(shown, key=lambda row: row["ms"]):
+        for row in shown:
             row["front"] = (row["ms"], row["error"]) in front
-            if row["cache"] not in named:
-                row["cache_label"] = f"{row['cache']} ({row['share']})"
-            named.add(row["cache"])
+        _name_caches(shown)
         rows += shown
     _leave_out_far(rows)
     return _written(rows, before)
+
+
+def _name_caches(rows: Sequence[Row]) -> None:
+    """Name the fastest point of each cache, on the side of it where there is more room, as ``cache_right`` or
+    ``cache_left``. Names that would meet move apart, to the place ``cache_place`` on the axis of times."""
+    fastest = {row["cache"]: row for row in sorted(rows, key=lambda row: -row["ms"])}
+    named = sorted(fastest.values(), key=lambda row: row["ms"])
+    if not named:
+        return
+    middle = sqrt(min(row["error"] for row in named) * max(row["error"] for row in named))
+    for row, place in zip(named, _places(rows, named, "ms"), strict=True):
+        side = "right" if row["error"] <= middle else "left"
+        row |= {"cache_place": place, f"cache_{side}": f"{row['cache']} ({row['share']})"}
 
 
 def _cache_row(step: CacheStep, cache: Cache, total: Total) -> Row:
@@ -333,10 +342,15 @@ def _add_labels(rows: Sequence[Row], chart: str, field: str) -> None:
             if row["backend"] not in last or row["length"] > last[row["backend"]]["length"]:
                 last[row["backend"]] = row
         ordered = sorted(last.values(), key=lambda row: row[field])
-        values = [log(row[field]) for row in those]
-        least = _LABEL_SHARE * max(max(values) - min(values), log(2))
-        for row, place in zip(ordered, apart([log(row[field]) for row in ordered], least), strict=True):
-            row[f"{chart}_label"] = exp(place)
+        for row, place in zip(ordered, _places(those, ordered, field), strict=True):
+            row[f"{chart}_label"] = place
+
+
+def _places(rows: Sequence[Row], named: Sequence[Row], field: str) -> list[float]:
+    """The places of names beside rows of ascending values; rows: all that the axis holds."""
+    values = [log(row[field]) for row in rows]
+    least = _LABEL_SHARE * max(max(values) - min(values), log(2))
+    return [exp(place) for place in apart([log(row[field]) for row in named], least)]
 
 
 def apart(places: Sequence[float], least: float) -> list[float]:
