@@ -28,8 +28,9 @@ ALIBI = 8.0
 """``max_bias``: head h of H, a power of two, has the slope 2^(-8h/H)."""
 
 TILE, LANES = 64, 8
-"""The fewest queries, and of what Dv is a multiple, where sums of values in float16 are in float32. With
-less ggml 0.20.2 sums in float16, and its error grows with the number of keys."""
+"""The fewest queries, and of what Dv is a multiple, where ggml 0.20.2 takes numbers of float32 and float16 in
+tiles of as many queries and keys. Sums of float16 values are in float32 there. Else they are in float16, and
+their error grows with the number of keys."""
 
 
 def prepare(setup: Setup) -> Call:
@@ -106,6 +107,10 @@ def supports(case: Case, rule: Rule) -> str | None:
         return "takes what is added to scores in float16, which is coarser than float32"
     if case.dtype == "float16" and (case.Lq < TILE or case.Dv % LANES):
         return f"adds up in float16 with fewer than {TILE} queries, or Dv that is no multiple of {LANES}"
+    tiled = case.dtype != "bfloat16" and case.Lq >= TILE
+    capped = form.dot is not None and form.dot.cap is not None and case.mask.is_none and form.bias is None
+    if tiled and capped and case.Lk % TILE:
+        return f"ggml 0.20.2 caps keys that fill a tile of {TILE} as well, where there is no mask"
     return refuse_maps(case, rule)
 
 

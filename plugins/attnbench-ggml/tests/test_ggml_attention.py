@@ -24,6 +24,7 @@ RIGHT = (
     "alibi/B2-H4-Hkv2-Lq20-Lk50-D16/causal:lower_right+padding/float32",
     "alibi/B1-H6-Lq20-Lk50-D16/bfloat16",
     "softcap/B1-H4-Hkv1-Lq3-Lk50-D32/float32",
+    "softcap/B1-H2-Lq70-Lk50-D32/causal/float32",
     "sinks/B1-H4-Hkv1-Lq70-Lk50-D32/causal/float32",
     "scaled_dot/B2-H4-Hkv2-Lq1-Lk300-D64-Dv32/padding/bfloat16/kv=q8_0",
     "sinks/B1-H4-Hkv2-Lq66-Lk90-D64/causal/bfloat16/kv=q4_0",
@@ -44,6 +45,7 @@ SHOWING = (
 REFUSED = {
     "scaled_dot/H2-Lq1-Lk300-D64/float16": "adds up in float16",
     "scaled_dot/H2-Lq70-Lk300-D64-Dv12/float16": "no multiple of 8",
+    "softcap/H2-Lq70-Lk50-D64/float32": "caps keys that fill a tile",
     "scaled_dot/H2-Lq9-D64/float/float32": "takes what is added to scores in float16",
     "alibi/H4-Lq9-Lk4096-D64/float32": "takes what is added to scores in float16",
     "cosine/H1-Lq9-D64/bfloat16/kv=latent": "maps no encoded keys",
