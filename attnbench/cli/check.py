@@ -139,6 +139,7 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
     from attnbench.api import loaded, start
     from attnbench.cases.ids import case_id, parse_case
     from attnbench.cases.select import Selection, shard_words
+    from attnbench.plugins.calling import tell as tell_of_plugin
     from attnbench.testing.judge import brought_by, judging_plan, part_of, plan, reported
 
     registry = load_plugins()
@@ -181,6 +182,8 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
         if format_ != "table":
             print_run(run, format_, view_of(chosen))
     say(str(report), err=format_ != "table")
+    for sentence in registry.notes:
+        tell_of_plugin(sentence)
     ctx.exit(130 if interrupted else report.exit_code)
 
 

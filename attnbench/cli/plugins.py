@@ -38,8 +38,8 @@ def command(ctx: click.Context, /, *, format_: Format) -> None:
 
     registry = load_plugins()
     commands = commands_here(ctx)
-    for fault in commands.faults:
-        tell(fault)
+    for sentence in (*commands.faults, *registry.notes):
+        tell(sentence)
     faults = (*registry.faults, *commands.faults)
     rows = [_row(source, registry.brought_by(source), faults) for source in registry.plugins]
     nothing: dict[str, list[str]] = {kind.listed: [] for kind in KINDS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -28,12 +29,14 @@ class Loaded:
     """One plugin after loading.
 
     records: by their type. faults: what went wrong, one sentence each. cpu_s: CPU time of the loading thread.
+    with_torch: whether it was the first to import torch, which no command needs before a backend is prepared.
     """
 
     source: Source
     records: dict[type, tuple[Any, ...]] = field(default_factory=dict)
     faults: tuple[str, ...] = field(default=())
     cpu_s: float = 0.0
+    with_torch: bool = False
 
     def of(self, type_: type[T]) -> tuple[T, ...]:
         """Return the records of one type, such as :class:`~attnbench.types.backend.Backend`."""
@@ -47,10 +50,11 @@ def load(source: Source, *, raising: bool = False) -> Loaded:
     that can't be used. Records without a fault are kept. raising: let exceptions of the plugin through.
     """
     # Prints of a plugin must not mix with the data on stdout.
-    before_s = time.thread_time()
+    before_s, had_torch = time.thread_time(), "torch" in sys.modules
     with undisturbed():
         loaded = _load(source, raising)
-    return replace(loaded, cpu_s=time.thread_time() - before_s)
+    with_torch = "torch" in sys.modules and not had_torch
+    return replace(loaded, cpu_s=time.thread_time() - before_s, with_torch=with_torch)
 
 
 def _load(source: Source, raising: bool) -> Loaded:

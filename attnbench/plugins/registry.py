@@ -62,7 +62,7 @@ class Registry:
     """Everything that plugins bring, by name: one field for each of :data:`attnbench.plugins.kinds.KINDS`.
 
     plugins: those that were loaded. faults: what failed to load, one sentence each. notes: hints for authors
-    of plugins.
+    of plugins, which ``check --plugin`` and ``plugins`` print.
     """
 
     rules: dict[str, Entry[Rule]]
@@ -142,9 +142,9 @@ def load_wanted(words: Iterable[str] = (), more: Iterable[Source] = ()) -> Regis
 
 
 def load_and_tell(words: Iterable[str] = ()) -> Registry:
-    """Do as :func:`load_wanted`; print one line on stderr for each fault and each slow plugin."""
+    """Do as :func:`load_wanted`; print one line on stderr for each fault."""
     registry = load_wanted(words)
-    for sentence in (*registry.faults, *registry.notes):
+    for sentence in registry.faults:
         tell(sentence)
     return registry
 
@@ -162,10 +162,10 @@ def load_registry(sources: Iterable[Source] | None = None, *, raising: bool = Fa
     make_storages_known(entry.record for entry in gathered["storages"].values())
     make_encodings_known(entry.record for entry in gathered["encodings"].values())
     notes = [
-        f"{plugin.source}: takes {plugin.cpu_s:.1f} s to load in every command: import heavy libraries where "
-        "they are used, in a backend inside prepare"
+        f"{plugin.source}: {'imports torch, and ' if plugin.with_torch else ''}takes {plugin.cpu_s:.1f} s to "
+        "load in every command: import heavy libraries where they are used, in a backend inside prepare"
         for plugin in loaded
-        if plugin.cpu_s >= SLOW_S
+        if plugin.with_torch or plugin.cpu_s >= SLOW_S
     ]
     sources = tuple(plugin.source for plugin in loaded)
     return Registry(**gathered, plugins=sources, faults=tuple(faults), notes=tuple(notes))

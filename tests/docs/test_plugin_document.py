@@ -129,8 +129,6 @@ FAULTY = {
     ),
     "gives a record that can't be": BACKEND.replace("=print", '=print, dtypes=("float8",)'),
     "brings a name that is there": BACKEND.replace("mine", "eager"),
-    "is slow to import": BACKEND
-    + "import time\nend = time.process_time() + 1.3\nwhile time.process_time() < end: 1",
 }
 
 
@@ -172,8 +170,24 @@ def test_the_same_of_a_plugin_that_was_named_is_an_error(what: str, tmp_path: Pa
     _, _, sentence = guarded()[what].partition("(mine): ")
     (line,) = told.stderr.splitlines()
     assert fnmatchcase(line, f"attnbench: plugin mine.py * (mine_*): {sentence.replace('…', '*')}")
-    assert told.exit_code == (0 if what == "is slow to import" else 2)
-    assert bool(told.stdout) == (told.exit_code == 0)
+    assert told.exit_code == 2
+    assert not told.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code"), [(["plugins"], 0), (["check"], 3), (["list", "backends"], 0)]
+)
+def test_a_slow_import_is_told_where_authors_look(
+    words: list[str], exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    slow = "import time\nend = time.process_time() + 1.3\nwhile time.process_time() < end: 1"
+    absent = BACKEND.replace("=print", '=print, requires=("not_there",)')
+    Path("mine.py").write_text(absent + slow)
+    told = CliRunner().invoke(attnbench, [*words, "-p", "mine.py"], prog_name="attnbench")
+    assert told.exit_code == exit_code
+    hint = "s to load in every command: import heavy libraries where they are used"
+    assert (hint in told.stderr) == (words[0] != "list")
 
 
 TOGETHER = ("rbf.py", "my_layer.py", "my_suite.py", "tokens.py", "lines.py", "rack.py", "lab.py")
