@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from attnbench.types.backend import Backend, Layout
 from attnbench.types.case import ORDERS, Case, orders_of
-from attnbench.types.operation import Shape
+from attnbench.types.encoding import is_encoded
+from attnbench.types.operation import Shape, operation_of
 
 
 def strides_of(order: str, shape: Shape, row: int) -> tuple[int, ...]:
@@ -33,6 +35,12 @@ def input_strides(case: Case) -> dict[str, tuple[int, ...]]:
     orders = dict(zip(shapes, orders_of(case.layout), strict=True)) | {"out": output_order(case.layout)}
     shapes["out"] = (case.B, case.H, case.Lq, case.Dv)
     return {name: strides_of(order, shapes[name], row) for name, order in orders.items()}
+
+
+def taken_layout(case: Case, backend: Backend) -> Layout:
+    """Return the layout of heads in which a backend takes the inputs of a case."""
+    one_form = operation_of(case).heads is None or case.batch or is_encoded(case)
+    return "BHLD" if one_form else backend.layout
 
 
 def output_order(layout: str) -> str:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from attnbench.ipc import channel
 from attnbench.plugins.code import Stamp
 from attnbench.timing.warmup import IN_CHECKS, Limits
+from attnbench.types.backend import Layout
 from attnbench.types.case import Dtype
 from attnbench.types.device import ATTACHED
 from attnbench.types.extensions import Source
@@ -105,6 +106,29 @@ class Activations(Struct, frozen=True, tag=True):
     delivery: str = ""
 
 
+class FillPool(Struct, frozen=True, tag=True):
+    """Fill a descriptor with copies of a case's inputs, through which calls rotate. Answer: :class:`Done`.
+
+    It needs no :class:`Prepare`. The other descriptor has the arrays. layout: of heads, as backends take
+    them.
+    """
+
+    case: str
+    layout: Layout
+    arrays: tuple[ArraySpec, ...]
+    operation_source: Source | None = None
+    storage_source: Source | None = None
+    encoding_source: Source | None = None
+
+
+class UsePool(Struct, frozen=True, tag=True):
+    """Let timed calls rotate through the copies in the descriptor. Answer: :class:`Done`.
+
+    They are those of the inputs that come next, and must keep these values. What a call writes to them stays
+    in its process.
+    """
+
+
 class Compute(Struct, frozen=True, tag=True):
     """Compute on the inputs. Answer: :class:`Outputs` with the arrays in a descriptor.
 
@@ -119,11 +143,13 @@ class Compute(Struct, frozen=True, tag=True):
 class WarmUp(Struct, frozen=True, tag=True):
     """Call until the time settles; see ``timing.warmup``. Answer: :class:`Warmed`.
 
-    reserve: make one more call first, and make the memory ready that it needed.
+    reserve: make one more call first, and make the memory ready that it needed. start: the place in the order
+    of the pool where calls begin, where inputs rotate.
     """
 
     limits: Limits = IN_CHECKS
     reserve: bool = False
+    start: int = 0
 
 
 class TakeSlots(Struct, frozen=True, tag=True):
@@ -133,6 +159,7 @@ class TakeSlots(Struct, frozen=True, tag=True):
     ``refreshed``. slots: the places of its slots in the segment. successors: for each slot the number of the
     descriptor that is written afterwards; 0 for its own, -1 for none. calls: in each sample. warm_calls:
     before it, untimed. refreshed: inputs that replace the present ones at a random call; empty to keep those.
+    starts: for each slot the place in the order of a shared pool where its calls begin; empty without one.
     Answer: :class:`SlotsTaken`.
     """
 
@@ -142,6 +169,7 @@ class TakeSlots(Struct, frozen=True, tag=True):
     calls: int
     warm_calls: int
     refreshed: tuple[ArraySpec, ...] = ()
+    starts: tuple[int, ...] = ()
 
 
 class TimedOutputs(Struct, frozen=True, tag=True):
@@ -180,13 +208,15 @@ class ReportCode(Struct, frozen=True, tag=True):
 
 Request = (
     Fork | Reap | Wait | ImportFrom | Facts | Prepare | ReportCode | Activations | Compute | WarmUp
-    | TakeSlots | TimedOutputs | MeasureMemory | TraceCall | MeasureScale
+    | TakeSlots | TimedOutputs | MeasureMemory | TraceCall | MeasureScale | FillPool | UsePool
 )  # fmt: skip
 
 
 _DOING: dict[type[Request], str] = {
     Prepare: "preparation",
     Activations: "copying inputs",
+    FillPool: "filling the pool of inputs",
+    UsePool: "mapping the pool of inputs",
     Compute: "a checked call",
     WarmUp: "the warm-up",
     TakeSlots: "timed calls",

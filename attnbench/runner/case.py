@@ -15,7 +15,7 @@ from msgspec.structs import astuple, replace
 
 from attnbench.cases.ids import case_id
 from attnbench.cases.memory import free_memory
-from attnbench.cases.work import held_bytes, pool_bytes, quadratic_bytes, too_large
+from attnbench.cases.work import held_bytes, human_bytes, pool_bytes, pools_of, quadratic_bytes, too_large
 from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import Registry, encoding_source, storage_source
 from attnbench.runner.check import (
@@ -28,6 +28,7 @@ from attnbench.runner.check import (
     kernel_of,
 )
 from attnbench.runner.context import CaseContext, open_context
+from attnbench.runner.input_pools import filled_pools
 from attnbench.runner.machine import sharing_note
 from attnbench.runner.plan import plan_candidates
 from attnbench.runner.pool import ScaleMeter, WorkerPool
@@ -152,7 +153,7 @@ class CaseRun:
 
     @cached_property
     def pool_bytes(self) -> int:
-        """The bytes of the pool that the inputs of a timed case rotate in, which each candidate holds."""
+        """The bytes of a pool that the inputs of a timed case rotate in; 0 where they do not."""
         if not self.pool.options.timed or self.case.cache != "rotating":
             return 0
         return pool_bytes(self.case, self.registry.rule(self.case.rule), last_level_cache_bytes(CPU.name))
@@ -291,6 +292,8 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
             run.notify("oracle")
             context = solving.result()
         run.clock.spend("oracle")
+        if run.pool_bytes:
+            context = _with_pools(run, context, entries, opened)
         passed = _passed(run, context, entries, variant)
         for candidate in passed:
             opened.callback(candidate.let_go)
@@ -314,6 +317,15 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
         for name, plan in found.items():
             run.put(checked_record(run.id, run.case.rule, name, plan, run.pool.options.accuracy))
     return None
+
+
+def _with_pools(run: CaseRun, context: CaseContext, entries: Entries, opened: ExitStack) -> CaseContext:
+    """Return the context with the pools that its workers share, until ``opened`` closes."""
+    backends = [entry.record for entry in entries]
+    run.notify(f"fill {human_bytes(run.pool_bytes * pools_of(run.case, backends))} of rotating inputs")
+    pools = opened.enter_context(filled_pools(run.pool, context, backends))
+    run.clock.spend("check")
+    return dataclasses.replace(context, pools=pools)
 
 
 @contextmanager
@@ -415,7 +427,7 @@ def _not_refused(run: CaseRun) -> Entries:
             run.record_all([entry], *refused)
         else:
             left.append(entry)
-    pools_bytes = len(left) * run.pool_bytes
+    pools_bytes = run.pool_bytes * pools_of(run.case, [entry.record for entry in left])
     fitting: Entries = []
     for entry in left:
         large = too_large(run.case, rule, entry.record, free_bytes, pools_bytes)

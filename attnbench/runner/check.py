@@ -292,8 +292,10 @@ def _check_rest(
     warmup_ns: tuple[int, ...] = ()
     if timed:
         # The last draw of the check may have arrived in another way than those that are timed.
-        give_draw(link, context.draws[context.timed_draws[0]], fresh=True)
-        warmup_ns = link.ask(m.WarmUp(), m.Warmed)[0].trace_ns
+        give_draw(link, context.draws[context.pooled_draw], fresh=True)
+        # Others warm up at the same time, elsewhere in the pool.
+        warm_up = m.WarmUp(start=secrets.randbits(32))
+        warmup_ns = link.ask(warm_up, m.Warmed)[0].trace_ns
     # Afterwards its allocator returns large arrays at once.
     peak_bytes = link.ask(m.MeasureMemory(peak=timed), m.PeakMemory)[0].bytes
     # Calls may have imported more.

@@ -43,7 +43,7 @@ def batch_invariant(
     opening = msgspec.structs.replace(context.opening, case=case_id(alone(case, number)))
     drawn, fd = context.verifier.ask(rm.GetDraw(DRAW, alone=number), rm.Arrays)
     try:
-        worker, _ = prepare_worker(pool, replace(context, opening=opening), entry)
+        worker, _ = prepare_worker(pool, replace(context, opening=opening, pools=None), entry)
         try:
             give_draw(worker, ArrayBlock(drawn.arrays, fd), fresh=True)
             apart = _outputs(worker, parse_case(opening.case), 0)

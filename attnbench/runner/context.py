@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from attnbench.cases.ids import parse_case
 from attnbench.inputs.kinds import NORMAL
@@ -18,6 +19,9 @@ from attnbench.runner.pool import WorkerPool
 from attnbench.runner.processes import VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
 from attnbench.types.backend import Backend
 from attnbench.types.encoding import is_encoded
+
+if TYPE_CHECKING:
+    from attnbench.runner.input_pools import InputPools
 
 _ONE_CALL = m.Compute()
 
@@ -44,7 +48,7 @@ class CaseContext:
 
     opening, opened: the request that opened it, and its answer. threads: of every library in its workers.
     draws: inputs, those of the check first, then those of timed calls. memory_limit_bytes: what a worker may
-    allocate. verifier: the process that has the case open.
+    allocate. verifier: the process that has the case open. pools: where its inputs rotate, and are timed.
     """
 
     opening: rm.OpenCase
@@ -54,6 +58,7 @@ class CaseContext:
     draws: tuple[ArrayBlock, ...]
     memory_limit_bytes: int
     verifier: VerifierLink
+    pools: InputPools | None = None
 
     @property
     def case(self) -> str:
@@ -78,6 +83,11 @@ class CaseContext:
     def timed_draws(self) -> range:
         """The draws of timed calls."""
         return range(self.check_draws, len(self.draws))
+
+    @property
+    def pooled_draw(self) -> int:
+        """The draw that the copies of a pool have: the first of those of timed calls."""
+        return self.check_draws
 
     @contextmanager
     def for_plain(self, index: int) -> Iterator[ArrayBlock]:
@@ -159,6 +169,9 @@ def prepare_worker(
     try:
         prepared, _ = worker.ask(request, m.Prepared, fds=(context.parameters.fd,))
         reported_code(pool, context, worker, entry)
+        shared = None if context.pools is None or entry is None else context.pools.file(entry.record)
+        if shared is not None:
+            worker.ask(m.UsePool(), m.Done, fds=(shared,))
     except BaseException:
         worker.kill()
         raise

@@ -16,7 +16,7 @@ from pathlib import Path
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.memory import free_memory
 from attnbench.cases.select import Selection
-from attnbench.cases.work import activation_elements, all_pairs, flops, too_large
+from attnbench.cases.work import activation_elements, all_pairs, flops, pool_bytes, pools_of, too_large
 from attnbench.inputs.kinds import NORMAL, family_draws
 from attnbench.plugins.registry import Registry
 from attnbench.runner.case import refusal
@@ -24,9 +24,10 @@ from attnbench.runner.machine import allowed_cpus
 from attnbench.runner.options import Options
 from attnbench.runner.plan import plan_calls
 from attnbench.stats.protocol import LONG_WORKERS, ORACLE_FLOPS, TIMED_DRAWS, can_be_forked
+from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
-from attnbench.types.device import DEVICES
+from attnbench.types.device import CPU, DEVICES
 from attnbench.types.encoding import DTYPE, encoding_name
 from attnbench.types.errors import BadInput
 from attnbench.types.record import Shard
@@ -55,6 +56,9 @@ beyond its calls; the speed of the machine, once a repetition."""
 DRAWN_S, GIVEN_S = 5e-8, 2e-8
 """For each number of the inputs: to draw it and solve with it; to give it to a worker and refresh it. When
 decoding, with much memory and few operations, that is most of the time."""
+
+POOL_S = 1e-9
+"""For each byte of a pool of inputs: to fill it, once for a case."""
 
 ORACLE_FLOPS_PER_S = 5e9
 WIDE_SCORE_SLOWER = 10
@@ -305,6 +309,8 @@ def groups_of(
             and len(group) < MOST_CASES
             and sum(one.total_s for one in group) + each.total_s <= TOGETHER_S * repetitions
             and cases[group[0].case].threads == cases[each.case].threads
+            # Each case has a pool of its own, and the machine memory for one.
+            and "rotating" not in (cases[group[0].case].cache, cases[each.case].cache)
         ):
             group.append(each)
         else:
@@ -318,7 +324,7 @@ def forecast(plan: RunPlan, *, cores: int, free_bytes: int) -> Forecast:
     for case in plan.cases:
         rule, left_out = plan.registry.rule(case.rule), plan.left_out(case_id(case))
         wanted = [plan.registry.backends[name].record for name in plan.backends if name not in left_out]
-        declined = {one.name: _declined(one, case, rule, free_bytes) for one in wanted}
+        declined = _declined(wanted, case, rule, free_bytes, timed=plan.options.timed)
         backends = [backend for backend in wanted if declined[backend.name] is None]
         found = _case_forecast(case, rule, backends, plan.options, cores)
         cases.append(found if backends else replace(found, declined=_reasons(declined)))
@@ -326,11 +332,19 @@ def forecast(plan: RunPlan, *, cores: int, free_bytes: int) -> Forecast:
     return Forecast(tuple(cases), START_S * servers)
 
 
-def _declined(backend: Backend, case: Case, rule: Rule, free_bytes: int) -> str | None:
-    if refused := refusal(backend, case, rule, devices=(case.device,)):
-        return refused[1]
+def _declined(
+    backends: Sequence[Backend], case: Case, rule: Rule, free_bytes: int, *, timed: bool
+) -> dict[str, str | None]:
+    """Return why each backend is refused, by its name; None where it is not."""
+    refused = {one.name: refusal(one, case, rule, devices=(case.device,)) for one in backends}
+    declined = {name: None if why is None else why[1] for name, why in refused.items()}
+    left = [backend for backend in backends if declined[backend.name] is None]
     # Of the memory of a device nothing is known here.
-    return None if not case.on_host else too_large(case, rule, backend, free_bytes)
+    if case.on_host:
+        cache_bytes = last_level_cache_bytes(CPU.name)
+        pools_bytes = pools_of(case, left) * pool_bytes(case, rule, cache_bytes) if timed else 0
+        declined |= {one.name: too_large(case, rule, one, free_bytes, pools_bytes) for one in left}
+    return declined
 
 
 def _reasons(declined: Mapping[str, str | None]) -> str:
@@ -370,6 +384,7 @@ def _case_forecast(
         checking_s += VARIANT_CASE_S * (1 + (cells - compiling) / at_once)
     if not options.timed:
         return CaseForecast(name, cells, checking_s=checking_s, compiling_s=compiling_s)
+    checking_s += POOL_S * pools_of(case, backends) * pool_bytes(case, rule, last_level_cache_bytes(CPU.name))
     plan = plan_calls(each_s * 1e9, options)
     slots = plan.repetitions * plan.segments * plan.samples
     timing_s = cells * slots * ((plan.calls + plan.warm_calls) * each_s + SLOT_S)

@@ -39,11 +39,13 @@ def take_segment(
     plans: Mapping[str, CandidatePlan],
     patience_s: float,
     refreshed: ArrayBlock | None = None,
+    starts: Mapping[str, Sequence[int]] | None = None,
 ) -> Segment:
     """Have the workers take their slots in ``order``; sleep until all have answered.
 
-    refreshed: the inputs that each worker continues with from some call on. If a worker fails, or does not
-    finish within ``patience_s``, the segment is called off for all.
+    refreshed: the inputs that each worker continues with from some call on. starts: of workers that share a
+    pool, the place in its order where each slot begins. If a worker fails, or does not finish within
+    ``patience_s``, the segment is called off for all.
     """
     asked: list[str] = []
     failed: dict[str, WorkerFailed] = {}
@@ -59,7 +61,13 @@ def take_segment(
             successors = [known.index(order[at + 1]) if at + 1 < len(order) else -1 for at in slots]
             plan = plans[name]
             request = m.TakeSlots(
-                number, tuple(slots), tuple(successors), plan.calls, plan.warm_calls, arrays
+                number,
+                tuple(slots),
+                tuple(successors),
+                plan.calls,
+                plan.warm_calls,
+                arrays,
+                tuple((starts or {}).get(name, ())),
             )
             try:
                 link.tell(request, (*(handoffs[other] for other in known), *memory))

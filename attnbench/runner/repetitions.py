@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from random import Random
 from statistics import median
+
+from msgspec.structs import replace
 
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
@@ -127,10 +129,16 @@ _SLACK = 4
 def draw_places(context: CaseContext, segments: int, *, refreshing: bool) -> tuple[DrawnInputs, ...]:
     """Draw the inputs of a repetition, two for each segment if inputs are refreshed; none twice in a row.
 
+    The copies of a pool keep their values, since writing all of them takes longer than a repetition. Only one
+    call of a segment has new ones then.
+
     The operating system's entropy chooses them at the time, so that no backend can prepare for them.
     """
     places: list[DrawnInputs] = []
-    for _ in range(2 * segments if refreshing else segments):
+    for place in range(2 * segments if refreshing else segments):
+        if context.pools is not None and (place % 2 == 0 or not refreshing):
+            places.append(DrawnInputs(context.pooled_draw, 0))
+            continue
         others = [draw for draw in context.timed_draws if not places or draw != places[-1].draw]
         places.append(DrawnInputs(secrets.choice(others or context.timed_draws), 1 + secrets.randbits(62)))
     return tuple(places)
@@ -219,6 +227,8 @@ class RepetitionUnderWay:
 
     def _start(self, candidates: list[Candidate]) -> None:
         """Start and warm up in random order, on all cores at once; then move to the measured ones."""
+        if self._context.pools is not None:
+            self._warm_up = replace(self._warm_up, start=self._context.pools.deal_warm_up())
         order = self._rng.sample(candidates, len(candidates))
         self._candidates = {candidate.name: candidate for candidate in order}
         started = {
@@ -267,7 +277,8 @@ class RepetitionUnderWay:
             plans = {name: self._candidates[name].plan for name in links}
             order = order_of_slots({name: plan.samples for name, plan in plans.items()}, self._rng)
             patience_s = self._pool.options.timeout_s + _SLACK * sum(map(_segment_s, plans.values()))
-            done = take_segment(number, order, links, plans, patience_s, refreshed)
+            starts = self._starts(order, plans)
+            done = take_segment(number, order, links, plans, patience_s, refreshed, starts)
             for name, taken in done.samples.items():
                 self._samples[name].append(taken)
             if not done.failed:
@@ -277,6 +288,13 @@ class RepetitionUnderWay:
                     raise failure
             # Some have the segment's second inputs by now.
             self._refresh_inputs(number)
+
+    def _starts(self, order: Sequence[str], plans: Mapping[str, CandidatePlan]) -> dict[str, list[int]]:
+        """Return for each worker where its slots begin in the order of a shared pool; nothing without one."""
+        if self._context.pools is None:
+            return {}
+        backends = {name: self._candidates[name].entry.record for name in plans}
+        return self._context.pools.deal(order, backends, plans)
 
     def _taking_part(self, segment: int) -> dict[str, WorkerLink]:
         return {

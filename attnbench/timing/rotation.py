@@ -6,21 +6,22 @@ the calls leave them: a layer in use also meets new activations with the same we
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from itertools import cycle, islice
+import mmap
+from collections.abc import Sequence
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.layouts import reach_of
 from attnbench.cases.work import PADDED_TO_BYTES, pool_copies
 from attnbench.timing.sample import Call, CpuTimer, Sample, sample_of
-from attnbench.types.gc_paused import gc_paused
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Triple = tuple[Any, ...]
+
+_MADV_POPULATE_READ = 22
 
 
 class Pool:
@@ -29,35 +30,57 @@ class Pool:
     Each copy has memory of its own, aligned like an allocation. One tensor given twice is one tensor in
     every copy. The order is drawn once, so that no prefetcher predicts the next copy, and then kept: a copy
     is used again only after all others.
+
+    memory: a descriptor that :func:`fill` has filled with these inputs, for several processes; None for
+    memory of this process, which has the inputs already. stacks: all copies of each tensor. last: the copy of
+    the last call.
     """
 
-    def __init__(self, inputs: Triple, cache_bytes: int) -> None:
+    def __init__(self, inputs: Triple, cache_bytes: int, memory: int | None = None) -> None:
         self.inputs = inputs
-        distinct = list({id(x): x for x in inputs}.values())
-        self.copies = pool_copies([x.nbytes for x in distinct], cache_bytes)
-        self._stacks = [_stack(x, self.copies) for x in distinct]
-        # Thousands of objects made here stay: the garbage collector must not visit them.
-        with gc_paused():
-            self.triples = self._triples(distinct)
-            gc.freeze()
+        distinct = _distinct(inputs)
+        self._places = [next(i for i, x in enumerate(distinct) if x is given) for given in inputs]
+        self.copies = _copies(distinct, cache_bytes)
+        self._own = memory is None
+        # What a call writes to its inputs stays in its process.
+        access = {"flags": mmap.MAP_PRIVATE, "prot": mmap.PROT_READ | mmap.PROT_WRITE}
+        self._shared = None if memory is None else mmap.mmap(memory, 0, **access)
+        self.stacks = _stacks(_memory(self._shared, distinct, self.copies), distinct, self.copies)
+        self._order = _order(self.copies)
+        self.last = self._copy(self._order[0])
         self.refresh()
-
-    def _triples(self, distinct: list[Tensor]) -> tuple[Triple, ...]:
-        places = [next(i for i, x in enumerate(distinct) if x is given) for given in self.inputs]
-        copies = [stack.unbind(0) for stack in self._stacks]
-        made = [tuple(each[place] for place in places) for each in zip(*copies, strict=True)]
-        return tuple(made[place] for place in _order(self.copies))
 
     def refresh(self) -> None:
         """Give every copy the present values of the inputs, and start the order again.
 
         The first half of the order is written first, so writing the second half evicts it from the caches.
+        What several processes share keeps its values: the inputs must have them.
         """
-        distinct = {id(x): x for x in self.inputs}.values()
-        for half in _halves(self.copies):
-            for stack, x in zip(self._stacks, distinct, strict=True):
-                stack[half.start : half.stop].copy_(x)
-        self.upcoming = _endless(self.triples)
+        if self._own:
+            _write(self.stacks, _distinct(self.inputs), self.copies)
+        elif not all(
+            (stack[0] == x).all() for stack, x in zip(self.stacks, _distinct(self.inputs), strict=True)
+        ):
+            raise AssertionError("the shared pool has other inputs")
+        self.go_to(0)
+
+    def go_to(self, place: int) -> None:
+        """Go on from a place of the order, counted on from round to round."""
+        self._next = place % self.copies
+
+    def take(self, calls: int) -> list[Triple]:
+        """Return the next copies, one for each call. A program makes the tensors of a step anew too."""
+        taken = [self._copy(self._order[(self._next + call) % self.copies]) for call in range(calls)]
+        self._next = (self._next + calls) % self.copies
+        self.last = taken[-1] if taken else self.last
+        return taken
+
+    def _copy(self, at: int) -> Triple:
+        made = [stack[at] for stack in self.stacks]
+        if self._shared is not None:
+            for x in made:
+                _map_pages(self._shared, x)
+        return tuple(made[place] for place in self._places)
 
 
 class RotatingTimer(CpuTimer):
@@ -70,17 +93,77 @@ class RotatingTimer(CpuTimer):
         """Take a sample of calls on the next copies."""
         *inputs, calls = inputs_and_calls
         assert all(x is y for x, y in zip(inputs, self._pool.inputs, strict=True)), "inputs of another pool"
-        return sample_of(call, islice(self._pool.upcoming, calls), calls)
+        return sample_of(call, iter(self._pool.take(calls)), calls)
 
 
-def _stack(x: Tensor, copies: int) -> Tensor:
-    """Allocate that many copies of a tensor, (copies, *shape), each with its strides and aligned."""
+def fill(memory: int, inputs: Triple, cache_bytes: int) -> None:
+    """Give the file of a descriptor the size of a pool of these inputs, and fill it with copies."""
+    import os
+
     import torch
 
-    item = x.element_size()
-    room = -(-reach_of(x.shape, x.stride()) * item // PADDED_TO_BYTES) * PADDED_TO_BYTES // item
-    rows = torch.empty(copies, room, dtype=x.dtype, device=x.device)
-    return rows.as_strided((copies, *x.shape), (room, *x.stride()))
+    distinct = _distinct(inputs)
+    copies = _copies(distinct, cache_bytes)
+    os.ftruncate(memory, _bytes(distinct, copies))
+    shared = torch.frombuffer(mmap.mmap(memory, 0), dtype=torch.uint8)
+    _write(_stacks(shared, distinct, copies), distinct, copies)
+
+
+def _distinct(inputs: Triple) -> list[Tensor]:
+    return list({id(x): x for x in inputs}.values())
+
+
+def _copies(distinct: Sequence[Tensor], cache_bytes: int) -> int:
+    return pool_copies([x.nbytes for x in distinct], cache_bytes)
+
+
+def _memory(shared: mmap.mmap | None, distinct: Sequence[Tensor], copies: int) -> Tensor:
+    """Return the bytes of a pool: shared ones, or new ones of this process."""
+    import torch
+
+    if shared is None:
+        return torch.empty(_bytes(distinct, copies), dtype=torch.uint8)
+    return torch.frombuffer(shared, dtype=torch.uint8)
+
+
+def _map_pages(shared: mmap.mmap, x: Tensor) -> None:
+    """Map the pages of a tensor, so that a timed call finds them, without reading them.
+
+    All pages at once would be half a million in each worker. Linux before 5.14 has no such request; there a
+    call faults once for 16 pages.
+    """
+    begin = int(x.storage_offset()) * x.element_size()
+    first = begin // mmap.PAGESIZE * mmap.PAGESIZE
+    with suppress(OSError):
+        shared.madvise(_MADV_POPULATE_READ, first, begin + _room_bytes(x) - first)
+
+
+def _room_bytes(x: Tensor) -> int:
+    """Return the bytes from one copy of a tensor to the next: those that it reaches over, aligned."""
+    reach = reach_of(x.shape, x.stride()) * x.element_size()
+    return -(-reach // PADDED_TO_BYTES) * PADDED_TO_BYTES
+
+
+def _bytes(distinct: Sequence[Tensor], copies: int) -> int:
+    return copies * sum(map(_room_bytes, distinct))
+
+
+def _stacks(memory: Tensor, distinct: Sequence[Tensor], copies: int) -> list[Tensor]:
+    """Return the copies of each tensor, (copies, *shape), in bytes of memory; each has its strides."""
+    stacks, begin = [], 0
+    for x in distinct:
+        end = begin + copies * _room_bytes(x)
+        rows = memory[begin:end].view(x.dtype)
+        strides = (_room_bytes(x) // x.element_size(), *x.stride())
+        stacks.append(rows.as_strided((copies, *x.shape), strides))
+        begin = end
+    return stacks
+
+
+def _write(stacks: Sequence[Tensor], distinct: Sequence[Tensor], copies: int) -> None:
+    for half in _halves(copies):
+        for stack, x in zip(stacks, distinct, strict=True):
+            stack[half.start : half.stop].copy_(x)
 
 
 def _order(copies: int) -> list[int]:
@@ -91,11 +174,3 @@ def _order(copies: int) -> list[int]:
 
 def _halves(copies: int) -> tuple[range, range]:
     return range(copies // 2), range(copies // 2, copies)
-
-
-def _endless(triples: Sequence[Triple]) -> Iterator[Triple]:
-    """Repeat the triples without end. The first round happens here, since ``cycle`` allocates during it."""
-    upcoming = cycle(triples)
-    for _ in islice(upcoming, len(triples)):
-        pass
-    return upcoming

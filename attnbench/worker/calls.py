@@ -156,8 +156,7 @@ def _others(prepared: PreparedBackend) -> Iterator[tuple[str, Tensor]]:
     for tensor in prepared.setup.parameters:
         yield "a parameter of the case", tensor
     if prepared.pool is not None:
-        for triple in prepared.pool.triples:
-            yield from (("an input", tensor) for tensor in triple)
+        yield from (("an input", stack) for stack in prepared.pool.stacks)
     for answer in prepared.earlier:
         earlier = output_of(prepared, answer)
         if earlier is not None:

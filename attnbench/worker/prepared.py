@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from attnbench.cases.ids import parse_case
-from attnbench.cases.layouts import lies_as
+from attnbench.cases.layouts import lies_as, taken_layout
 from attnbench.cases.work import output_elements
 from attnbench.inputs.kinds import DROPPED, GRADED, SLICED, STRIDED, TRANSPOSED, TWO_GRAPHS
-from attnbench.ipc.messages import Prepare, Prepared
+from attnbench.ipc.messages import FillPool, Prepare, Prepared
 from attnbench.ipc.names import UPSTREAM, rule_key
 from attnbench.ipc.shared_memory import Stored
 from attnbench.kit.reference import PLAIN, PLAIN_APART
@@ -22,11 +22,11 @@ from attnbench.masks import kept_keys
 from attnbench.plugins.code import FirstStamps
 from attnbench.plugins.load import Loaded, load
 from attnbench.timing.allocator import last_level_cache_bytes
-from attnbench.timing.rotation import Pool, RotatingTimer
+from attnbench.timing.rotation import Pool, RotatingTimer, fill
 from attnbench.timing.sample import Timer, timer_for
 from attnbench.types.backend import Backend, Layout, Setup
 from attnbench.types.case import Case, projection_shapes
-from attnbench.types.encoding import Encoding, is_encoded, make_encodings_known, unencoded
+from attnbench.types.encoding import Encoding, make_encodings_known, unencoded
 from attnbench.types.errors import BadCase
 from attnbench.types.extensions import Source
 from attnbench.types.operation import Operation, TensorSpec, make_known, operation_of
@@ -68,11 +68,12 @@ class PreparedBackend:
 
     call: the function that is timed. passed: the same object in a case with gradients; it is made when inputs
     come. last: the last timed call, until it is in the log. pool: copies of the inputs, where they rotate and
-    something was timed. buffers: the memory of guarded inputs, with the bands of NaN. past, earlier: the
-    checked calls so far, and the outputs of the last few. delivery: how inputs came, see
-    :class:`~attnbench.ipc.messages.Activations`. ordinary: while inputs have gradients, the backend as it was
-    prepared for others. storage: how the tensors of a call hold the problems of the case. renew: of a backend
-    that prepares from tensors known before a call. convert: of one that holds inputs in an order of its own.
+    something was timed. shared: a descriptor of copies that processes share. buffers: the memory of guarded
+    inputs, with the bands of NaN. past, earlier: the checked calls so far, and the outputs of the last few.
+    delivery: how inputs came, see :class:`~attnbench.ipc.messages.Activations`. ordinary: while inputs have
+    gradients, the backend as it was prepared for others. storage: how the tensors of a call hold the problems
+    of the case. renew: of a backend that prepares from tensors known before a call. convert: of one that
+    holds inputs in an order of its own.
     """
 
     setup: Setup
@@ -82,6 +83,7 @@ class PreparedBackend:
     inputs: tuple[Any, ...] | None = None
     last: TimedCall | None = field(default=None, repr=False)
     pool: Pool | None = field(default=None, repr=False)
+    shared: int | None = None
     output_log: OutputLog = field(default_factory=OutputLog, repr=False)
     buffers: tuple[Any, ...] = field(default=(), repr=False)
     past: Past = field(default=Past(), repr=False)
@@ -110,8 +112,7 @@ class PreparedBackend:
     @property
     def layout(self) -> Layout:
         """The backend's layout of heads, if the operation has heads."""
-        one_form = operation_of(self.case).heads is None or self.case.batch or is_encoded(self.case)
-        return "BHLD" if one_form else self.backend.layout
+        return taken_layout(self.case, self.backend)
 
     @property
     def inputs_of_call(self) -> tuple[TensorSpec, ...]:
@@ -278,7 +279,7 @@ class PreparedBackend:
             # New values of inputs give a backward pass a new graph, with tensors in other memory.
             return self, timer_for(self.case.device, self.case.cache, self.case.pass_ != "backward")
         assert self.inputs is not None
-        pool = self.pool or Pool(self.inputs, last_level_cache_bytes(self.case.device))
+        pool = self.pool or Pool(self.inputs, last_level_cache_bytes(self.case.device), self.shared)
         return replace(self, pool=pool), RotatingTimer(pool)
 
 
@@ -392,7 +393,15 @@ def _decline(status: Status, asking: str, answer: str | None) -> None:
         raise NotPrepared(status, clean(answer))
 
 
-def case_of(request: Prepare) -> Case:
+def fill_pool(request: FillPool, memory: int, stored: Mapping[str, Stored]) -> None:
+    """Fill a descriptor with copies of inputs, as backends that take this layout have them."""
+    case = case_of(request)
+    tensors = to_tensors(stored, case)
+    laid = {id(x): laid_out(name, x, case, request.layout) for name, x in tensors.items()}
+    fill(memory, tuple(laid[id(x)] for x in tensors.values()), last_level_cache_bytes(case.device))
+
+
+def case_of(request: Prepare | FillPool) -> Case:
     """Return the case of a request; what its id names is loaded first: operation, storage and encoding."""
     for source in (request.operation_source, request.storage_source, request.encoding_source):
         if source is not None:

@@ -45,7 +45,7 @@ from attnbench.types.device import ATTACHED
 from attnbench.types.words import clean
 from attnbench.worker.calls import check_held_output, computed
 from attnbench.worker.failures import failed
-from attnbench.worker.prepared import CODE, PreparedBackend, case_of, prepare
+from attnbench.worker.prepared import CODE, PreparedBackend, case_of, fill_pool, prepare
 from attnbench.worker.slots import take_slots
 from attnbench.worker.state import (
     Past,
@@ -216,6 +216,9 @@ def _answer_in_mode(
             return prepared, m.Done(), ()
         case m.Wait():
             return prepared, m.Done(), ()
+        case m.FillPool():
+            fill_pool(request, fds[0], mapped(fds[1], request.arrays))
+            return prepared, m.Done(), ()
         case m.ReportCode():
             return prepared, m.Code(CODE.of(request.sources)), ()
         case m.Prepare():
@@ -245,6 +248,9 @@ def _answer_prepared(
         )
         del junk
         return prepared, m.Done(), ()
+    if isinstance(request, m.UsePool):
+        # The descriptors of a request are closed after it.
+        return replace(prepared, pool=None, shared=os.dup(fds[0])), m.Done(), ()
     assert prepared.inputs is not None
     inputs = prepared.inputs
     match request:
@@ -253,6 +259,8 @@ def _answer_prepared(
             return prepared, outputs, (fd,)
         case m.WarmUp():
             prepared, timer = prepared.with_timer()
+            if prepared.pool is not None:
+                prepared.pool.go_to(request.start)
             first_ns = []
             if request.reserve and prepared.case.on_host:
                 first = timer(prepared.call, *inputs, 1)[0]

@@ -28,8 +28,9 @@ def _refreshed_sample(
     """Take a sample and refresh the inputs between two of its calls; return it and the last output.
 
     The outputs of the call before, if there is one, and of the call after are logged. On a device the
-    calls of a sample are one launch, so inputs are refreshed before the first. Only the next copy of a
-    pool is refreshed, for one call, since writing all copies would not fit into a slot.
+    calls of a sample are one launch, so inputs are refreshed before the first. Of a pool only the copy of the
+    call before is refreshed, for one call: writing all copies would not fit into a slot, and an answer that
+    was remembered for this memory is wrong now.
     """
     calls, on_cpu = request.calls, prepared.case.on_host
     at, first = (secrets.randbelow(calls), 1) if on_cpu else (0, calls)
@@ -40,7 +41,7 @@ def _refreshed_sample(
         samples.append(sample)
         see(prepared, TimedCall(output, request.segment, slot, at - 1, refreshed=False))
     pool = prepared.pool
-    refreshed = inputs if pool is None else next(pool.upcoming)
+    refreshed = inputs if pool is None else pool.last
     prepared.write(stored, refreshed)
     if pool is None:
         sample, output = timer(prepared.call, *inputs, first)
@@ -85,6 +86,8 @@ def take_slots(
         output = None
         # Every slot that is left is equally likely, so no backend can predict it.
         refreshes = awaited and secrets.randbelow(len(request.slots) - number) == 0
+        if request.starts and prepared.pool is not None:
+            prepared.pool.go_to(request.starts[number])
         if warm_calls:
             timer.warm(call, *inputs, warm_calls)
         if refreshes:

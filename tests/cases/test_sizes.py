@@ -109,7 +109,8 @@ def test_pools_that_do_not_fit_say_so() -> None:
     pools = 12 * pool_bytes(small, rule(), CACHE)
     assert too_large(small, rule(), flat, 2 * GIB, pools) is None
     assert too_large(small, rule(), flat, GIB, pools) == (
-        "needs about 1.5 GiB and 1 GiB is free: inputs rotate, and the pools of all backends take 1.5 GiB"
+        "inputs rotate through 1.5 GiB, a pool for each layout that backends take, and 1 GiB is free: name "
+        "backends of one layout with --backend"
     )
 
 
