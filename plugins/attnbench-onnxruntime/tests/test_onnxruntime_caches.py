@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
+import mistaken_caches
 import pytest
 from attnbench_onnxruntime.group_query_attention import supports
 
@@ -46,6 +47,17 @@ def test_right_by_the_oracle(tmp_path: Path) -> None:
     asked = [one for one in run.records if one.status != "unsupported"]
     assert [(one.status, one.reason) for one in asked] == [("ok", "")] * len(RIGHT)
     assert sorted(one.backend for one in asked) == sorted(RIGHT.values())
+
+
+@needs_library
+def test_planted_mistakes_are_found(tmp_path: Path) -> None:
+    plugin = str(Path(__file__).with_name("mistaken_caches.py"))
+    names = [backend.name for backend in mistaken_caches.attnbench_backends()]
+    case = "attention/scaled_dot/H4-Hkv2-Lq1-Lk90-D64/float32/kv=int4:head"
+    run = attnbench.run([case], names, plugins=[plugin], timed=False, out=tmp_path)
+    assert {one.backend: one.status for one in run.records if one.backend in names} == dict.fromkeys(
+        names, "mismatch"
+    )
 
 
 @pytest.mark.parametrize("case", REFUSED)
