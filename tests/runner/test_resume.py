@@ -33,6 +33,8 @@ from attnbench.types.case import Case
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.record import PluginLine
 
+pytestmark = pytest.mark.usefixtures("kept_servers")
+
 NAMES = ("eager", "bmm", "fused_multihead")
 REPETITIONS = 2
 CHECKED, RECORDED = ["record", "case"], ["record", "record"]
@@ -335,9 +337,9 @@ def test_two_runs_at_once_into_one_folder(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_cleanly_with_what_was_measured(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    # The second case takes so long that it still goes on when the first has its records.
-    words = [PLAIN, "attention/dot/B1-H8-L1024-D64", "--backend", "eager", "--backend", "bmm"]
-    words += ["--repetitions", "2", "--out", str(path), "--format", "json"]
+    # The second case takes too long to be measured together with the first, whose records come before.
+    words = [PLAIN, "attention/dot/B1-H8-L512-D64", "--backend", "eager", "--backend", "bmm"]
+    words += ["--repetitions", "1", "--out", str(path), "--format", "json"]
     command = [sys.executable, "-m", "attnbench", "run", *words]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
