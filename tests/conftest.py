@@ -73,3 +73,41 @@ def add_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     for module in set(sys.modules) - before:
         if module.startswith("mini_"):
             del sys.modules[module]
+
+
+@pytest.fixture(scope="module")
+def kept_servers() -> Iterator[None]:
+    """A run in this process takes over the servers of the run before it: each has torch to load.
+
+    It does so where new ones would get the same threads, time limit, variables, import path and folder.
+    """
+    from attnbench.runner import pool
+    from attnbench.runner.processes import WorkerLink
+
+    start, close = pool.start_server, pool.WorkerPool.close
+    started: dict[WorkerLink, tuple[object, ...]] = {}
+    kept: list[WorkerLink] = []
+
+    def take_over(*asked: object) -> WorkerLink:
+        variables = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+        here = (*asked, variables, [*sys.path], Path.cwd())
+        for server in kept:
+            if started[server] == here and server.alive:
+                kept.remove(server)
+                return server
+        server = start(*asked)
+        started[server] = here
+        return server
+
+    def keep(self: pool.WorkerPool) -> None:
+        for place, server in list(self._servers.items()):
+            if server.alive:
+                kept.append(self._servers.pop(place))
+        close(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "start_server", take_over)
+        patch.setattr(pool.WorkerPool, "close", keep)
+        yield
+    for server in kept:
+        server.kill()

@@ -21,6 +21,8 @@ from attnbench.types.case import Case
 from attnbench.types.errors import BadFile
 from attnbench.types.record import PluginLine, Record
 
+pytestmark = pytest.mark.usefixtures("kept_servers")
+
 ID = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 CASE = Case("attention", "scaled_dot", B=1, H=2, Hkv=2, Lq=16, Lk=16, D=8, Dv=8)
 BACKENDS = ["eager", "bmm", "fused_multihead"]

@@ -25,6 +25,8 @@ from attnbench.verifier.cache_error import CacheError
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
 from attnbench.verifier.process import error_of_cache
 
+pytestmark = pytest.mark.usefixtures("kept_servers")
+
 PLUGIN = str(Path(__file__).with_name("encoded.py"))
 CASE = "attention/scaled_dot/B2-H4-Hkv2-Lq3-Lk40-D64/none/{}/kv={}"
 SCALED_OR_BLOCKS = [name for name in known_encodings() if name not in ("dtype", "latent")]

@@ -32,6 +32,8 @@ from attnbench.types.record import CandidatePlan, CaseLine, RepetitionLine, Segm
 from attnbench.verifier.case import CaseVerifier
 from attnbench.worker.answers import output_sizes
 
+pytestmark = pytest.mark.usefixtures("kept_servers")
+
 PLUGIN = str(Path(__file__).with_name("packed.py"))
 BATCH = "2q12_q9s20_q1s32_q5s3_q3s0_q0s4"
 CASE = f"attention/scaled_dot/{BATCH}-H4-Hkv2-D8/causal:lower_right/{{}}/cpu/{{}}/packed{{}}"
