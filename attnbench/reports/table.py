@@ -74,7 +74,7 @@ ANSWER_CONVENTION = (
 MEAN_CONVENTION = "mean: geometric mean of the ratios to the baseline, interval over repetitions"
 TIME_CONVENTION = "time: median of a call"
 RATIO_CONVENTION = (
-    "ratio: time over the baseline's, below 1 is faster, from pairs measured next to each other"
+    "ratio to the baseline, which verdicts judge: below 1 is faster, from pairs measured next to each other"
 )
 MORE = "more: --details, --legend"
 _MOST_REASONS = 3

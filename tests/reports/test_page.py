@@ -322,6 +322,42 @@ def test_charts_of_time_leave_out_what_is_far_slower_and_name_it() -> None:
     assert ends == {"eager": 128, "b": 128, "slow": 128}
 
 
+def test_memory_has_a_chart_where_it_grows_and_what_is_too_little_is_named() -> None:
+    # A made run has a MiB for each ms.
+    grows = rows_of(run_of({case(64): {"eager": 1.0, "b": 0.3}, case(128): {"eager": 2.0, "b": 0.9}}))
+    assert {row["backend"] for row in grows if "in_memory" in row} == {"eager", "b"}
+    assert [row["left_memory"] for row in grows if "out_memory" in row] == ["b (at 64)"]
+    point = rows_of(run_of({case(64): {"eager": 0.4, "b": 0.3}, case(128): {"eager": 2.0, "b": 0.4}}))
+    assert not any("in_memory" in row or "out_memory" in row for row in point)
+    assert any("in_time" in row for row in point)
+
+
+def test_marks_of_the_limit_chart_stand_apart() -> None:
+    # All cases of a made run have the same operations per byte.
+    rows = [row for row in rows_of(WHOLE) if "place" in row]
+    middles = sorted({row["middle"] for row in rows})
+    assert len(middles) == len({row["case"] for row in rows}) == 3
+    by_place = {(row["case"], row["place"], row["gflops"]) for row in rows}
+    assert len(by_place) == len(rows)
+
+
+def test_views_and_tooltips_have_the_stage_and_how_sure_a_ratio_is() -> None:
+    run = run_of(TIMES, stages=dict.fromkeys(TIMES, "decode"), counts=dict.fromkeys(TIMES, 1.0))
+    text = page(run)
+    assert re.search(r'"view soft">[^<]*decode</p>', text)
+    assert '<option value="L128 decode">' in text
+    (data,) = re.findall(r'id="chart-data">(.*?)</script>', text, re.DOTALL)
+    over = {row["backend"]: row["over"] for row in json.loads(data)["rows"] if row["case"] == case(128)}
+    assert over == {
+        "quick": "1", "eager": "3.00 [2.96, 3.04]", "twin": "3.00 [2.96, 3.04]", "slow": "10 [10, 10]"
+    }  # fmt: skip
+
+
+def test_reasons_are_printed_where_a_reader_of_paper_finds_them() -> None:
+    printed = re.findall(r'<p class="paper-only">(.*?)</p>', page(WHOLE))
+    assert "Not run here, in some cases or in all: sdpa_cudnn (runs on cuda only)." in printed
+
+
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12), st.floats(0.01, 1))
 def test_labels_keep_their_order_and_distance(places: list[float], least: float) -> None:
     found = apart(sorted(places), least)

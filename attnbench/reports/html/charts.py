@@ -114,7 +114,7 @@ LEAST_PERCENT = 1e-4
 """Smaller errors of caches stand here."""
 _LABEL_SHARE = 0.055
 """The height of a label at the end of a line, as a share of the axis."""
-_CASE_SHARE = 0.03
+_CASE_SHARE = 0.04
 """The distance of two cases in the chart of limits, as a share of the axis."""
 _LEFT_OUT = (
     f"Left out, more than {FAR} times as long as the best",
