@@ -221,15 +221,14 @@ def _entries(
     calls = list(calls)
     steps = Counter(call.stage for call in calls)
     counted: dict[tuple[str, Stage, tuple[int, ...], str, int, int], float] = {}
-    unsaid = []
+    unsaid = []  # calls, in words
     # A recurrent layer computes a prefill of 512 tokens and 512 tokens after others alike, and a full layer
     # of Gemma 4 prompts with an image and without, but a case has one stage: a seed tells them apart.
     stages: dict[tuple[int, int, str], list[Stage]] = {}
     for call in calls:
         found = _keys_and_mask(kind, call)
         if found is None:
-            what = f"more than {kind.indexed} keys, of which an indexer chooses"
-            unsaid.append(f"{what} ({call.what}, {call.Lk} keys)")
+            unsaid.append(f"{call.what}, {call.Lk} keys")
             continue
         Lk, mask = found
         one = call.what, call.stage, call.batch, mask, call.Lq, Lk
@@ -241,7 +240,10 @@ def _entries(
             before.append(stage)
         seed = before.index(stage)
         grouped.setdefault((what, stage, batch, mask, count, seed), []).append((Lq, Lk))
-    return [_toml(kind, rule, *group, pairs, caches) for group, pairs in grouped.items()], unsaid
+    what = f"more than {kind.indexed} keys, of which an indexer chooses ({'; '.join(unsaid)})"
+    return [_toml(kind, rule, *group, pairs, caches) for group, pairs in grouped.items()], [
+        what
+    ] if unsaid else []
 
 
 def _step(

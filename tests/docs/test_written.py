@@ -45,6 +45,7 @@ def test_the_page_of_commands() -> None:
         ("concepts.md", "statuses", "| `mismatch` |"),
         ("files.md", "checks", "| `values` |"),
         ("serving.md", "contracts", "| part of the contract |"),
+        ("models.md", "models", "| llama-4-scout |"),
         ("index.md", "exit_status", "| 3 | a backend crashed"),
         ("plugins.md", "hooks", "| `attnbench_backends"),
     ],

@@ -41,6 +41,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PICTURE = DOCS / "pictures" / "weights.svg"
 SCORE = DOCS / "measured" / "judge-score.json"
 CONTRACTS = DOCS / "measured" / "serving-contracts.json"
+MODELS = DOCS / "measured" / "models.json"
 VERSIONS = DOCS / "measured" / "versions.json"
 PICTURED = "scaled_dot on the example five-tokens"
 PART = "<!-- {0}: written by python tests/docs/written.py -->\n", "<!-- end of {0} -->\n"
@@ -241,6 +242,37 @@ def contracts() -> str:
     return f"Asked on {found['facts']['date']}.\n\n{table}\n{''.join(lines)}"
 
 
+def models() -> str:
+    """A row for each published model: its layers, how many are cases, and what is said of the rest."""
+    if not MODELS.exists():
+        return "No outcome is stored yet.\n"
+    found = json.loads(MODELS.read_text())
+    rows = [
+        (
+            one["model"],
+            ", ".join(f"{number} {name}" for name, number in one["kinds"].items()) or "–",
+            f"{one['said']} of {one['of']}",
+            "; ".join(map(_tidy, one["left_out"])) or "–",
+            "; ".join(map(_tidy, one["assumed"])) or "–",
+            one["expected_from"],
+        )
+        for one in found
+    ]
+    whole = sum(one["said"] == one["of"] and not one["left_out"] for one in found)
+    silent = sum(not one["assumed"] for one in found)
+    head = (
+        f"{len(rows)} models. Of {whole} every layer is a case at every length, and of {silent} nothing is "
+        "assumed.\n\n"
+    )
+    heads = ("model", "layers", "are cases", "left out", "assumed, or told", "held against")
+    return head + _table(heads, rows)
+
+
+def _tidy(words: str) -> str:
+    """Return a sentence of a suite for a cell of a table."""
+    return words.removeprefix("no layer of this model can be a case: ").replace("|", "\\|")
+
+
 def _in_one_line(words: str) -> str:
     """Return the words of an outcome without the case of the check, whose seed is another each time."""
     plain = re.sub(r"on the variant case \S+: |\[F[^]]*\] ", "", words)
@@ -307,6 +339,7 @@ def documents() -> dict[Path, str]:
         DOCS / "index.md": with_part("index.md", "exit_status", exit_status()),
         DOCS / "judge.md": with_part("judge.md", "score", score()),
         DOCS / "serving.md": with_part("serving.md", "contracts", contracts()),
+        DOCS / "models.md": with_part("models.md", "models", models()),
         DOCS / "plugins.md": with_part("plugins.md", "hooks", hooks()),
         DOCS / "versions.md": with_part("versions.md", "versions", versions()),
     }

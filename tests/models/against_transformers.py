@@ -8,7 +8,8 @@ Models are built without weights, on the meta device, and computed once (forward
 The first takes every type of causal language model that the installed transformers builds from its default
 config, and reads the config as ``save_pretrained`` writes it. It prints a table of the outcomes. The second
 takes the models of published.py, whose fields both sides read; where transformers does not build a type, the
-published facts beside them are the expectation. --out writes what docs/measured/models.json holds.
+published facts beside them are the expectation. --out writes what docs/measured/models.json holds;
+with --told the expectations in that file stay, and what attnbench says of the models is written anew.
 --differences prints both sides of what differs.
 """
 
@@ -167,11 +168,15 @@ def main() -> None:
     parser.add_argument("--models", action="store_true")
     parser.add_argument("--differences", action="store_true")
     parser.add_argument("--out", type=Path, metavar="FILE")
+    parser.add_argument("--told", action="store_true")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     if given.models:
-        rows = list(model_rows(given.names))
+        if given.told:
+            rows = [row | told(row["model"]) for row in json.loads(given.out.read_text())]
+        else:
+            rows = list(model_rows(given.names))
         if given.out:
             given.out.write_text(json.dumps(rows, indent=1) + "\n")
         found = [

@@ -457,7 +457,8 @@ def with_each_field(fields: Config, odd: object) -> Iterator[Config]:
 
 @pytest.mark.parametrize("odd", [[], {}, [None], "x", -1, 0, 1.5, True, False, None, 2**70, float("nan")])
 def test_a_field_of_any_kind_makes_a_suite_or_one_sentence(odd: object) -> None:
-    for published in PUBLISHED.values():
+    one_of_each_type = {published["model_type"]: published for published in PUBLISHED.values()}
+    for published in one_of_each_type.values():
         for fields in with_each_field(published, odd):
             try:
                 suite = model_suite(describe(fields), Lengths(prefill=(16,), chunked=(), decode=()))
