@@ -238,16 +238,19 @@ def print_plan(plan: RunPlan, options: Options, format_: Format) -> None:
 
 
 def dearest_words(plan: RunPlan) -> str:
-    """Name the backend and the case without which a run would be much shorter; "" if there are none."""
+    """Name the backend, the case and the threads without which a run would be much shorter; "" if none is."""
     from attnbench.cases.ids import parse_case, short_id
-    from attnbench.runner.forecast import dearest_backend, dearest_case
+    from attnbench.runner.forecast import dearest_backend, dearest_case, one_thread_saves_s
 
     # Without its only backend a run measures nothing.
     backend = dearest_backend(plan) if len(plan.backends) > 1 else None
     case = dearest_case(plan.forecast)
     found = [(backend.name, backend.saves_s)] if backend else []
     found += [(f"case {short_id(parse_case(case.name))}", case.saves_s)] if case else []
-    return "; ".join(f"without {name} it takes {span_words(saves_s)} less" for name, saves_s in found)
+    words = [f"without {name} it takes {span_words(saves_s)} less" for name, saves_s in found]
+    if saves_s := one_thread_saves_s(plan):
+        words.append(f"with --threads 1 it takes {span_words(saves_s)} less")
+    return "; ".join(words)
 
 
 def warn_of_busy_cores(cases: Iterable[Case]) -> None:

@@ -43,8 +43,9 @@ PREPARE_S, VARIANT_CASE_S = 0.15, 0.1
 COMPARE_S = 0.01
 """To give a worker inputs, and to compare its output."""
 
-COMPILE_S = 12.0
-"""To prepare a backend that compiles."""
+COMPILE_S, COMPILE_AGAIN_S = 12.0, 4.0
+"""To prepare a backend that compiles: the first time, and in a further process, which finds what the compiler
+of C++ made. Of the CPU time of flex and compiled on one small case, a third was left the second time."""
 
 FAMILY_DRAWS = 4
 """Draws of a check besides ordinary ones."""
@@ -285,6 +286,20 @@ def dearest_case(foreseen: Forecast) -> Dearest | None:
     return _worth_naming(found, WORTH_NAMING_CASE * foreseen.total_s) if len(found) > 1 else None
 
 
+def one_thread_saves_s(plan: RunPlan) -> float:
+    """Return the seconds by which a run with one thread is shorter; 0 where it saves little.
+
+    With several threads no prepared worker is forked, so new ones are started, and compile, several times.
+    """
+    if plan.asked is not None or all(case.threads == 1 for case in plan.cases):
+        return 0.0
+    ones = tuple(replace(case, threads=1) if case.on_host else case for case in plan.cases)
+    kept = [one for one, case in zip(ones, plan.cases, strict=True) if not plan.left_out(case_id(case))]
+    shorter = replace(plan, cases=ones, compiled_on=frozenset(map(case_id, kept)))
+    saves_s = plan.forecast.total_s - shorter.forecast.total_s
+    return saves_s if saves_s > WORTH_NAMING_CASE * plan.forecast.total_s else 0.0
+
+
 def _worth_naming(found: Sequence[Dearest], least_s: float) -> Dearest | None:
     most = max(found, key=lambda one: one.saves_s, default=None)
     return most if most is not None and most.saves_s > least_s else None
@@ -391,6 +406,7 @@ def _case_forecast(
     processes_s = plan.repetitions * (SCALE_S + cells * (WORKER_S + given_s + each_s))
     for backend in backends:
         if not can_be_forked(backend, case):
-            processes_s += LONG_WORKERS * (PREPARE_S + (COMPILE_S if backend.compiles else 0))
+            processes_s += LONG_WORKERS * PREPARE_S
+            compiling_s += LONG_WORKERS * COMPILE_AGAIN_S if backend.compiles else 0
     over = plan.repetitions * plan.segments * each_s > 2 * options.budget_s
     return CaseForecast(name, cells, timing_s, processes_s, checking_s, compiling_s, over)

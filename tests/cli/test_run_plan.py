@@ -182,3 +182,10 @@ def test_chosen_cases_of_a_suite_are_kept_alone(invoke: Invoke, command: str) ->
     refused = invoke(command, "smoke", "--case", CASE, "--plan")
     assert refused.exit_code == 2
     assert f"no case '{CASE}' is selected" in refused.stderr
+
+
+def test_a_plan_says_what_several_threads_cost(invoke: Invoke) -> None:
+    words = ("--backend", "eager", "--backend", "compiled", "--plan")
+    saved = r"with --threads 1 it takes \d+ s less"
+    assert re.search(saved, invoke("run", CASE, *words, "--threads", "2").stderr)
+    assert "--threads" not in invoke("run", CASE, *words).stderr
