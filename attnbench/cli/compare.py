@@ -34,6 +34,9 @@ from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
     from attnbench.compare.gate import Gate
+    from attnbench.live.sides import TwoSides
+    from attnbench.plugins.registry import Registry
+    from attnbench.results.format import StoredRun
     from attnbench.types.compared import Compared
     from attnbench.types.words import Format
 
@@ -164,7 +167,8 @@ def command(
             from attnbench.live.accepted import accepting_anew
 
             gate, told = accepting_anew(gate, gate_file, live["ref"], Path.cwd())
-        compared = _measured_now(words, live, gate)
+        advise = summary or format_ in ("table", "markdown")
+        compared = _measured_now(words, live, gate, advise=advise)
         compared = replace(compared, warnings=(*compared.warnings, *told))
     else:
         if given := given_options(ctx, live):
@@ -239,8 +243,8 @@ def _stored(paths: list[Path], baseline: str | None, gate: Gate, *, force: bool,
     return compare_sides(base, new, delta_of=gate.delta_of, force=force)
 
 
-def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate) -> Compared:
-    """Measure both sides, with progress on stderr, and compare them."""
+def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate, *, advise: bool) -> Compared:
+    """Measure both sides, with progress on stderr, and compare them. advise: look at wrong outputs."""
     from attnbench.cli.progress import progress
     from attnbench.cli.run import check_devices, warn_of_busy_cores
     from attnbench.compare.paired import compared_live
@@ -271,5 +275,34 @@ def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate) ->
         warn_of_busy_cores(selection.cases)
         with progress() as tell:
             run = measure_live(sides, selection, choice, named, registry, options, chosen["out"], tell)
-    note(f"stored in {run.path}")
-    return compared_live(run, gate.delta_of)
+        note(f"stored in {run.path}")
+        compared = compared_live(run, gate.delta_of)
+        # Now, while the files of the commit are there.
+        advice = _advice_on(compared, run, sides, registry) if advise else ()
+        return replace(compared, advice=advice)
+
+
+def _advice_on(compared: Compared, run: StoredRun, sides: TwoSides, registry: Registry) -> tuple[str, ...]:
+    """Return advice on the wrong outputs of head, as ``attnbench check`` there would give it."""
+    from msgspec import structs
+
+    from attnbench.types.compared import HEAD, sided
+
+    wrong = {cell.backend: sided(cell.backend, HEAD) for cell in compared.cells if cell.verdict == "mismatch"}
+    if not wrong:
+        return ()
+    from attnbench.runner.processes import Interpreter
+    from attnbench.testing.judge import advice_on
+
+    note("asking again, to find the cause")
+    there = sides.candidates()
+    head = replace(registry, backends={name: there[name][HEAD] for name in wrong})
+    records = [
+        structs.replace(record, backend=name)
+        for name, candidate in wrong.items()
+        for record in run.records
+        if record.backend == candidate
+    ]
+    where = Interpreter(sides.head.python, sides.head.environment())
+    found = advice_on(records, tuple(wrong), head, where, quick=True)
+    return tuple(one.advice for one in found if one.about == "answers")

@@ -221,7 +221,7 @@ def _most_likely(cell: ComparedCell) -> float:
 
 
 def cause_lines(gate: GateResult) -> list[str]:
-    """Return commands that look for the cause of wrong outputs: one for each backend, for a few of them.
+    """Return commands that check wrong outputs again: one for each backend, for a few of them.
 
     They check the code as it is here. Names of others' files that are no plain words are in none.
     """
@@ -237,7 +237,7 @@ def cause_lines(gate: GateResult) -> list[str]:
     ][:_MOST_ENTRIES]
 
 
-_CAUSE = "to find the cause of a wrong output:"
+_CAUSE = "to check a wrong output again:"
 
 
 def _quoted(text: str) -> str:
@@ -388,6 +388,8 @@ def _print_summary(console: Console, compared: Compared, gate: GateResult, view:
     if lines := acceptance_lines(gate):
         console.print(Text(_accept_words(gate)), soft_wrap=True)
         console.print(Text("\n".join(f"  {line}".rstrip() for line in lines)), soft_wrap=True)
+    for line in compared.advice:
+        console.print(Text(line), soft_wrap=True)
     if lines := cause_lines(gate):
         console.print(Text("\n".join([_CAUSE, *(f"  {line}" for line in lines)])), soft_wrap=True)
     conventions = compared.conventions if view.legend else ()
@@ -400,7 +402,7 @@ MOST_OPEN = 15
 """Rows beyond these are folded."""
 MOST_FOLDED = 100
 """No more folded rows are written: a comment on GitHub may have 65,536 characters."""
-_LONGEST_REASON = 200
+_LONGEST_FOLDED = 200
 _MOST_LINES = 20
 _LONGEST_LINE = 500
 
@@ -421,10 +423,10 @@ def markdown(compared: Compared, gate: GateResult) -> str:
     if shared:
         lines += [f"All cases: {as_text(shared)}.", ""]
     if shown:
-        lines += [_rows(shown, heads, names)]
+        lines += [_rows(shown, heads, names, _LONGEST_LINE)]
     if folded or none:
         cut = f"\n{len(folded) - MOST_FOLDED} more: --format json\n" if len(folded) > MOST_FOLDED else ""
-        rows = f"{_rows(folded[:MOST_FOLDED], heads, names)}{cut}\n" if folded else ""
+        rows = f"{_rows(folded[:MOST_FOLDED], heads, names, _LONGEST_FOLDED)}{cut}\n" if folded else ""
         told_none = "".join(f"{line}\n" for line in _notes(_none_notes(none)))
         summary = f"<summary>{count_of(len(folded) + len(none), 'more cell')}</summary>"
         lines += [f"<details>{summary}\n\n{rows}{told_none}\n</details>\n"]
@@ -436,6 +438,7 @@ def markdown(compared: Compared, gate: GateResult) -> str:
             "```",
             "",
         ]
+    lines += [f"{as_text(line)}\n" for line in compared.advice]
     if commands := cause_lines(gate):
         lines += [f"{_CAUSE}\n", "```sh", *(_shortened(line, _LONGEST_LINE) for line in commands), "```", ""]
     notes = unclear_words(compared) + [f"warning: {warning}" for warning in gate.warnings]
@@ -455,13 +458,13 @@ def _sentence(compared: Compared, gate: GateResult) -> str:
     return f"{mark} attnbench compare{where}: {'; '.join(said)}"
 
 
-def _rows(cells: Sequence[ComparedCell], heads: Sequence[str], names: Mapping[str, str]) -> str:
+def _rows(cells: Sequence[ComparedCell], heads: Sequence[str], names: Mapping[str, str], longest: int) -> str:
     rows = [
         {
             "case": names.get(cell.case, cell.case),
             **cell_words(cell),
             # Of unclear cells, a line under the table has each reason once.
-            "why": "" if cell.verdict == "unclear" else _shortened(cell.reason, _LONGEST_REASON),
+            "why": "" if cell.verdict == "unclear" else _shortened(cell.reason, longest),
         }
         for cell in cells
     ]

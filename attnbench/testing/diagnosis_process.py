@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from attnbench.ipc.process import answer_of, set_import_path, stdout_for_answers
+from attnbench.runner.processes import HERE, Interpreter
 from attnbench.types.extensions import Source
 from attnbench.types.words import one_line
 
@@ -31,7 +32,7 @@ class Look(Struct, frozen=True):
 class Asked(Struct, frozen=True):
     """A backend, the cases to diagnose, the cases to compute repeatedly, and where their operations are.
 
-    shrinking: whether to make a case of no known mistake small.
+    shrinking: whether to make a case of no known mistake small, which takes longest.
     """
 
     backend: str
@@ -94,15 +95,19 @@ class Unsteady(Struct, frozen=True, tag=True):
 Reply = Diagnosed | Smallest | Unsteady
 
 
-def look(asked: Asked) -> list[Reply]:
-    """Ask a new process; return its replies in the order of what is asked. The last may be missing."""
+def look(asked: Asked, where: Interpreter = HERE) -> list[Reply]:
+    """Ask a new process; return its replies in the order of what is asked. The last may be missing.
+
+    where: how it is started.
+    """
     if not asked.looks and not asked.again:
         return []
     limit_s = START_S + PER_ANSWER_S * (len(asked.looks) + len(asked.again)) + SMALLEST_S
     replies: list[Reply] = []
     question = msgspec.json.encode(asked)
+    variables = {"OMP_NUM_THREADS": "1", **where.variables}
     _, written, _ = answer_of(
-        sys.executable, "attnbench.testing.diagnosis_process", {"OMP_NUM_THREADS": "1"}, question, limit_s
+        where.python, "attnbench.testing.diagnosis_process", variables, question, limit_s
     )
     for line in written.splitlines():
         try:

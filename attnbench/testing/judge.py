@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +16,7 @@ from attnbench.plugins.registry import Registry, load_wanted, named_by
 from attnbench.plugins.sources import installed, uninstalled_project
 from attnbench.runner.forecast import RunPlan, with_baseline
 from attnbench.runner.options import Options, make_options
+from attnbench.runner.processes import HERE, Interpreter
 from attnbench.runner.run import start_run
 from attnbench.testing.cases import NO_OPTIONS, ChosenCases, ConformanceCase, absent, choose
 from attnbench.testing.diagnosis_process import Asked, Diagnosed, Smallest, Unsteady, look
@@ -32,6 +34,8 @@ BY_ANY = "eager"
 """Computes any rule in the plainest way."""
 COMPUTED_AGAIN = 4
 """Small cases with right answers that are computed repeatedly in one process."""
+QUICK_LOOKS = 2
+"""Cases of a backend that get a close look beside a comparison: the simplest show a known mistake best."""
 
 
 @dataclass(frozen=True)
@@ -246,13 +250,23 @@ def reported(planned: Plan, records: Sequence[Record], registry: Registry) -> Re
     return Report(tuple(counts), merged(findings))
 
 
-def advice_on(records: Sequence[Record], named: Sequence[str], registry: Registry) -> tuple[Finding, ...]:
-    """Return what a report would say of the failures of named backends, after a check of any cases."""
+def advice_on(
+    records: Sequence[Record],
+    named: Sequence[str],
+    registry: Registry,
+    where: Interpreter = HERE,
+    *,
+    quick: bool = False,
+) -> tuple[Finding, ...]:
+    """Return what a report would say of the failures of named backends, after a check of any cases.
+
+    where: the interpreter that has them. quick: look at few cases, and make none small.
+    """
     found = [
         finding
         for name in named
         if (own := [record for record in records if record.backend == name])
-        for finding in _closely(name, own, [], registry)
+        for finding in _closely(name, own, [], registry, where, quick=quick)
     ]
     return tuple(finding for finding in merged(found) if finding.advice)
 
@@ -274,15 +288,24 @@ def _word(source: Source) -> str:
     return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
 
 
-def _closely(name: str, own: list[Record], right: list[Record], registry: Registry) -> list[Finding]:
+def _closely(
+    name: str,
+    own: list[Record],
+    right: list[Record],
+    registry: Registry,
+    where: Interpreter = HERE,
+    *,
+    quick: bool = False,
+) -> list[Finding]:
     entry = registry.backends[name]
     sources = {rule: found.source for rule, found in registry.rules.items()}
-    wrong = looks(own, sources)
+    wrong = dict(islice(looks(own, sources).items(), QUICK_LOOKS if quick else None))
     # Answers as coarse as an arithmetic that nobody declared can't be told from wrong ones here.
     steady = [record for record in right if record.status == "ok" or entry.record.computes_in]
     again = [] if entry.record.compiles else [(r.case, sources[r.rule]) for r in steady_cases(steady)]
     operations = tuple(dict.fromkeys(found.source for found in registry.operations.values()))
-    replies = look(Asked(name, entry.source, tuple(wrong.values()), tuple(again), operations))
+    asked = Asked(name, entry.source, tuple(wrong.values()), tuple(again), operations, shrinking=not quick)
+    replies = look(asked, where)
     # The last ones are missing if a backend ended the process.
     diagnoses = dict(zip(wrong, (one for one in replies if isinstance(one, Diagnosed)), strict=False))
     smallest = next((one for one in replies if isinstance(one, Smallest)), None)

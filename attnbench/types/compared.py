@@ -165,7 +165,8 @@ class Compared:
     whether the user overrode some. warnings: what else a reader must know, one sentence each; a strict gate
     fails on any. conventions: the meaning of ratios and verdicts, one sentence each. left_out: backends
     that a live comparison did not measure, because their code is the same on both sides. named: those that
-    the user named for it. measured: where and how long, in words; "" where unknown.
+    the user named for it. measured: where and how long, in words; "" where unknown. advice: on wrong
+    outputs, from a close look at them.
     """
 
     base: str
@@ -178,3 +179,4 @@ class Compared:
     left_out: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     measured: str = ""
+    advice: tuple[str, ...] = ()

@@ -147,6 +147,38 @@ def test_what_the_gate_file_of_the_base_accepts_is_judged_anew(project: Install)
     )
 
 
+CAUSAL = """
+from attnbench import Backend, hookimpl
+
+def causal(setup):
+    import torch
+    def attend(q, k, v):
+        kept = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril({diagonal})
+        return (q @ k.transpose(-1, -2)).masked_fill(~kept, float("-inf")).softmax(-1) @ v
+    return attend
+
+@hookimpl
+def attnbench_backends():
+    yield Backend("causal", "a test", prepare=causal, rules=("dot",), masks=("causal",))
+"""
+
+
+@pytest.mark.slow
+def test_a_known_mistake_of_head_is_named_as_a_check_there_names_it(project: Install) -> None:
+    there = project("mini_w")
+    there.commit(mini_w=CAUSAL.format(diagonal=0))
+    there.commit(mini_w=CAUSAL.format(diagonal=1))
+    # What is here is right: the commit is not.
+    there.write(mini_w=CAUSAL.format(diagonal=0))
+    done = attnbench(
+        there.repo, "compare", "--ref", "HEAD~", "--head", "HEAD", f"{CASE}/causal", "--budget", "0.001",
+        "--repetitions", "1", "--format", "markdown",
+    )  # fmt: skip
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert "gate fails: 1 mismatch of 1 cell." in done.stdout
+    assert "causal: Your output equals the known mistake “causal, one key more”:" in done.stdout
+
+
 def test_a_plugin_that_imports_torch_at_once_is_compared(project: Install) -> None:
     there = project("mini_v")
     there.commit(mini_v=f"import torch\n{source('one')}")

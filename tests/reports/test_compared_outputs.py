@@ -105,6 +105,15 @@ def test_a_wrong_output_comes_with_the_command_that_looks_for_its_cause() -> Non
     command = f"attnbench check {SHORT} --backend numpy --plugin my_kernel\n"
     assert command in render_compared(whole, gate, "table", View(120, colour=False))
     assert f"```sh\n{command}```" in markdown(whole, gate)
+    # A reason and advice of usual lengths are not cut.
+    reason = "on the variant case " + "x" * 350
+    told = replace(
+        whole, cells=(cell("numpy", "mismatch", reason=reason),), advice=("advice for numpy: " * 40,)
+    )
+    for format_ in ("table", "markdown"):
+        text = render_compared(told, hold(told, Gate()), format_, View(1000, colour=False))
+        assert reason in text
+        assert ("advice for numpy: " * 40).rstrip() in text
     # A benchmark of others has a name that is no case.
     foreign = Compared("base", "new", (cell("", "mismatch", case="tests/a.py::b", rule=""),))
     assert "attnbench check" not in markdown(foreign, hold(foreign, Gate()))
