@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PAIR = "_attnbench_pair"
 """The fixture that carries the parameter of a test; both public fixtures ask for it."""
 
+FAILURES = pytest.StashKey[list[dict[str, str]]]()
+"""The benchmarks of a session that failed, which pytest-benchmark does not store."""
+
 SELECTING = ("suite", "case", "backend", "rule", "threads")
 """The options that select tests without a written one."""
 
@@ -58,6 +61,15 @@ def pytest_configure(config: pytest.Config) -> None:
         from attnbench.pytest_plugin.named import NamedBackends
 
         config.pluginmanager.register(NamedBackends())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
+    """Store failures in the file of pytest-benchmark, so that a comparison does not call them missing."""
+    stored = {benchmark["fullname"] for benchmark in output_json["benchmarks"]}
+    failures = [one for one in config.stash.get(FAILURES, []) if one["name"] not in stored]
+    if failures:
+        output_json["attnbench"] = {"left_out": failures}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,7 +18,7 @@ from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.shared_memory import anonymous_file, mapped
 from attnbench.plugins.registry import Entry
-from attnbench.pytest_plugin import PAIR
+from attnbench.pytest_plugin import FAILURES, PAIR
 from attnbench.pytest_plugin.pairs import Pair, registry_of
 from attnbench.pytest_plugin.session_verifier import SessionVerifier
 from attnbench.pytest_plugin.thread_pools import limited_pools, too_many_threads, used_so_far
@@ -138,10 +138,16 @@ class CheckedBackend:
 
 @dataclass
 class _TestRun:
-    """A test from its fixture to its end. failure: the sentence that it fails with instead of running."""
+    """A test from its fixture to its end.
+
+    name: as pytest has it. failures: of the session. failure: the sentence that the test fails with instead
+    of running.
+    """
 
     pair: Pair
     benchmark: Any
+    name: str
+    failures: list[dict[str, str]]
     backend: CheckedBackend | None = None
     failure: str = ""
     extra_info: dict[str, Any] = field(default_factory=dict)
@@ -151,6 +157,10 @@ class _TestRun:
         self.extra_info |= {"status": status, "reason": reason, "verified_calls": verified_calls}
         if self.benchmark is not None:
             self.benchmark.extra_info.update(self.extra_info)
+            if not (MEANING[status].timed or MEANING[status].declined):
+                case, backend = self.pair.case, str(self.pair.backend)
+                cell = {"case": case_id(case), "rule": case.rule, "backend": backend}
+                self.failures.append({"name": self.name, **cell, "status": status, "reason": reason})
         return f"{self.pair.backend} on {case_id(self.pair.case)}: {status}: {reason}"
 
 
@@ -164,7 +174,8 @@ def prepared_backend(
 
     Any other refusal fails the test in :func:`around_call`: a failure in a fixture would count as an error.
     """
-    run = item.stash[_RUN] = _TestRun(pair, benchmark)
+    failures = item.config.stash.setdefault(FAILURES, [])
+    run = item.stash[_RUN] = _TestRun(pair, benchmark, item.nodeid, failures)
     threads = pair.case.threads
     with _torch_as_in_a_worker(pair.case), limited_pools(threads):
         try:

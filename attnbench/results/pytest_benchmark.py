@@ -79,6 +79,7 @@ def read_pytest_benchmark(path: Path) -> Measured:
 
     A benchmark is a cell with one process: its median. If attnbench wrote the file, ``extra_info`` names the
     case, backend and status, and has all processes; in other files the case is the name of the benchmark.
+    The pytest plugin adds the tests that failed.
     Names tell apart two benchmarks of one case and backend. A benchmark with impossible numbers becomes a
     cell with the status ``error``.
 
@@ -95,16 +96,20 @@ def read_pytest_benchmark(path: Path) -> Measured:
     ours = file.attnbench or _Ours()
     if ours.format == "1":
         ours = msgspec.structs.replace(ours, format="2", protocol=protocol_in_format_2(ours.protocol))
-    cells = _with_names(names, [_cell(*both) for both in zip(names, file.benchmarks, strict=True)])
-    cells += [_left_out(path, entry) for entry in ours.left_out]
+    # A test that failed has a name, as benchmarks have; what a run of attnbench left out has none.
+    failed = [entry for entry in ours.left_out if entry.get("name")]
+    cells = [_cell(*both) for both in zip(names, file.benchmarks, strict=True)]
+    cells += [_left_out(path, entry) for entry in failed]
+    cells = _with_names([*names, *(str(entry["name"]) for entry in failed)], cells)
+    cells += [_left_out(path, entry) for entry in ours.left_out if entry not in failed]
     for (case, backend), times in Counter(cell.key for cell in cells).items():
         if times > 1:
             name = f"{case!r} of {backend!r}" if backend else repr(case)
             raise BadFile(f"{str(path)!r}: damaged: the benchmark {name} is there {times} times")
     return Measured(
         path=path,
-        origin="pytest-benchmark" if file.attnbench is None else "attnbench",
-        version=file.version if file.attnbench is None else ours.format,
+        origin="attnbench" if ours.format else "pytest-benchmark",
+        version=ours.format or file.version,
         started=_started(file.datetime),
         commit=_commit(file.commit_info),
         environment=ours.environment or _environment(file.machine_info),

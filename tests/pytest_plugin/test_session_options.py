@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import attnbench.pytest_plugin
+from attnbench.results.pytest_benchmark import read_pytest_benchmark
 
 pytest_plugins = ("pytester",)
 pytestmark = pytest.mark.usefixtures("not_in_xdist")
@@ -39,6 +40,31 @@ def test_cases_and_backends_become_tests(in_process: Any) -> None:
     result.stdout.fnmatch_lines(["attnbench::test_attention?dot/H2-L16-D8-honest? PASSED*"])
     stored = json.loads(Path("out.json").read_text())["benchmarks"]
     assert [each["extra_info"]["status"] for each in stored] == ["ok", "ok"]
+
+
+def test_a_test_that_failed_stands_in_the_file_with_its_status(in_process: Any) -> None:
+    in_process.pytester.makepyfile(
+        f"""
+        import pytest
+
+        @pytest.mark.attnbench({CASE!r}, backends=["bmm", "wrong_from_the_start"])
+        def test_speed(benchmark, attnbench_backend):
+            benchmark(attnbench_backend)
+
+        @pytest.mark.attnbench({CASE!r}, backends=["honest"])
+        def test_raises(benchmark, attnbench_backend):
+            benchmark(lambda: [][attnbench_backend() is None])
+        """
+    )
+    in_process(*QUICK).assert_outcomes(passed=1, failed=2)
+    read = read_pytest_benchmark(Path("out.json"))
+    assert {cell.backend: cell.status for cell in read.cells} == {
+        "bmm": "ok", "wrong_from_the_start": "mismatch", "honest": "error",
+    }  # fmt: skip
+    assert (read.origin, read.problems) == ("pytest-benchmark", ())
+    wrong = next(cell for cell in read.cells if cell.status == "mismatch")
+    assert (wrong.case, wrong.rule) == (read.cells[0].case, "dot")
+    assert "error" in wrong.reason
 
 
 def test_they_run_beside_written_tests_and_can_be_selected(in_process: Any) -> None:
