@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.attention import varlen
 
 from attnbench.backends.varlen import VARLEN, supports
 from attnbench.cases.ids import parse_case
@@ -15,6 +14,8 @@ from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.runner.case import refusal
 from attnbench.storages.packed import plan
 from attnbench.types.backend import Setup
+
+varlen = pytest.importorskip("torch.nn.attention.varlen", reason="this torch has no such function")
 
 HEADS = "H4-Hkv2-D16"
 

@@ -36,6 +36,9 @@ class MadeHere(TorchFunctionMode):
     """Tensors that are asked for on CUDA are made on the CPU."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # torch 2.6 names a device through modes too.
+        if func is torch.device:
+            return func(*args, **(kwargs or {}))
         return func(*map(_here, args), **{name: _here(value) for name, value in (kwargs or {}).items()})
 
 
