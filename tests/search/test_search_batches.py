@@ -78,7 +78,7 @@ def test_mixes_of_lengths_sizes_storages_and_outputs_meet(registry: Registry) ->
     )
     assert space.properties["sequences"] == ("", *SEQUENCES)
     assert space.properties["sizes"] == ("", *SIZES)
-    points = drawn_points(space, 300)
+    points = drawn_points(space, 120)
     cases = [point.case for point in points]
     assert {case.storage for case in cases} == {"dense", "packed", "paged"}
     batches = [parse_batch(case.batch) for case in cases if case.batch]
