@@ -294,6 +294,13 @@ def _failures(records: Sequence[Record], numbers: Mapping[str, int], *, details:
             yield Line(words, MEANING[status].style)
 
 
+def absent_words(records: Sequence[Record]) -> list[str]:
+    """Say which backends do not run, in some cases or in all: each reason once, with their names."""
+    declined = [record for record in records if MEANING[record.status].declined]
+    pairs = zip(_reasons(declined), (record.backend for record in declined), strict=True)
+    return [f"{names} ({why})" for why, names in gathered(pairs)]
+
+
 def _absent(records: Sequence[Record], numbers: Mapping[str, int]) -> Iterator[Line]:
     """Yield each reason why backends do not run, once for the run."""
     ran = {record.backend for record in records if not MEANING[record.status].declined}

@@ -23,12 +23,12 @@ from typing import Any
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
-from attnbench.reports.answer import over_text
+from attnbench.reports.answer import over_text, times_text
 from attnbench.reports.caches import cache_name, error_text, share_text, step_labels
 from attnbench.reports.columns import COLUMNS, COUNTED_BYTES, name_text, time_text
 from attnbench.reports.judged import JudgedRecord
 from attnbench.reports.names import short_names
-from attnbench.reports.units import duration, number, reach, times
+from attnbench.reports.units import duration, number, reach
 from attnbench.stats.answer import Lead, Total
 from attnbench.stats.caches import Cache, CacheStep
 from attnbench.stats.tests import ends
@@ -226,8 +226,8 @@ def _row(judged: JudgedRecord, name: str, lead: Lead | None) -> Row:
     row |= {"ms": record.median_ms, "low": low, "high": high, "time": time_text(record), "over": ""}
     if lead is not None and record.status == "ok":
         row["over"] = over_text(record, lead)
-    if record.ratio_to_best is not None:
-        row["times"] = times(record.ratio_to_best, record.ratio_to_best_low, record.ratio_to_best_high)[0]
+        if record.backend in lead.over:
+            row["times"] = times_text(lead.over[record.backend])
     memory = record.peak_extra_bytes
     if memory is not None and memory >= COUNTED_BYTES:
         row |= {"mib": memory / 2**20, "memory": human_bytes(memory)}
@@ -246,11 +246,12 @@ def _roofline(judged: JudgedRecord) -> Row:
     record = judged.record
     if not record.tflops or not record.gbps or not record.limit_share:
         return {}
-    case = parse_case(record.case)
+    case, intensity = parse_case(record.case), 1e3 * record.tflops / record.gbps
     threads = f", {count_of(case.threads, 'thread')}" if case.on_host else ""
     return {
         "in_roofline": f"{case.dtype}, {case.device}{threads}",
-        "intensity": 1e3 * record.tflops / record.gbps,
+        "intensity": intensity,
+        "per_byte": number(intensity),
         "gflops": 1e3 * record.tflops,
         "limit": float(number(1e3 * record.tflops / record.limit_share, 0.0, most=3)),
         "share": _LIMIT.cell(judged),

@@ -21,10 +21,9 @@ from attnbench.reports.html.words import (
 )
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
-from attnbench.reports.overview import gathered_notes
+from attnbench.reports.overview import absent_words
 from attnbench.reports.run import Run
 from attnbench.stats.answer import Lead
-from attnbench.types.status import MEANING
 from attnbench.types.words import clean, count_of, first_of
 
 MOST_CASES = 40
@@ -101,9 +100,7 @@ def _place(run: Run, part: ReportPart) -> str:
 
 def _absent(part: ReportPart, heat: Heat) -> list[str]:
     """Say why backends of the map do not run in some of its cases, in a list that is empty where all do."""
-    in_map = [one.record for one in part.judged if name_text(one.record) in heat.backends]
-    pairs = [(one.reason, one.backend) for one in in_map if MEANING[one.status].declined]
-    told = [f"{names} ({why})" for why, names in gathered_notes(pairs)]
+    told = absent_words([one.record for one in part.judged if name_text(one.record) in heat.backends])
     return [f"{ABSENT}: {first_of(told, _MOST_REASONS, '; ')}"] if told else []
 
 

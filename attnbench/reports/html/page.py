@@ -24,7 +24,6 @@ from attnbench.reports.html.heat import heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
 from attnbench.reports.html.words import (
     MOST_VALUES,
-    absent_words,
     busy,
     facts,
     failures,
@@ -40,7 +39,7 @@ from attnbench.reports.html.words import (
 )
 from attnbench.reports.judged import BASELINE, JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
-from attnbench.reports.overview import part_head
+from attnbench.reports.overview import absent_words, part_head
 from attnbench.reports.run import Run
 from attnbench.reports.table import legend
 from attnbench.results.targets import FileKind
@@ -192,7 +191,7 @@ def _section(
         "heat": heat_of(part),
         "failed": failed,
         "quiet": quiet,
-        "absent": absent_words(quiet),
+        "absent": absent_words([one.record for one in judged]),
         "names": names,
         "unclear": unclear_words(part),
         "facts": facts(manifests, shown, [not one for one in unfinished]),

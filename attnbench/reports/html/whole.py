@@ -54,7 +54,7 @@ def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[S
     # The sentence on a single case has torch's function in it.
     against = [] if len(leads) == 1 else _against_the_fastest(parts, labels)
     # Of a model the stages are what a reader came for.
-    return [*_steps(parts, labels), *_caches(parts, labels), *_hot(parts), *use, *busy, *against, *checked]
+    return [*_steps(parts, labels), *_caches(parts, labels), *use, *_hot(parts), *busy, *against, *checked]
 
 
 def _checked(parts: Sequence[ReportPart]) -> list[Sentence]:

@@ -13,7 +13,7 @@ from attnbench.reports.answer import TIED, busy_text, case_cell, lead_text, next
 from attnbench.reports.columns import name_text, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
-from attnbench.reports.overview import counted, gathered_notes, wins_words
+from attnbench.reports.overview import counted, wins_words
 from attnbench.reports.run import Run
 from attnbench.reports.table import footer
 from attnbench.stats.answer import Lead
@@ -117,11 +117,6 @@ def busy(part: ReportPart) -> list[Sentence]:
     """Say that other processes disturbed a part, in a list that is empty where they did not."""
     words = "" if part.answer is None else busy_text(part.answer)
     return [Sentence("", f"{words}.", "unsure")] if words else []
-
-
-def absent_words(quiet: Sequence[FailedOutcomes]) -> list[str]:
-    """Say which backends did not run, in some cases or in all: each reason once."""
-    return [f"{names} ({why})" for why, names in gathered_notes([(one.reason, one.backend) for one in quiet])]
 
 
 def unclear_words(part: ReportPart) -> list[str]:

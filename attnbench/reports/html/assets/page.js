@@ -116,6 +116,7 @@
     const views = figure.querySelectorAll("option").length;
     figure.querySelector(".chosen")?.replaceChildren(`${view} (one of ${views}; the page has the others)`);
     figure.drawn?.finalize();
+    figure.backends = places.length;
     const options = { actions: false, renderer: "svg", ast: true, config, tooltip: { theme: "custom" } };
     figure.drawn = await vegaEmbed(canvas, fill(specs[name], values), options);
     figure.dataset.drawn = view;
@@ -139,10 +140,11 @@
   hint();
 
   // On paper a reader can't open what is folded, and a chart drawn for a screen would have tiny letters.
-  const paper = { width: 660, height: 240 };
+  // Three backends stand in a row of a legend.
+  const paper = { width: 660, height: (backends) => 220 + 14 * Math.ceil(backends / 3) };
   addEventListener("beforeprint", () => {
     for (const one of document.querySelectorAll("details.on-paper")) one.open = true;
-    for (const { drawn } of figures) drawn?.view.width(paper.width).height(paper.height).run();
+    for (const { drawn, backends } of figures) drawn?.view.width(paper.width).height(paper.height(backends)).run();
   });
   addEventListener("afterprint", () => {
     for (const { drawn } of figures) drawn?.view.height(drawn.vgSpec.height).run();
