@@ -13,6 +13,8 @@ from attnbench.reports.run import exit_code, without_success
 from attnbench.runner.processes import VerifierFailed, VerifierLink, WorkerFailed
 from attnbench.types.record import Record
 
+pytestmark = pytest.mark.usefixtures("kept_servers")
+
 RIGHT = ("ok", "", "")
 WORDS = "the oracle failed: ValueError: a slip of the judge"
 
