@@ -20,7 +20,7 @@ from attnbench.cli.options import (
 from attnbench.cli.output import note, own_format, print_run, record_format, say, view_of
 from attnbench.cli.parameters import Whole, load_plugins, named_plugins
 from attnbench.cli.progress import progress
-from attnbench.cli.run import measure, print_plan
+from attnbench.cli.run import measure, plan_words, print_plan
 from attnbench.types.errors import Interrupted, go_on_words
 from attnbench.types.exit_status import UNJUDGED
 from attnbench.types.words import span_words
@@ -206,22 +206,26 @@ def telling_first(tell: Progress) -> Progress:
 
 
 def _print_plan(chosen: dict[str, Any], planned: Plan, registry: Registry, seconds: float) -> None:
-    """Print the cases, and on stderr how long they and the search take."""
+    """Print how long the cases and the search take; the cases with --details or as data."""
     from attnbench.testing.judge import judging_plan
 
-    asked, running, running_s = planned.cases(large=True), options_of(chosen, timed=False), 0.0
-    if asked:
-        format_ = own_format(chosen["format_"], "--plan prints no records")
-        judged = judging_plan(asked, registry, running)
-        print_plan(judged, running, format_)
-        running_s = judged.forecast.total_s
+    asked, running = planned.cases(large=True), options_of(chosen, timed=False)
     for name, why in planned.unavailable.items():
         note(f"{name}: nothing can be checked: {why}")
-    if seconds and asked:
-        total_s = running_s + seconds * len(planned.choices)
-        note(
+    if not asked:
+        return
+    format_ = own_format(chosen["format_"], "--plan prints no records")
+    judged = judging_plan(asked, registry, running)
+    if format_ != "table" or chosen["details"]:
+        print_plan(judged, running, format_)
+    else:
+        say(f"{plan_words(judged.forecast, running)}; --details lists the cases")
+    if seconds:
+        total_s = judged.forecast.total_s + seconds * len(planned.choices)
+        say(
             f"then a search of {span_words(seconds)} for each right backend, {span_words(total_s)} in all; "
-            "--search off leaves it out"
+            "--search off leaves it out",
+            err=format_ != "table",
         )
 
 

@@ -139,10 +139,12 @@ def test_the_plan_of_a_check_counts_cases_and_says_how_long() -> None:
     words = ["check", "--plugin", str(FILE), "--plan"]
     result = CliRunner().invoke(attnbench, words, prog_name="attnbench")
     assert result.exit_code == 0
-    asked = [line for line in result.stdout.splitlines() if line.startswith("attention/")]
-    assert f"{len(asked)} cases, " in result.stderr
-    assert "s checking" in result.stderr
-    assert re.search(r"then a search of 60 s for each right backend, \d+ min in all", result.stderr)
+    total, search = result.stdout.splitlines()
+    assert re.search(r"then a search of 60 s for each right backend, \d+ min in all", search)
+    listed = CliRunner().invoke(attnbench, [*words, "--details"], prog_name="attnbench").stdout
+    asked = [line for line in listed.splitlines() if line.startswith("attention/")]
+    assert total.startswith(f"{len(asked)} cases, ")
+    assert "s checking" in total
 
 
 def only(report: Report, backend: str) -> Finding:
