@@ -13,7 +13,7 @@ from attnbench.types.device import CPU, CUDA, DEVICES
 from attnbench.types.encoding import is_encoded, known_encodings, parse_encoding
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import mask_names, mask_text, parse_mask
-from attnbench.types.operation import operation_named
+from attnbench.types.operation import known_operations, operation_named
 from attnbench.types.storage import known_storages, storage_named
 from attnbench.types.words import unknown_name
 
@@ -92,6 +92,21 @@ def short_id(case: Case) -> str:
     return "/".join([*([operation] if operation != "attention" else []), rule, sizes, *words])
 
 
+def given_id(case: Case) -> str:
+    """Return the shortest id of a case that commands take, as ``attention/scaled_dot/H4-L64-D32/causal``."""
+    short = short_id(case)
+    return short if case.operation != "attention" else f"{case.operation}/{short}"
+
+
+def meant_id(text: str) -> str:
+    """Return the id that a name of a table or of a line means; "" where it means none."""
+    words = f"attention/{'/'.join(text.split())}"
+    try:
+        return given_id(parse_case(words))
+    except BadCase:
+        return ""
+
+
 def _size_words(case: Case) -> list[str]:
     words = [case.batch or f"B{case.B}", f"H{case.H}"]
     if case.Hkv != case.H:
@@ -114,6 +129,8 @@ def parse_case(text: str) -> Case:
     """
     operation, *rest = text.strip().split("/")
     try:
+        if operation not in known_operations() and operation != "attention" and (meant := meant_id(text)):
+            raise BadCase(f"an id begins with its operation; did you mean {meant!r}?")
         operation_named(operation)
         if len(rest) < 2 or not rest[0]:
             raise BadCase(f"an id has the form {FORM}")

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnbench.cases.ids import case_id, parse_case, parse_storage, storage_fields
+from attnbench.cases.ids import case_id, meant_id, parse_case, parse_storage, storage_fields
 from attnbench.cases.suites import read_suite
 from attnbench.types.case import CacheMode, Case, Dtype, Pass
 from attnbench.types.encoding import parse_encoding, unencoded
@@ -155,6 +155,10 @@ def _suite_of(word: str, registry: Registry) -> Suite:
         return Suite(word, "", (parse_case(word),))
     if "/" in word:
         raise BadInput(f"{word!r} is not a suite, an id of a case or a .toml file")
+    if " " in word:
+        meant = meant_id(word)
+        hint = f"did you mean {meant!r}?" if meant else "tables shorten names, --details prints whole ids"
+        raise BadInput(f"{word!r} is not a suite or an id of a case; {hint}")
     return registry.suite(word)
 
 

@@ -2,7 +2,7 @@
 
 >>> from attnbench.testing import check_backend
 >>> print(check_backend("bmm", large=False))  # doctest: +SKIP
-bmm: 31 cases checked, all right; none declined by supports()
+bmm: 31 cases checked, all right; supports() declined none
 
 From the shell: ``attnbench check --plugin my_kernel.py``. As tests of a package, one for each case::
 

@@ -70,8 +70,8 @@ class Counts:
     """The numbers of one backend.
 
     right: cases with right answers, of ``judged``. declined: further cases that its ``supports`` refused, of
-    ``asked``: the judged ones are a few of those that it takes. unavailable: why no case of it could be
-    checked, "" where one could. command: how to judge it on one case again, "" where no command line can name
+    ``asked``: the judged ones are some of those that it takes. unavailable: why no case of it could be
+    checked, "" where one could. command: how to judge it on one CASE again, "" where no command line can name
     it. searched: the words of a search.
     """
 
@@ -89,11 +89,9 @@ class Counts:
             return f"{self.backend}: nothing was checked: {self.unavailable}"
         wrong = self.judged - self.right
         found = f"{self.right} right, {wrong} not" if wrong else "all right"
-        declined = f"{self.declined} others" if self.declined else "none"
-        return (
-            f"{self.backend}: {count_of(self.judged, 'case')} checked, {found}; "
-            f"{declined} declined by supports()"
-        )
+        declined = f"{self.declined} of the {self.asked} that it was asked about" if self.declined else "none"
+        checked = f"{self.backend}: {count_of(self.judged, 'case')} checked, {found}"
+        return f"{checked}; supports() declined {declined}"
 
 
 @dataclass(frozen=True)
@@ -124,8 +122,9 @@ class Report:
             parts += filter(None, [str(counts), counts.searched])
             own = [finding for finding in self.findings if finding.backend == counts.backend]
             parts += [f"  {line}" for finding in own for line in str(finding).splitlines()]
-            if counts.command and any(finding.cases and not finding.again for finding in own):
-                parts.append(f"  one of these cases again: {counts.command}")
+            listed = [case for finding in own if not finding.again for case in finding.cases]
+            if counts.command and listed:
+                parts.append(f"  the first of these cases again: {counts.command.replace('CASE', listed[0])}")
         return "\n".join(parts)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from attnbench.cases.ids import parse_case, short_id
+from attnbench.cases.ids import given_id, parse_case
 from attnbench.testing.advice import BY_CHECK, BY_FAMILY, COARSE, RAISES_NOTHING
 from attnbench.testing.conditions import condition
 from attnbench.testing.diagnosis_process import SHRUNK, Diagnosed, Look, Smallest
@@ -62,7 +62,7 @@ def problem_of(record: Record) -> str:
 
 def _in_case(record: Record) -> str:
     """Name the case that shows a failure, for a sentence."""
-    words = f"{record.backend} on {short_id(parse_case(_shown(record)))}"
+    words = f"{record.backend} on {given_id(parse_case(_shown(record)))}"
     return f"{words}, a variant of the case" if record.failed_case else words
 
 
@@ -233,7 +233,7 @@ def _finding(
     about: About = "answers"
     check, reason, mistake = record.failed_check, _reason(record), ""
     # Numbers are those of the case that shows them, which may be a variant of the listed one.
-    numbered = f"on {short_id(parse_case(_shown(record)))}: {reason}"
+    numbered = f"on {given_id(parse_case(_shown(record)))}: {reason}"
     wrong = numbered if reason.endswith("?") else f"{numbered}."
     if known is not None:
         problem, mistake = f"wrong answers: {wrong}", known.mistake

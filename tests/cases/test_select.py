@@ -156,3 +156,17 @@ def test_a_constant_that_the_rule_lacks_or_that_is_out_of_range_is_refused(rule:
     with pytest.raises(BadCase) as caught:
         check_case(case, load_registry())
     assert str(caught.value) == f"case {case_id(case)!r}: {told}"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("dot/H2-Lq8-Lk9-D4/causal", "did you mean 'attention/dot/H2-Lq8-Lk9-D4/causal'"),
+        ("dot H2-L8-D4 causal", "did you mean 'attention/dot/H2-L8-D4/causal'"),
+        ("dot H2-L8 causal", "--details prints whole ids"),
+    ],
+)
+def test_a_name_of_a_table_is_told_what_id_it_means(word: str, hint: str) -> None:
+    with pytest.raises((BadCase, BadInput)) as failure:
+        chosen(word)
+    assert hint in str(failure.value)

@@ -91,7 +91,7 @@ def test_the_first_problem_of_a_check_is_told_at_once(capsys: pytest.CaptureFixt
             tell(replace(done(number, 0.0), records=(record,)))
     assert capsys.readouterr().err.splitlines() == [
         "1/3 dot/H2-L2-D8: wrong",
-        "problem: mine on dot/H2-L2-D8: off by 1",
+        "problem: mine on attention/dot/H2-L2-D8: off by 1",
         "  (checking goes on; Ctrl-C ends it with the diagnosis so far)",
         "2/3 dot/H2-L4-D8: wrong",
     ]

@@ -102,10 +102,11 @@ def test_the_command_prints_the_report(checked: tuple[Result, Report]) -> None:
     assert result.exit_code == 1
     assert result.stdout == f"{report}\n"
     assert "run.jsonl" in result.stderr
-    assert re.search(r"problem: wrong answers: on scaled_dot/\S+: RMS error", result.stdout)
+    assert re.search(r"problem: wrong answers: on attention/scaled_dot/\S+: RMS error", result.stdout)
     assert len(re.findall("Ctrl-C ends it with the diagnosis so far", result.stderr)) == 1
-    command = f"attnbench check CASE --backend no_scale --plugin {HERE}"
-    assert f"  one of these cases again: {command}\n" in result.stdout
+    case = next(one.cases[0] for one in report.findings if one.backend == "no_scale")
+    command = f"attnbench check {case} --backend no_scale --plugin {HERE}"
+    assert f"  the first of these cases again: {command}\n" in result.stdout
 
 
 def test_ctrl_c_ends_a_check_with_the_diagnosis_so_far(

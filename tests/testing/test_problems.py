@@ -72,7 +72,10 @@ def test_coarse_answers_are_a_finding_of_their_own() -> None:
     by_case = {CASE.format("none"): Diagnosed(), CASE.format("causal"): Diagnosed("Do this.", "one")}
     wrong, other = findings_of([coarse, record("causal", check="values")], by_case, MINE, RULES)
     assert (wrong.mistake, wrong.cases) == ("one", (CASE.format("causal"),))
-    assert other.problem == f"answers are coarser than the case's dtype: on dot/H2-Lq9-Lk12-D8: {reason}."
+    assert (
+        other.problem
+        == f"answers are coarser than the case's dtype: on attention/dot/H2-Lq9-Lk12-D8: {reason}."
+    )
     assert other.do.startswith("Compute all parts, the softmax too, in the case's dtype")
 
 
@@ -227,10 +230,10 @@ def test_numbers_have_the_case_that_they_are_of() -> None:
     beside = record("none", check="values", reason=f"on the variant case {variant}: RMS error 3")
     beside = structs.replace(beside, failed_case=variant)
     (finding,) = found(beside)
-    assert finding.problem.endswith("on dot/H2-Lq9-Lk65-D8: RMS error 3.")
+    assert finding.problem.endswith("on attention/dot/H2-Lq9-Lk65-D8: RMS error 3.")
     assert f"  {CASE.format('none')} (on a variant with Lk = 65)" in str(finding).splitlines()
     (finding,) = found(beside, record("padding", check="values", reason="RMS error 2"))
-    assert finding.problem.endswith("on dot/H2-Lq9-Lk12-D8/padding: RMS error 2.")
+    assert finding.problem.endswith("on attention/dot/H2-Lq9-Lk12-D8/padding: RMS error 2.")
     assert finding.cases == (CASE.format("padding"), CASE.format("none"))
 
 
@@ -238,9 +241,9 @@ def test_the_text_of_a_report() -> None:
     counts = Counts("mine", 1, 2, 3, 4, command="attnbench check CASE --backend mine")
     report = Report((counts,), merged(Finding("mine", "wrong", "Fix it.", (case,)) for case in "abcde"))
     assert str(report) == (
-        "mine: 2 cases checked, 1 right, 1 not; 3 others declined by supports()\n"
+        "mine: 2 cases checked, 1 right, 1 not; supports() declined 3 of the 4 that it was asked about\n"
         "  problem: wrong\n    Fix it.\n    a\n    b\n    c\n    and 2 more cases\n"
-        "  one of these cases again: attnbench check CASE --backend mine"
+        "  the first of these cases again: attnbench check a --backend mine"
     )
     assert not report.ok
     assert isinstance(NotConforming(report), AssertionError)
