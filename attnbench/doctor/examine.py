@@ -116,9 +116,9 @@ def _busy_core(at: Readings, cpu: int, what: str, busy: Sequence[int]) -> Machin
     """Return what other work on a core does to a run that is measured there."""
     effects = []
     if cpu in at.steady:
-        effects.append(f"a test program there got {_own(at, cpu):.0%} of the core")
-        if at.asked_threads == 1 and _own(at, cpu) >= _UNDISTURBED:
-            return MachineFinding("busy core", "note", what, f"{effects[0]}, since the other work yields")
+        # Work that yields takes caches and clock speed all the same.
+        still = ", but not its caches alone" if _own(at, cpu) >= _UNDISTURBED else ""
+        effects.append(f"a test program there got {_own(at, cpu):.0%} of the core{still}")
     remedy = "stop other work"
     idle = [other for other in at.cpus if other in at.shares and other not in busy]
     if len(idle) >= at.asked_threads:
