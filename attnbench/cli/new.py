@@ -47,6 +47,6 @@ def command(name: str, into: Path) -> None:
     files = package(names)
     write_folder(folder, files)
     note(f"wrote {folder}: {', '.join(files)}")
-    note("Next steps:")
     steps = next_lines(names, shlex.quote(str(folder)), attnbench_source(), kept=in_repository(folder))
-    say("\n".join(steps))
+    # A comment for the shell, so that stdout can be pasted whole.
+    say("\n".join(["# Next steps:", *steps]))

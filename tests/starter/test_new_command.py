@@ -121,7 +121,7 @@ def files_in(folder: Path) -> dict[str, str]:
 def test_into_another_folder_whose_name_needs_quotes(folder: Path) -> None:
     (folder / "my plugins").mkdir()
     result = new("one", "--into", "my plugins")
-    assert shlex.split(result.stdout.splitlines()[0]) == ["cd", "my plugins/attnbench-one"]
+    assert shlex.split(result.stdout.splitlines()[1]) == ["cd", "my plugins/attnbench-one"]
     assert (folder / "my plugins" / "attnbench-one" / "pyproject.toml").exists()
 
 
@@ -169,7 +169,7 @@ def test_where_attnbench_came_from_no_index_its_wheel_is_made_for_ci(
     monkeypatch.setattr("attnbench.starter.package.distribution", lambda name: installed)
     lines = new("one").stdout.splitlines()
     wheel = f"pip wheel --no-deps --wheel-dir wheels {shlex.quote(source)}"
-    assert lines[1:-4] == [*([wheel] if source else []), "pip install -e '.[test]'"]
+    assert lines[2:-4] == [*([wheel] if source else []), "pip install -e '.[test]'"]
     assert "PIP_FIND_LINKS: wheels" in (folder / "attnbench-one" / ".github/workflows/ci.yml").read_text()
 
 
