@@ -143,6 +143,8 @@ def _verdict_convention(judged: Sequence[JudgedRecord]) -> str:
 
 UNLIKE = 1.1
 """By more than this factor the ratio of two times is unlike the ratio of their pairs."""
+SEEN = 1.02
+"""From this factor on another backend's time is seen to be less than that of the fastest."""
 _STYLES: dict[str | None, str] = {"faster": "green", "unclear": "yellow", BASELINE: "dim"}
 """The colours of verdicts."""
 
@@ -237,14 +239,13 @@ def _print_cases(console: Console, parts: Sequence[ReportPart], *, trace: bool) 
 
 
 def unlike_words(records: Sequence[Record]) -> str:
-    """Say why the ratios of a case are not those of its times; "" where they are, or nothing was left out."""
+    """Say why the ratios of a case are not those of its times; "" where a reader sees no contradiction."""
     medians = {one.backend: one.median_ms for one in records if one.status == "ok" and one.median_ms}
     for one in records:
-        own, base = medians.get(one.backend), medians.get(one.baseline or "")
-        if own and base and one.ratio and one.pairs_left_out:
-            of_times = own / base / one.ratio
-            if not 1 / UNLIKE <= of_times <= UNLIKE:
-                return "note: times include disturbed samples, ratios leave them out: they need not agree"
+        own, base, best = (medians.get(name or "") for name in (one.backend, one.baseline, one.best))
+        far = own and base and one.ratio and not 1 / UNLIKE <= own / base / one.ratio <= UNLIKE
+        if far or (own and best and own < best / SEEN):
+            return "note: ratios are of undisturbed pairs measured side by side: times need not have the same"
     return ""
 
 
