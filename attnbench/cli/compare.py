@@ -297,11 +297,12 @@ def _advice_on(compared: Compared, run: StoredRun, sides: TwoSides, registry: Re
     note("asking again, to find the cause")
     there = sides.candidates()
     head = replace(registry, backends={name: there[name][HEAD] for name in wrong})
+    # Without those that are right: a condition that tells them apart would fit so few cases by chance.
     records = [
         structs.replace(record, backend=name)
         for name, candidate in wrong.items()
         for record in run.records
-        if record.backend == candidate
+        if record.backend == candidate and not record.passed
     ]
     where = Interpreter(sides.head.python, sides.head.environment())
     found = advice_on(records, tuple(wrong), head, where, quick=True)
