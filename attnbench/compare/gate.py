@@ -192,7 +192,7 @@ def hold(compared: Compared, gate: Gate, file: str = "", plugins: tuple[str, ...
         failing = ()
         result = (3, "nothing could be compared: neither side was timed; attnbench run times")
     elif complaints:
-        result = (1, f"fails: {', '.join(complaints)}{others}")
+        result = (1, _joined(f"fails: {', '.join(complaints)}", others))
     elif unjudged := [cell for cell in counted if _unknown(cell)]:
         cells = count_of(len(unjudged), "cell")
         result = (UNJUDGED, f"nothing is known of {cells}: attnbench could not judge, twice; measure again")
@@ -203,9 +203,9 @@ def hold(compared: Compared, gate: Gate, file: str = "", plugins: tuple[str, ...
     elif unseen := _unseen(compared.named, counted):
         result = (3, unseen)
     elif all(cell.verdict == "unclear" for cell in counted if cell.ratio is not None):
-        result = (0, f"holds, but nothing was decided in {of_all}{others}")
+        result = (0, f"holds, but nothing was decided: {others}")
     else:
-        result = (0, f"holds: {_none_words(len(counted), gate.fail_on)}{others}")
+        result = (0, _joined(f"holds: {_none_words(len(counted), gate.fail_on)}", others))
     hints = tuple(idle_entries(compared, gate))
     return GateResult(*result, failing, tuple(ignored), warnings, hints, file, plugins)
 
@@ -234,7 +234,7 @@ def _counts(cells: Sequence[ComparedCell]) -> str:
 
 
 def _other_counts(cells: Sequence[ComparedCell], gate: Gate) -> str:
-    """Count the cells that the gate does not fail on, by verdict, as the end of a sentence."""
+    """Count the cells that the gate does not fail on, by verdict; "" for none."""
     others = [c for c in cells if c.verdict not in gate.fail_on_of(c.case, c.backend)]
     counts = Counter(cell.verdict for cell in others)
     notes: dict[Outcome, str] = dict.fromkeys(FAILING, " (allowed)")
@@ -245,7 +245,11 @@ def _other_counts(cells: Sequence[ComparedCell], gate: Gate) -> str:
         for outcome in OUTCOMES
         if counts[outcome]
     ]
-    return f"; {', '.join(told)}" if told else ""
+    return ", ".join(told)
+
+
+def _joined(*words: str) -> str:
+    return "; ".join(filter(None, words))
 
 
 def _least_seen(cell: ComparedCell) -> float | None:
