@@ -70,7 +70,7 @@ def held(choices: Iterable[Choice], layout_of: Callable[[str], str]) -> list[str
         found.setdefault(f"{where}, inputs in {layout}{cold}", {})[_lengths(case, one.upto)] = None
         single = single or not one.upto
     if not found:
-        return ["the table holds for nothing: torch's function computes every call"]
+        return ["the table is empty: torch's function computes every call"]
     lines = [f"holds for {where}: {first_of(list(names), _MOST, '; ')}" for where, names in found.items()]
     more = ["--layout LAYOUT for inputs that lie in another way"]
     if threads:

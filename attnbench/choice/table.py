@@ -35,9 +35,12 @@ from attnbench.types.encoding import is_encoded
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.files import parse_toml, read_text
 from attnbench.types.record import Manifest, Record
-from attnbench.types.words import printable_json, without_home
+from attnbench.types.status import status_words
+from attnbench.types.words import first_of, printable_json, without_home
 
 TABLE = FileKind("a table of choices", b"# Written by attnbench choose, for attnbench.choice.load.")
+_MOST_TIES = 3
+"""So many backends of a tie are named."""
 LOOKUP_MS = 0.002
 """About the time that a call through a choice takes to find it: ``python tests/benchmarks/dispatch.py``."""
 
@@ -110,8 +113,27 @@ def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
     return found
 
 
-def saving(run: Run, decisions: Iterable[Decision], default: str) -> dict[str, tuple[float, Interval | None]]:
-    """Return for each stage the ms that choices save in a step, with an interval; empty if nobody counted."""
+def check_timed(run: Run, default: str) -> None:
+    """Raise :class:`BadInput` if no case has a time of the default, so that nothing can be chosen."""
+    records = [record for records in run.by_file for record in records]
+    if any(one.backend == default and one.status == "ok" and one.median_ms is not None for one in records):
+        return
+    reasons = Counter(one.status for one in records if one.backend == default)
+    if not reasons:
+        raise BadInput(
+            f"the runs did not measure {default}: add --backend {default}, or name another by --default"
+        )
+    said = ", ".join(f"{number} {status_words(status)}" for status, number in reasons.items())
+    raise BadInput(f"no case has a time of {default} ({said}), so there is nothing to choose")
+
+
+def saving(
+    run: Run, decisions: Iterable[Decision], default: str
+) -> dict[tuple[str, int], tuple[float, Interval | None]]:
+    """Return the ms that choices save in a step, with an interval, by stage and number of threads.
+
+    As :func:`~attnbench.stats.answer.by_stage` has them; empty if nobody counted.
+    """
     chosen = {one.case: one.choice.backend for one in decisions if one.choice is not None}
     if len(run.manifests) > 1 or not run.manifests[0].counts:
         return {}
@@ -194,10 +216,17 @@ def _decision(
     if refused is not None:
         return Decision(name, None, refused)
     if ours is None:
-        return Decision(name, None, f"{default} has no time")
+        status = next((one.status for one in records if one.backend == default), None)
+        reason = f": {status_words(status)}" if status is not None else ""
+        return Decision(name, None, f"{default} has no time{reason}")
     best = min(timed, key=lambda one: (one.backend != one.best, one.median_ms))
     if best is ours:
-        return Decision(name, None, f"{default} is the fastest")
+        others = sorted((one for one in timed if one is not ours), key=lambda one: one.median_ms or 0.0)
+        rivals = [one.backend for one in others if not over_best(one, ours, repetitions).slower]
+        if not rivals:
+            return Decision(name, None, f"{default} is the fastest")
+        tie = f"{default} ties with {first_of(rivals, _MOST_TIES)}: which is faster is not proved"
+        return Decision(name, None, tie, rivals[0])
     found = over_best(ours, best, repetitions)
     if not found.slower or found.compared is None or (gain := found.compared.interval) is None:
         few = "too few repetitions" if found.few else "not proved"

@@ -47,8 +47,9 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     """
     from attnbench.api import loaded
     from attnbench.choice.held import held, what_next
-    from attnbench.choice.table import TABLE, decide, on_kind, saving, table_of, write_table
+    from attnbench.choice.table import TABLE, check_timed, decide, on_kind, saving, table_of, write_table
     from attnbench.plugins.registry import load_and_tell
+    from attnbench.reports.answer import busy_text, stage_words, threads_words
     from attnbench.reports.units import duration, duration_interval, reach
     from attnbench.results.targets import check_target, write_files
 
@@ -60,10 +61,12 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
         say(flaw, err=True)
     run = run if kind is None else on_kind(run, kind)
     decisions = decide(run, registry, default)
+    check_timed(run, default)
     table = table_of(run, decisions, default)
     _tell(decisions)
-    for stage, (ms, interval) in saving(run, decisions, default).items() if table.choices else ():
-        of = f" of {stage}" if stage else ""
+    for (stage, threads), (ms, interval) in saving(run, decisions, default).items():
+        words = stage_words(stage, threads)
+        of = f" of {words}" if words else ""
         bounds = "" if interval is None else f" {duration_interval(ms, interval.low, interval.high)}"
         far = None if interval is None else reach(ms, interval.low, interval.high)
         say(f"all counted calls{of}: {duration(ms, far)}{bounds} less, where calls are as the cases")
@@ -71,6 +74,9 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
         say(line)
     for line in what_next(decisions, default):
         say(line)
+    for answer in filter(None, run.answers):
+        for line in filter(None, [*threads_words(answer), busy_text(answer)]):
+            say(line)
     write_files({out: write_table(table).encode()})
     note(f"{count_of(len(table.choices), 'choice')} in {out}")
 

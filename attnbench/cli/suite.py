@@ -127,8 +127,8 @@ def command() -> None:
     help="The number of devices that share the heads (tensor parallelism).",
 )  # fmt: skip
 @click.option(
-    "--threads", type=Whole(1), metavar="N", show_default="what torch uses here",
-    help="Threads in every case.",
+    "--threads", type=_List(_length, "1,2", none=""), metavar="N,...", show_default="what torch uses here",
+    help="Threads of the cases; with 1,2 each case is measured with one and with two.",
 )  # fmt: skip
 @click.pass_context
 def from_config(
@@ -136,7 +136,7 @@ def from_config(
     /,
     config: Path,
     tp: int,
-    threads: int | None,
+    threads: tuple[int, ...] | None,
     batch: tuple[int, ...] | str,
     storage: str | None,
     encodings: tuple[str, ...],
@@ -164,12 +164,11 @@ def from_config(
     if threads is None:
         import torch
 
-        threads = torch.get_num_threads()
-        wrote = f"threads = {threads}, as torch uses here"
-        if threads > 1:
-            wrote += (
-                "; on a busy machine they wait for each other (attnbench doctor): --threads 1 asks for one"
-            )
+        own = torch.get_num_threads()
+        threads = (own,)
+        wrote = f"threads = {own}, as torch uses here"
+        if own > 1:
+            wrote += f"; one may be faster: --threads 1,{own} measures both"
     lengths = replace(_lengths(ctx, batch, storage, stages), caches=_caches(encodings))
     if encodings and not (lengths.decode or lengths.sequences):
         raise click.UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -68,12 +68,12 @@ class _Call:
 
 
 def model_suite(
-    model: Model, lengths: Lengths = Lengths(), tp: int = 1, threads: int | None = None
+    model: Model, lengths: Lengths = Lengths(), tp: int = 1, threads: Sequence[int] = ()
 ) -> ModelSuite:
     """Return the suite of a model, in the heads that one of ``tp`` devices computes.
 
-    threads: of each case; None leaves them out. The counts of a stage are those of one step of it, a mean
-    over its lengths and batches.
+    threads: each case has one of each number; empty leaves them out. The counts of a stage are those of one
+    step of it, a mean over its lengths and batches.
 
     Raises:
         BadInput: the heads can't be divided among the devices, no layer can be said as a case, or a batch
@@ -144,7 +144,8 @@ def model_suite(
         "",
     ]
     defaults = [] if model.dtype in (None, "float32") else [f'dtype = "{model.dtype}"']
-    defaults += [] if threads is None else [f"threads = {threads}"]
+    numbers = _unique(threads)
+    defaults += [f"threads = {numbers[0] if len(numbers) == 1 else numbers}"] if numbers else []
     if defaults:
         lines += ["[defaults]", *defaults, ""]
     text = "\n".join([*lines, *(part for _, part in parts)])

@@ -69,7 +69,10 @@ SUMMARY: dict[str, tuple[str, str]] = {
     "next_low": ("float64", "Lower end of the interval of that ratio."),
     "next_high": ("float64", "Upper end of that interval."),
     "cases": ("Int64", "Cases that the backend has a time for."),
-    "stage": ("str", "The part of a step that its counted calls are of, as `decode`; missing for all of it."),
+    "stage": (
+        "str",
+        "The part of a step that its counted calls are of, as `decode`; missing for all of it.",
+    ),
     "cache": ("str", "How keys and values are held, as `kv=` has it; `dtype` for numbers of the dtype."),
     "kv_bytes": ("float64", "Bytes of a token in that cache, over all layers of the step."),
     "cache_error": ("float64", "What that cache changes in the exact output, RMS over RMS."),
@@ -111,7 +114,7 @@ def summary_rows(part: ReportPart) -> list[dict[str, Any]]:
         rows.append(
             empty
             | {"kind": "step", "backend": total.backend, "cases": len(total.by_case)}
-            | {"stage": total.stage or None}
+            | {"stage": stage_words(total.stage, total.threads) or None}
             | {"median_ms": total.ms, "low_ms": low, "high_ms": high, "confidence": confidence}
         )
     return rows + [empty | row for step in part.caches for row in _cache_rows(step)]
@@ -119,7 +122,8 @@ def summary_rows(part: ReportPart) -> list[dict[str, Any]]:
 
 def _cache_rows(step: CacheStep) -> Iterator[dict[str, Any]]:
     for cache in step.caches:
-        told: dict[str, Any] = {"kind": "cache", "case": step.case or None, "stage": step.stage or None}
+        stage = stage_words(step.stage, step.threads) or None
+        told: dict[str, Any] = {"kind": "cache", "case": step.case or None, "stage": stage}
         told |= {
             "cache": cache.word,
             "kv_bytes": cache.kv_bytes,
@@ -367,12 +371,40 @@ def totals_grids(
         yield _totals_grid(totals, numbers, details=details, bounds=bounds or details)
 
 
-def _stages(answer: RunAnswer) -> dict[str, list[Total]]:
-    """Totals by their stage; the first is that of the fastest backend of each case."""
-    found: dict[str, list[Total]] = {}
+def _stages(answer: RunAnswer) -> dict[tuple[str, int], list[Total]]:
+    """Totals by their stage and threads; the first is that of the fastest backend of each case."""
+    found: dict[tuple[str, int], list[Total]] = {}
     for total in answer.totals:
-        found.setdefault(total.stage, []).append(total)
+        found.setdefault((total.stage, total.threads), []).append(total)
     return found
+
+
+def stage_words(stage: str, threads: int) -> str:
+    """Return a stage with the number of threads that it was measured with, where there are several."""
+    return f"{stage or 'a step'} with {count_of(threads, 'thread')}" if threads else stage
+
+
+def threads_words(answer: RunAnswer) -> list[str]:
+    """Say for each stage with which number of threads it is the fastest, where it was measured with several.
+
+    Compared are the totals of the fastest backend of each case.
+    """
+    by_stage: dict[str, list[Total]] = {}
+    for (stage, threads), totals in _stages(answer).items():
+        if threads:
+            by_stage.setdefault(stage, []).append(totals[0])
+    told = []
+    for stage, found in by_stage.items():
+        best, *others = sorted(found, key=lambda total: total.ms)
+        if not others or any(total.missing for total in found):
+            continue
+        times = [f"{_total_time(best)} with {count_of(best.threads, 'thread')}"]
+        times += [f"{_total_time(total)} with {total.threads}" for total in others]
+        high, low = ends(best)[1], ends(others[0])[0]
+        sure = high is not None and low is not None and high < low
+        advice = f"call torch.set_num_threads({best.threads})" if sure else "which is faster is not proved"
+        told.append(f"attention in {stage or 'a step'} takes {', '.join(times)}: {advice}")
+    return told
 
 
 def steps_words(answer: RunAnswer, numbers: Mapping[str, int]) -> list[str]:
@@ -382,7 +414,7 @@ def steps_words(answer: RunAnswer, numbers: Mapping[str, int]) -> list[str]:
         words = f"{_step_of(best, numbers)}: {_total_time(best)} with {FASTEST_OF_EACH}"
         baseline = [total for total in others if total.backend == answer.baseline]
         told.append("; ".join([words, *(_against_best(answer, total, best) for total in baseline)]))
-    return told
+    return [*told, *threads_words(answer)]
 
 
 def _against_best(answer: RunAnswer, total: Total, best: Total) -> str:
@@ -405,7 +437,8 @@ def ties_throughout(answer: RunAnswer, total: Total) -> bool:
 
 def _step_of(total: Total, numbers: Mapping[str, int | str]) -> str:
     """The calls that a total is of, and the cases that have no time."""
-    step = f"{STEP} of {total.stage}" if total.stage else STEP
+    words = stage_words(total.stage, total.threads)
+    step = f"{STEP} of {words}" if words else STEP
     missing = [str(numbers[case]) for case in total.missing if case in numbers]
     if not missing:
         return step

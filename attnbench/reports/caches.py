@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnbench.cases.work import human_bytes
-from attnbench.reports.answer import FASTEST_OF_EACH, NARROW, WIDE, Grid, times_text, use_text
+from attnbench.reports.answer import FASTEST_OF_EACH, NARROW, WIDE, Grid, stage_words, times_text, use_text
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, reach
 from attnbench.stats.answer import RunAnswer, Total
@@ -34,7 +34,7 @@ def error_text(error: float | None) -> str:
 def step_labels(steps: Sequence[CacheStep]) -> list[str]:
     """Name steps by their stage, or by what their case has that others lack; a single case needs no name."""
     names = short_names(step.case for step in steps) if len(steps) > 1 else {}
-    return [step.stage or names.get(step.case, "") for step in steps]
+    return [stage_words(step.stage, step.threads) or names.get(step.case, "") for step in steps]
 
 
 def _fastest(total: Total, answer: RunAnswer) -> tuple[str, str]:
@@ -118,7 +118,7 @@ def cache_words(steps: Sequence[CacheStep]) -> list[str]:
     Of several cases that nobody counted only the table tells.
     """
     told: list[str] = []
-    if len(steps) > 1 and not steps[0].stage:
+    if len(steps) > 1 and steps[0].case:
         return told
     for step, label in zip(steps, step_labels(steps), strict=True):
         before = f"{label}: " if label else ""

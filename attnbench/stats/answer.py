@@ -12,6 +12,7 @@ from statistics import fmean, median
 from types import MappingProxyType
 from typing import Literal
 
+from attnbench.cases.ids import parse_case
 from attnbench.stats.records import CONTENDED
 from attnbench.stats.tests import (
     LEVEL,
@@ -23,6 +24,7 @@ from attnbench.stats.tests import (
     time_interval,
 )
 from attnbench.stats.verdict import word_of
+from attnbench.types.case import Case
 from attnbench.types.record import Record
 
 Sure = Literal["clear", "tie", "few repetitions", "alone"]
@@ -132,17 +134,31 @@ def answer(
     standings.sort(key=lambda one: (one.mean is None, one.mean.ratio if one.mean else -one.cases))
     found = tuple(
         total
-        for stage, its in by_stage(counts, stages).items()
-        for total in totals(leads, by_case, its, stage)
+        for (stage, threads), its in by_stage(counts, stages).items()
+        for total in totals(leads, by_case, its, stage, threads)
     )
     return RunAnswer(leads, tuple(standings), baseline, common, len(timed), sum(map(disturbed, timed)), found)
 
 
-def by_stage(counts: Mapping[str, float], stages: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """Return counts by their stage; "" where none is said."""
-    found: dict[str, dict[str, float]] = {}
-    for case, count in counts.items():
-        found.setdefault(stages.get(case, ""), {})[case] = count
+def by_stage(
+    counts: Mapping[str, float], stages: Mapping[str, str]
+) -> dict[tuple[str, int], dict[str, float]]:
+    """Return counts by their stage, "" where none is said, and number of threads.
+
+    The number is 0 unless all cases of the stage were counted for each of several: that is one step in
+    several ways, and not one step of them together.
+    """
+    of_stage: dict[str, dict[int, dict[Case, str]]] = {}
+    for name in counts:
+        case = parse_case(name)
+        by_threads = of_stage.setdefault(stages.get(name, ""), {})
+        by_threads.setdefault(case.threads, {})[replace(case, threads=1)] = name
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for stage, by_threads in of_stage.items():
+        alike = len(by_threads) > 1 and len({frozenset(its) for its in by_threads.values()}) == 1
+        for threads, its in by_threads.items():
+            place = stage, threads if alike else 0
+            found.setdefault(place, {}).update((name, counts[name]) for name in its.values())
     return found
 
 
@@ -280,7 +296,8 @@ def disturbed(record: Record) -> bool:
 class Total:
     """Attention in one step, with one backend in all cases.
 
-    stage: the part of a step that it is of; "" for all of it. backend: None for the fastest backend of each
+    stage: the part of a step that it is of; "" for all of it. threads: of its cases, where the same step was
+    measured with several numbers; else 0. backend: None for the fastest backend of each
     case. ms: the median over repetitions of the sum over cases, with its interval (None for too few).
     by_case: the median of each case's part, in ms. missing: cases that are counted but have no time. over:
     this total over that of the fastest backend of each case; None for the latter.
@@ -291,18 +308,19 @@ class Total:
     interval: Interval | None
     by_case: Mapping[str, float]
     stage: str = ""
+    threads: int = 0
     missing: tuple[str, ...] = ()
     over: TimeRatio | None = None
 
 
 def totals(
-    leads: Sequence[Lead], times: Times, counts: Mapping[str, float], stage: str = ""
+    leads: Sequence[Lead], times: Times, counts: Mapping[str, float], stage: str = "", threads: int = 0
 ) -> tuple[Total, ...]:
     """Return the totals of the fastest of each case and of every backend with a time in all, the least first.
 
-    counts: calls in one step, by case, all of one stage; cases without a time are left out. Cases of one
-    repetition share processes and a moment of the machine, so the sum and its ratio to the least are taken in
-    each repetition, and intervals over repetitions.
+    counts: calls in one step, by case, all of one stage and, unless 0, number of threads; cases without a
+    time are left out. Cases of one repetition share processes and a moment of the machine, so the sum and its
+    ratio to the least are taken in each repetition, and intervals over repetitions.
     """
     best = {lead.best.case: lead.best.backend for lead in leads}
     missing = tuple(case for case in counts if case not in best)
@@ -314,7 +332,7 @@ def totals(
     found = [_total(None, best, times, counts)]
     found += [_total(name, dict.fromkeys(counts, name), times, counts, least) for name in sorted(names)]
     ordered = sorted(filter(None, found), key=lambda one: (one.backend is not None, one.ms))
-    return tuple(replace(one, stage=stage, missing=missing) for one in ordered)
+    return tuple(replace(one, stage=stage, threads=threads, missing=missing) for one in ordered)
 
 
 def saved(

@@ -52,12 +52,13 @@ class Cache:
 class CacheStep:
     """Several ways to hold the cache of one step: the counted calls of a stage, or one call of a case.
 
-    stage: as ``decode``; case: without ``kv=``, where nobody counted; one of them is "". dtype: of its cases,
-    that which ``dtype`` stands for. caches: in the order of the run. missing: the words of those that lack a
-    case or a time.
+    stage: as ``decode``; threads: as of :class:`attnbench.stats.answer.Total`; case: without ``kv=``, where
+    nobody counted; stage or case is "". dtype: of its cases, that which ``dtype`` stands for. caches: in the
+    order of the run. missing: the words of those that lack a case or a time.
     """
 
     stage: str
+    threads: int
     case: str
     dtype: str
     caches: tuple[Cache, ...]
@@ -107,14 +108,14 @@ def cache_steps(
     by_case, known = by_repetition(times), {one.case: one for one in records if one.kv_bytes is not None}
     steps = []
     if counts:
-        for stage, its in by_stage(counts, stages).items():
-            steps.append((stage, "", variants_of(its), its))
+        for (stage, threads), its in by_stage(counts, stages).items():
+            steps.append((stage, threads, "", variants_of(its), its))
     else:
         for case, variants in variants_of(dict.fromkeys(record.case for record in records)).items():
-            steps.append(("", case, {case: variants}, dict.fromkeys(variants.values(), 1.0)))
+            steps.append(("", 0, case, {case: variants}, dict.fromkeys(variants.values(), 1.0)))
     return tuple(
-        _step(stage, case, found, its, leads, by_case, known)
-        for stage, case, found, its in steps
+        _step(stage, threads, case, found, its, leads, by_case, known)
+        for stage, threads, case, found, its in steps
         if any(len(variants) > 1 for variants in found.values())
     )
 
@@ -125,6 +126,7 @@ def _is_encoded(case: str) -> bool:
 
 def _step(
     stage: str,
+    threads: int,
     case: str,
     found: Mapping[str, Variants],
     counts: Mapping[str, float],
@@ -147,7 +149,7 @@ def _step(
             continue
         its = {text: counts[text] for text in (*alone, *own)}
         timed = {text: count for text, count in its.items() if text in best}
-        found_totals = totals(leads, times, its, stage)
+        found_totals = totals(leads, times, its, stage, threads)
         sums = {
             total.backend: sums_of(
                 dict.fromkeys(timed, total.backend) if total.backend else best, times, timed
@@ -169,7 +171,12 @@ def _step(
         )
     dtypes = dict.fromkeys(parse_case(text).dtype for variants in several for text in variants.values())
     return CacheStep(
-        stage, case, next(iter(dtypes)) if len(dtypes) == 1 else DTYPE.name, tuple(caches), tuple(missing)
+        stage,
+        threads,
+        case,
+        next(iter(dtypes)) if len(dtypes) == 1 else DTYPE.name,
+        tuple(caches),
+        tuple(missing),
     )
 
 

@@ -143,7 +143,7 @@ def told(folder: Path, name: str, pairs: int) -> list[str]:
     torchs = next(one for one in answer.totals if one.backend == "sdpa_flash")
     decisions = decide(found, load_registry(), "sdpa_flash")
     chosen = sum(one.choice is not None for one in decisions)
-    predicted = saving(found, decisions, "sdpa_flash").get("")
+    predicted = saving(found, decisions, "sdpa_flash").get(("", 0))
     done = subprocess.run(
         [sys.executable, here, "--measure", name, "--pairs", str(pairs), str(folder / "choice.toml")],
         check=True, capture_output=True, text=True,

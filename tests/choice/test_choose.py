@@ -13,6 +13,7 @@ from run_files import manifest_of
 from attnbench.choice.held import held, what_next
 from attnbench.choice.table import (
     Choice,
+    check_timed,
     decide,
     differences,
     on_kind,
@@ -81,12 +82,12 @@ def test_a_counted_step_saves_the_counts_times_the_gains() -> None:
     (head,) = run.manifests
     counted = replace(run, manifests=(structs.replace(head, counts={case(64): 10, case(128): 0.5}),))
     found = saving(counted, decisions[:2], "sdpa_flash")
-    ms, interval = found[""]
+    ms, interval = found["", 0]
     assert interval.low < ms < interval.high
     assert ms == pytest.approx(10 * 1 + 0.5 * 4, rel=0.1)
     staged = structs.replace(counted.manifests[0], stages={case(64): "prefill", case(128): "decode"})
     by_stage = saving(replace(counted, manifests=(staged,)), decisions[:2], "sdpa_flash")
-    assert {stage: round(ms) for stage, (ms, _) in by_stage.items()} == {"prefill": 10, "decode": 2}
+    assert {stage: round(ms) for (stage, _), (ms, _) in by_stage.items()} == {"prefill": 10, "decode": 2}
 
 
 HERE = case(64)
@@ -98,6 +99,12 @@ HERE = case(64)
         (HERE, {"sdpa_flash": 1.0, "bmm": 2.0}, 9, "sdpa_flash is the fastest"),
         (HERE, {"sdpa_flash": 1.0, "bmm": 0.999}, 9, "bmm may be faster: not proved"),
         (HERE, {"sdpa_flash": 1.1, "bmm": 1.0}, 2, "bmm may be faster: too few repetitions"),
+        (
+            HERE,
+            {"sdpa_flash": 1.0, "bmm": 1.001, "eager": 1.0005, "numpy": 3.0},
+            9,
+            "sdpa_flash ties with eager, bmm: which is faster is not proved",
+        ),
         (HERE, {"bmm": 1.0}, 9, "sdpa_flash has no time"),
         (HERE, {"sdpa_flash": 4e-3, "bmm": 3e-3}, 9, "bmm is faster, but saves less than the lookup takes"),
         # What torch's function is not called for.
@@ -162,6 +169,11 @@ def test_what_is_not_proved_comes_with_the_run_that_may_prove_it() -> None:
     ]  # fmt: skip
     assert "--threads 1" in threads
     assert "--cache rotating" in cold
+    tie = run_of({case(64): {"sdpa_flash": 1.0, "bmm": 1.001}})
+    assert what_next(decide(tie, REGISTRY, "sdpa_flash"), "sdpa_flash")[0] == (
+        "a longer run may prove what may be faster: attnbench run attention/scaled_dot/H2-L64-D8 "
+        "--backend bmm --backend sdpa_flash --budget 1"
+    )
     many = run_of({case(length): near for length in (16, 32, 64, 128)})
     assert " run SUITE --backend bmm" in what_next(decide(many, REGISTRY, "sdpa_flash"), "sdpa_flash")[0]
     proved = run_of({case(512, Lq=1) + "/rotating": BMM})
@@ -169,6 +181,21 @@ def test_what_is_not_proved_comes_with_the_run_that_may_prove_it() -> None:
     assert held(chosen(proved), lambda name: "BHLD")[0] == (
         "holds for 1 thread, inputs in BHLD, not in the caches: 1 query and 512 keys"
     )
+
+
+def test_nothing_is_chosen_where_torchs_function_has_no_time() -> None:
+    run = run_of({case(64): BMM})
+    check_timed(run, "sdpa_flash")
+    memory = tuple(
+        structs.replace(one, status="out_of_memory", median_ms=None) if one.backend == "sdpa_flash" else one
+        for one in run.by_file[0]
+    )
+    with pytest.raises(
+        BadInput, match=r"no case has a time of sdpa_flash \(1 out of memory\), so there is noth"
+    ):
+        check_timed(replace(run, by_file=(memory,)), "sdpa_flash")
+    with pytest.raises(BadInput, match=r"did not measure eager: add --backend eager"):
+        check_timed(run, "eager")
 
 
 def beside(one: Run, other: Run) -> Run:
@@ -226,18 +253,18 @@ def test_the_command_tells_every_decision_and_writes_a_table(
     status, told, notes = invoke(str(REFERENCE), "--default", "eager")
     assert (status, notes) == (0, "1 choice in choice.toml\n")
     assert told.splitlines()[:2] == [
-        "scaled_dot/H8-L128-D64/causal: torch's function stays: eager is the fastest",
+        "scaled_dot/H8-L128-D64/causal: torch's function stays: eager ties with sdpa_flash: "
+        "which is faster is not proved",
         "scaled_dot/H8-L256-D64/causal: sdpa_flash: torch's function takes 1.10 [1.07, 1.11] times as long",
     ]
-    assert told.splitlines()[-2] == "holds for 1 thread, inputs in BHLD: 256–2048 queries and keys"
-    assert told.splitlines()[-1].startswith("for more, run the suite with --threads N for other threads")
+    assert "holds for 1 thread, inputs in BHLD: 256–2048 queries and keys" in told.splitlines()
+    assert "for more, run the suite with --threads N for other threads" in told
     table = read_table(Path("choice.toml"))
     assert [(one.backend, one.upto) for one in table.choices] == [("sdpa_flash", 2048)]
     status, told, _ = invoke(str(REFERENCE))
     assert (status, read_table(Path("choice.toml")).choices) == (0, [])
-    nothing, longer, _ = told.splitlines()[-3:]
-    assert nothing == "the table holds for nothing: torch's function computes every call"
-    assert " --backend eager --backend sdpa_flash --budget 1" in longer
+    assert "the table is empty: torch's function computes every call" in told.splitlines()
+    assert "/causal --backend eager --backend sdpa_flash --budget 1" in told
 
 
 def test_a_file_of_somebody_else_is_kept(tmp_path: Path) -> None:

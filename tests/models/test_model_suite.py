@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -355,7 +356,7 @@ def test_threads_that_nobody_asked_for_are_told(tmp_path: Path) -> None:
     (threads,) = {case.threads for case in parse_suite(done.stdout, "mine").cases}
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("threads")]
     assert told.startswith(f"threads = {threads}, as torch uses here")
-    assert ("--threads 1 asks for one" in told) == (threads > 1)
+    assert (f"--threads 1,{threads} measures both" in told) == (threads > 1)
 
 
 def test_only_the_stages_that_are_given_have_cases(tmp_path: Path) -> None:
@@ -415,6 +416,8 @@ def test_a_run_of_a_config_is_sent_to_the_command_that_makes_a_suite() -> None:
 def test_cases_have_the_threads_of_torch_or_those_asked_for(tmp_path: Path) -> None:
     asked = parse_suite(from_config(tmp_path, PUBLISHED["qwen3-8b"], "--threads", "3").stdout, "mine")
     assert {case.threads for case in asked.cases} == {3}
+    both = parse_suite(from_config(tmp_path, PUBLISHED["qwen3-8b"], "--threads", "1,3").stdout, "mine")
+    assert Counter(case.threads for case in both.cases) == {1: len(asked.cases), 3: len(asked.cases)}
     here = parse_suite(from_config(tmp_path, PUBLISHED["qwen3-8b"]).stdout, "mine")
     assert {case.threads for case in here.cases} == {torch.get_num_threads()}
 

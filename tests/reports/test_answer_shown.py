@@ -287,6 +287,21 @@ def test_a_backend_that_ties_in_every_case_may_be_as_fast_in_a_step() -> None:
     assert all(re.search(r" 1\.\d", line) for line in others[:2])
 
 
+def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> None:
+    """Two threads that wait for each other take longer than one, and the answer says so."""
+    times = {case(64): {"eager": 1.4, "bmm": 1.0}, case(64) + "/threads2": {"eager": 14.0, "bmm": 13.0}}
+    run = run_of(times, counts=dict.fromkeys(times, 10.0))
+    text = shown(run, 200)
+    assert "all counted calls of a step with 1 thread: 10.00 ms with the fastest of each case" in text
+    assert "all counted calls of a step with 2 threads: 130.0 ms with the fastest of each case" in text
+    compared = (
+        "attention in a step takes 10.00 ms with 1 thread, 130.0 ms with 2: call torch.set_num_threads(1)"
+    )
+    assert compared in text.splitlines()
+    mixed = {case(64): times[case(64)], case(128) + "/threads2": times[case(64)]}
+    assert "all counted calls: 20" in shown(run_of(mixed, counts=dict.fromkeys(mixed, 10.0)), 200)
+
+
 def test_a_case_without_a_time_is_named_and_left_out_of_the_sum() -> None:
     run = load(LENGTHS)
     cases = run.manifests[0].cases

@@ -11,6 +11,7 @@ from attnbench.reports.answer import (
     busy_words,
     is_best,
     is_failure,
+    stage_words,
     ties_throughout,
     times_text,
     total_times_text,
@@ -120,7 +121,9 @@ def _steps(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sente
     for part, label in zip(parts, labels, strict=True):
         if part.answer is None:
             continue
-        for stage, those in groupby(part.answer.totals, key=lambda total: total.stage):
+        for stage, those in groupby(
+            part.answer.totals, key=lambda total: stage_words(total.stage, total.threads)
+        ):
             found = {total.backend: total for total in those}
             best = found.get(None)
             others = [found[name] for name in user_has(part) if name in found]
