@@ -91,7 +91,7 @@ def what_next(decisions: Sequence[Decision], default: str) -> list[str]:
         words = [f"attention/{short_id(case)}" for case, _ in open_] if few else ["SUITE"]
         command = ["attnbench", "run", *words, *(word for name in names for word in ("--backend", name))]
         lines.append(f"a longer run may prove what may be faster: {shlex.join(command)} --budget 1")
-        if any(case.on_host for case, _ in open_):
+        if len({case.threads for case in cases if case.on_host}) == 1:
             lines.append("other threads may be faster: run with --threads 1 and with more, and compare")
     if any(case.Lq == 1 and case.cache == "hot" for case in cases):
         lines.append(

@@ -48,6 +48,7 @@ class Pool:
         self.stacks = _stacks(_memory(self._shared, distinct, self.copies), distinct, self.copies)
         self._order = _order(self.copies)
         self.last = self._copy(self._order[0])
+        self._made: list[Triple] = []
         self.refresh()
 
     def refresh(self) -> None:
@@ -67,11 +68,22 @@ class Pool:
     def go_to(self, place: int) -> None:
         """Go on from a place of the order, counted on from round to round."""
         self._next = place % self.copies
+        self._made = []
+
+    def make(self, calls: int) -> None:
+        """Make the tensors of the next copies before untimed calls, so that nothing comes between them and
+        timed ones.
+
+        A program makes the tensors of a step anew too.
+        """
+        for _ in range(calls - len(self._made)):
+            self._made.append(self._copy(self._order[self._next]))
+            self._next = (self._next + 1) % self.copies
 
     def take(self, calls: int) -> list[Triple]:
-        """Return the next copies, one for each call. A program makes the tensors of a step anew too."""
-        taken = [self._copy(self._order[(self._next + call) % self.copies]) for call in range(calls)]
-        self._next = (self._next + calls) % self.copies
+        """Return the next copies, one for each call."""
+        self.make(calls)
+        taken, self._made = self._made[:calls], self._made[calls:]
         self.last = taken[-1] if taken else self.last
         return taken
 

@@ -86,8 +86,10 @@ def take_slots(
         output = None
         # Every slot that is left is equally likely, so no backend can predict it.
         refreshes = awaited and secrets.randbelow(len(request.slots) - number) == 0
-        if request.starts and prepared.pool is not None:
-            prepared.pool.go_to(request.starts[number])
+        if prepared.pool is not None:
+            if request.starts:
+                prepared.pool.go_to(request.starts[number])
+            prepared.pool.make(warm_calls + calls)
         if warm_calls:
             timer.warm(call, *inputs, warm_calls)
         if refreshes:
