@@ -93,20 +93,25 @@ def _quadratic_copies(case: Case, backend: Backend) -> int:
     return copies if case.pass_ == "forward" or copies == 0 else max(3, copies + 1)
 
 
-def too_large(case: Case, rule: Rule, backend: Backend, free_bytes: int, pools_bytes: int = 0) -> str | None:
+def too_large(
+    case: Case, rule: Rule, backend: Backend, free_bytes: int, pools: int = 0, pool_bytes: int = 0
+) -> str | None:
     """Return why a case does not fit into ``free_bytes`` with this backend, in words; None where it fits.
 
-    pools_bytes: of the pools in which the inputs of all backends rotate.
+    pools: how many, of so many bytes each, the inputs of all backends rotate in.
     """
     quadratic = quadratic_bytes(case, rule, backend)
-    needed = held_bytes(case, rule) + quadratic + pools_bytes
+    needed = held_bytes(case, rule) + quadratic + pools * pool_bytes
     if needed <= free_bytes:
         return None
     reason = f"needs about {human_bytes(needed)} and {human_bytes(free_bytes)} is free"
-    if 2 * pools_bytes > needed:
+    if 2 * pools * pool_bytes > needed:
+        through, free = human_bytes(pool_bytes), f"and {human_bytes(free_bytes)} is free"
+        if pools == 1:
+            return f"inputs rotate through {through} {free}: free memory, or measure with --cache hot"
         return (
-            f"inputs rotate through {human_bytes(pools_bytes)}, a pool for each layout that backends take, "
-            f"and {human_bytes(free_bytes)} is free: name backends of one layout with --backend"
+            f"inputs rotate through {pools} pools of {through}, one for each layout that backends take, "
+            f"{free}: name backends of one layout with --backend"
         )
     if 2 * quadratic < needed:
         return reason

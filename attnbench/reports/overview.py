@@ -278,20 +278,24 @@ def _style(cell: str) -> str:
 
 
 def _failures(records: Sequence[Record], numbers: Mapping[str, int], *, details: bool) -> Iterator[Line]:
-    """Yield each failure of a backend once for the run, with all its reasons or the first."""
+    """Yield each failure of a backend once for the run, with all its reasons or the first.
+
+    Backends that failed alike share a line.
+    """
     failed: dict[tuple[Status, str], dict[str, list[int]]] = {}
     for record, reason in zip(records, _reasons(records), strict=True):
         if is_failure(record):
             reasons = failed.setdefault((record.status, record.backend), {})
             reasons.setdefault(reason, []).append(numbers[record.case])
+    found = []
     for (status, name), reasons in failed.items():
         if not details and len(reasons) > 1:
             first, *_ = reasons
             every = [n for where in reasons.values() for n in where]
             reasons = {f"{first} (in case {reasons[first][0]}; others: --details)": every}
-        for reason, where in reasons.items():
-            words = f"{status_words(status)}: {name} in {_cases_text(where)}: {reason}"
-            yield Line(words, MEANING[status].style)
+        found += [((status, _cases_text(where), reason), name) for reason, where in reasons.items()]
+    for (status, cases, reason), names in gathered(found):
+        yield Line(f"{status_words(status)}: {names} in {cases}: {reason}", MEANING[status].style)
 
 
 def absent_words(records: Sequence[Record]) -> list[str]:

@@ -427,10 +427,10 @@ def _not_refused(run: CaseRun) -> Entries:
             run.record_all([entry], *refused)
         else:
             left.append(entry)
-    pools_bytes = run.pool_bytes * pools_of(run.case, [entry.record for entry in left])
+    pools = pools_of(run.case, [entry.record for entry in left])
     fitting: Entries = []
     for entry in left:
-        large = too_large(run.case, rule, entry.record, free_bytes, pools_bytes)
+        large = too_large(run.case, rule, entry.record, free_bytes, pools, run.pool_bytes)
         if large is not None:
             run.record_all([entry], "out_of_memory", large)
         else:

@@ -356,9 +356,9 @@ def _declined(
     left = [backend for backend in backends if declined[backend.name] is None]
     # Of the memory of a device nothing is known here.
     if case.on_host:
-        cache_bytes = last_level_cache_bytes(CPU.name)
-        pools_bytes = pools_of(case, left) * pool_bytes(case, rule, cache_bytes) if timed else 0
-        declined |= {one.name: too_large(case, rule, one, free_bytes, pools_bytes) for one in left}
+        each_bytes = pool_bytes(case, rule, last_level_cache_bytes(CPU.name)) if timed else 0
+        pools = pools_of(case, left)
+        declined |= {one.name: too_large(case, rule, one, free_bytes, pools, each_bytes) for one in left}
     return declined
 
 

@@ -106,11 +106,13 @@ def test_the_memory_of_a_pool_is_that_of_its_copies_and_each_input_counts_once(t
 
 def test_pools_that_do_not_fit_say_so() -> None:
     small, flat = parse_case("attention/dot/H1-L8-D8/rotating"), backend(quadratic_copies=0)
-    pools = 12 * pool_bytes(small, rule(), CACHE)
-    assert too_large(small, rule(), flat, 2 * GIB, pools) is None
-    assert too_large(small, rule(), flat, GIB, pools) == (
-        "inputs rotate through 1.5 GiB, a pool for each layout that backends take, and 1 GiB is free: name "
-        "backends of one layout with --backend"
+    assert too_large(small, rule(), flat, 2 * GIB, 12, GIB // 8) is None
+    assert too_large(small, rule(), flat, GIB, 12, GIB // 8) == (
+        "inputs rotate through 12 pools of 128 MiB, one for each layout that backends take, and 1 GiB is "
+        "free: name backends of one layout with --backend"
+    )
+    assert too_large(small, rule(), flat, GIB, 1, 2 * GIB) == (
+        "inputs rotate through 2 GiB and 1 GiB is free: free memory, or measure with --cache hot"
     )
 
 

@@ -16,7 +16,7 @@ PLAN = CandidatePlan(
 
 
 def backend(name: str, **declared: object) -> Backend:
-    return Backend(name=name, prepare=lambda setup: setup, **declared)  # type: ignore[arg-type]
+    return Backend(name=name, summary=name, prepare=lambda setup: setup, **declared)  # type: ignore[arg-type]
 
 
 BACKENDS = {
