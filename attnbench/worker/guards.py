@@ -1,4 +1,4 @@
-"""Bands of NaN around inputs, checks that a call left them alone, and free memory full of NaN."""
+"""Bands around inputs, mostly of NaN, checks that a call left them alone, and free memory full of NaN."""
 
 from __future__ import annotations
 
@@ -33,26 +33,43 @@ def ordinals() -> Iterator[str]:
 
 
 def between_bands(tensor: Tensor, strides: Sequence[int], *, counted: bool) -> tuple[Tensor, Tensor]:
-    """Copy a tensor between bands of NaN; return the copy, and the buffer from band to band.
+    """Copy a tensor between bands that no call may touch; return the copy, and the buffer from band to band.
+
+    Bands are NaN around floating numbers. Around integers each byte is 0x7F: NaN where bytes stand for float8
+    or for a float16 scale, and as an index or a length far beyond any tensor.
 
     The storage of the copy begins and ends with it, as that of any tensor, and is aligned as the buffer is.
     counted: let it count writes in place, as tensors do that torch's inference mode did not make. strides: of
-    the copy, with NaN in their gaps.
+    the copy, with NaN in their gaps; integers keep their own.
     """
     import torch
     from torch.utils.dlpack import from_dlpack
 
     band = BAND_BYTES // tensor.element_size()
-    if not tensor.is_floating_point():
-        # No integer shows in an output that was read wrongly, as NaN does.
-        whole = tensor.clone()
-        return whole, whole
+    strides = strides if tensor.is_floating_point() else tensor.contiguous().stride()
     reach = reach_of(tensor.shape, strides)
     with torch.inference_mode(not counted and torch.is_inference_mode_enabled()):
-        buffer = torch.full((band + reach + band,), float("nan"), dtype=tensor.dtype, device=tensor.device)
+        buffer = torch.full(
+            (band + reach + band,), _unread(tensor.dtype), dtype=tensor.dtype, device=tensor.device
+        )
         inside: Tensor = from_dlpack(buffer[band:-band].as_strided(tensor.shape, strides))
         inside.copy_(tensor)
     return inside, buffer
+
+
+def _unread(kind: dtype) -> float | int:
+    """Return the number that bands are full of."""
+    import torch
+
+    if kind is torch.bool:
+        return True
+    return float("nan") if kind.is_floating_point else int.from_bytes(b"\x7f" * kind.itemsize, "little")
+
+
+def _is_unread(band: Tensor) -> bool:
+    """Return whether a band is as it was made."""
+    number = _unread(band.dtype)
+    return bool(band.isnan().all() if band.is_floating_point() else (band == number).all())
 
 
 def side_by_side(
@@ -117,20 +134,21 @@ def check_written(answer: object, given: Sequence[Given]) -> None:
     returned = answer if isinstance(answer, tuple) else (answer,)
     if len(returned) != len(given) or any(x is not out for x, (out, _) in zip(returned, given, strict=True)):
         raise WrongOutput("the call was given out= and returned another tensor", "output_form")
-    for out, buffer in given:
-        band = BAND_BYTES // out.element_size()
-        if not (bool(buffer[:band].isnan().all()) and bool(buffer[-band:].isnan().all())):
+    for _, buffer in given:
+        if not _bands_are_whole(buffer):
             raise WrongOutput("the call wrote outside the tensor that it was given as out=", "bounds")
 
 
 def check_bands(buffers: Sequence[Tensor]) -> None:
     """Raise :class:`WrongOutput` if a call wrote before or behind an input."""
     for name, buffer in zip(ordinals(), buffers, strict=False):
-        if not buffer.is_floating_point():
-            continue
-        band = BAND_BYTES // buffer.element_size()
-        if not (bool(buffer[:band].isnan().all()) and bool(buffer[-band:].isnan().all())):
+        if not _bands_are_whole(buffer):
             raise WrongOutput(f"the call wrote outside its {name} input", "bounds")
+
+
+def _bands_are_whole(buffer: Tensor) -> bool:
+    band = BAND_BYTES // buffer.element_size()
+    return _is_unread(buffer[:band]) and _is_unread(buffer[-band:])
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
