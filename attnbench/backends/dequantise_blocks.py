@@ -44,5 +44,6 @@ DEQUANTISE_BLOCKS = Backend(
     supports=supports,
     encodings=ENCODINGS,
     quadratic_copies=0,
+    masks=("any",),
     masks_by_head=True,
 )

@@ -85,5 +85,6 @@ DEQUANTISE_SDPA = Backend(
     encodings=ENCODINGS,
     returns=("lse",),
     needs_dot_form=True,
+    masks=("any",),
     masks_by_head=True,
 )

@@ -147,6 +147,15 @@ def test_encoded_batches_are_judged_too(registry: Registry, storage: str, dtype:
     assert {"normal", "near_duplicate", "one_hot"} <= set(judge.opened.families)
 
 
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_caches_of_codes_go_with_masks_of_a_structure(registry: Registry, name: str) -> None:
+    text = CASE.replace("/none/", "/causal:lower_right+chunked:16+first:2/").format("float32", "q8_0")
+    case = parse_case(text)
+    record = registry.backends[name].record
+    assert refusal(record, case, registry.rules[case.rule].record, devices=()) is None
+    assert Judge(registry, text).problem(name) == ""
+
+
 @pytest.mark.parametrize("storage", ["packed", "paged:16"])
 @pytest.mark.parametrize(
     ("word", "mistake"), [(w, m) for w, wrong in encoded.IN_BATCHES.items() for m in wrong]
