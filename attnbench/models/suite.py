@@ -195,7 +195,7 @@ def _caches(
     kind: LayerKind, rule: str, dtype: str | None, words: tuple[str, ...]
 ) -> tuple[tuple[str, ...], list[str]]:
     """Return the ways to hold the cache of a kind, and in words which of those asked for can't hold it."""
-    if kind.update:
+    if kind.update or "decode" not in kind.stages:
         return Lengths.caches, []
     if kind.latent:
         others = [word for word in words if word not in Lengths.caches]
@@ -206,7 +206,7 @@ def _caches(
         try:
             build_case(rule=rule, kv=word, **fields)
         except BadCase as failure:
-            unheld.append(f"its cache has no case with kv={word}: {failure}")
+            unheld.append(f"left out: {failure}")
         else:
             held.append(word)
     return tuple(held), unheld
