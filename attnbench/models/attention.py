@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import ChainMap
 from dataclasses import replace
-from math import log, sqrt
+from math import log, prod, sqrt
 
 from attnbench.models.families import ModelFamily
 from attnbench.models.fields import Fields, first_of, needed, positive, same
-from attnbench.models.layers import LayerKind
+from attnbench.models.layers import LayerKind, Stage
 from attnbench.types.errors import BadFile
 
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "decoder_attention_heads")
@@ -18,7 +18,7 @@ _KV_HEADS = (
     "n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups",
     "kv_n_heads",
 )  # fmt: skip
-_WIDTH = ("hidden_size", "n_embd", "n_embed", "d_model")
+_WIDTH = ("hidden_size", "n_embd", "n_embed", "d_model", "dim")
 HEAD_DIM = ("attention_head_dim", "head_dim", "hidden_size_per_head", "d_kv")
 LAYERS = ("num_layers", "num_hidden_layers", "n_layer", "n_layers", "decoder_layers")
 LIMITS = (
@@ -103,6 +103,8 @@ def _is_stretched(positions: Fields) -> bool:
 
 def encoder_decoder_kinds(fields: Fields, family: ModelFamily) -> tuple[LayerKind, ...]:
     """Return the kinds of an encoder, of a decoder, and of its attention to the encoder."""
+    if isinstance(fields.get("decoder"), dict):  # T5Gemma
+        raise BadFile("its encoder and decoder have configs of their own: give each in a file of its own")
     heads = ("num_heads", "num_attention_heads")
     layers = ("num_layers", "num_hidden_layers")
     tokens = first_of(fields, "max_source_positions")
@@ -123,26 +125,28 @@ def encoder_decoder_kinds(fields: Fields, family: ModelFamily) -> tuple[LayerKin
     encoder = replace(
         parts["encoder"], causal=False, padded=tokens is None, tokens=tokens, stages=("prefill",)
     )
+    stages: tuple[Stage, ...] = ("prefill", "decode")
     cross = replace(
-        decoder, name="cross-attention", causal=False, keys=keys, biased=False, stages=("prefill", "decode")
+        decoder, name="cross-attention", causal=False, keys=keys, biased=False, beyond=(), stages=stages
     )
     return encoder, decoder, cross
 
 
 def audio_kind(fields: Fields, family: ModelFamily) -> LayerKind:
     """Return the kind of an encoder of sound, whose length is always the same."""
-    H = needed(fields, "encoder_attention_heads")
+    H = needed(fields, "encoder_attention_heads", "num_attention_heads")
     alone: Fields = {"num_attention_heads": H}
     kind = attention_kind("full", ChainMap(alone, fields), replace(family, encoder=True))
     tokens = needed(fields, "max_source_positions")
-    return replace(kind, padded=False, tokens=tokens, count=needed(fields, "encoder_layers"))
+    return replace(kind, padded=False, tokens=tokens, count=needed(fields, "encoder_layers", *LAYERS))
 
 
 def image_kinds(fields: Fields, family: ModelFamily) -> tuple[LayerKind, ...]:
     """Return the kinds of an encoder of images: tokens of patches, of the class, and registers."""
     patches = first_of(fields, "num_patches")
     if patches is None:
-        patches = (needed(fields, "image_size") // needed(fields, "patch_size")) ** 2
+        sides = zip(_sides(fields, "image_size"), _sides(fields, "patch_size"), strict=True)
+        patches = prod(image // patch for image, patch in sides)
     tokens = patches + family.class_tokens + (first_of(fields, "num_register_tokens") or 0)
     kind = attention_kind("full", fields, replace(family, encoder=True))
     # So many patches are the most of an image; smaller ones are padded.
@@ -151,6 +155,14 @@ def image_kinds(fields: Fields, family: ModelFamily) -> tuple[LayerKind, ...]:
     if not (family.pooled and fields.get("vision_use_head")):
         return (encoder,)
     return encoder, replace(encoder, name="pooling head", tokens=1, keys=tokens, count=1)
+
+
+def _sides(fields: Fields, name: str) -> tuple[int, int]:
+    """Return the two sides of a square, or of a pair."""
+    pair = fields.get(name)
+    if isinstance(pair, list) and len(pair) == 2:
+        return needed({name: pair[0]}, name), needed({name: pair[1]}, name)
+    return (side := needed(fields, name)), side
 
 
 def heads_of(fields: Fields) -> int:

@@ -186,7 +186,7 @@ def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
                 f"no field fixes the length of the source: cross-attention has {layers[-1].keys} keys, "
                 "whatever --prefill says"
             )
-    elif fields.get("encoder_layers") and not fields.get("decoder_layers") and not fields.get("vocab_size"):
+    elif fields.get("max_source_positions"):
         layers = (audio_kind(fields, family),)
     elif (
         fields.get("patch_size")

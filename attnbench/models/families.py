@@ -120,16 +120,25 @@ _MAMBA_2 = {
 }  # fmt: skip
 
 _PLAIN = (
-    "chatglm", "cohere", "dbrx", "deepseek_v2", "deepseek_v3", "deepseek_v32", "ernie4_5", "ernie4_5_moe",
-    "glm", "glm4", "glm4_moe", "glm4_moe_lite", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "granite",
-    "granitemoe", "internlm2", "kimi_k2", "llama", "mixtral", "mpt", "nemotron", "nemotron_3", "nemotron_h",
-    "nemotron-nas", "olmo", "olmo2", "opt", "phi", "phi3", "stablelm", "starcoder2",
+    "chatglm", "clip_text_model", "cohere", "dbrx", "deepseek_v2", "deepseek_v3", "deepseek_v32",
+    "ernie4_5", "ernie4_5_moe", "glm", "glm4", "glm4_moe", "glm4_moe_lite", "gpt2", "gpt_bigcode",
+    "gpt_neox", "gptj", "granite", "granitemoe", "internlm2", "kimi_k2", "llama", "mixtral", "mpt",
+    "nemotron", "nemotron_3", "nemotron_h", "nemotron-nas", "olmo", "olmo2", "opt", "phi", "phi3",
+    "stablelm", "starcoder2",
 )  # fmt: skip
 """Types whose configs say everything."""
 
+_ENCODERS = (
+    "albert", "bert", "bert-generation", "distilbert", "electra", "ernie", "eurobert", "nomic_bert",
+    "roc_bert", "siglip_text_model", "siglip2_text_model", "clip_vision_model", "dinov2",
+    "dinov2_with_registers", "dinov3_vit", "internvl_vision", "llama4_vision_model", "vit",
+    "qwen2_audio_encoder", "voxtral_encoder",
+)  # fmt: skip
+"""Types of encoders of text, images and sound whose configs say everything else."""
+
 FAMILIES: dict[str, ModelFamily] = {
     **dict.fromkeys(_PLAIN, ModelFamily()),
-    **dict.fromkeys(("bert", "bert-generation", "electra", "ernie", "roc_bert"), ModelFamily(encoder=True)),
+    **dict.fromkeys(_ENCODERS, ModelFamily(encoder=True)),
     **dict.fromkeys(
         (
             "camembert",
@@ -142,24 +151,26 @@ FAMILIES: dict[str, ModelFamily] = {
         ModelFamily(encoder=True, reserved=2),
     ),
     "modernbert": ModelFamily({"local_attention": 128, "global_attn_every_n_layers": 3}, encoder=True),
-    **dict.fromkeys(("dinov2", "dinov2_with_registers", "dinov3_vit"), ModelFamily(encoder=True)),
     **dict.fromkeys(
         ("siglip_vision_model", "siglip2_vision_model"),
         ModelFamily({"vision_use_head": True}, encoder=True, class_tokens=0, pooled=True),
     ),
-    **dict.fromkeys(("vit", "clip_vision_model", "llama4_vision_model"), ModelFamily(encoder=True)),
     **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "mimo"), _QWEN),
+    "pixtral": ModelFamily(encoder=True, class_tokens=0),
     "deit": ModelFamily(encoder=True, class_tokens=2),
     "whisper": ModelFamily({"max_source_positions": 1500, "max_target_positions": 448}),
-    "bart": ModelFamily(),
+    **dict.fromkeys(("bart", "m2m_100", "marian", "mbart", "pegasus"), ModelFamily()),
     **dict.fromkeys(
-        ("t5", "mt5", "umt5"),
+        ("t5", "mt5", "switch_transformers", "umt5"),
         ModelFamily(
             {"is_encoder_decoder": True},
             encoder=True,
             scale=1.0,
             biased=True,
         ),
+    ),
+    "longt5": ModelFamily(
+        {"is_encoder_decoder": True}, scale=1.0, biased=True, beyond=("blocks of neighbours in its encoder",)
     ),
     "bloom": ModelFamily({"alibi": True}),
     "cohere2": ModelFamily({"sliding_window": 4096, "sliding_window_pattern": 4}),

@@ -14,7 +14,7 @@ from attnbench.models.layers import LayerKind, Model, rule_of
 from attnbench.models.suite import model_suite
 from attnbench.types.errors import BadInput
 
-SCALED_BEFORE = ("opt", "whisper")
+SCALED_BEFORE = ("opt", "qwen2_audio_encoder", "voxtral_encoder", "whisper")
 """Types that multiply their queries by the scale before they call attention, so that a function sees 1."""
 
 

@@ -356,6 +356,7 @@ def test_tensor_parallel_devices_share_query_heads_and_repeat_few_key_heads() ->
         ({"attn_logit_softcapping": 0}, "attn_logit_softcapping = 0: give a number above 0"),
         ({"query_pre_attn_scalar": "x"}, "query_pre_attn_scalar = 'x': give a number above 0"),
         ({"kv_lora_rank": 512}, "it has no qk_nope_head_dim"),
+        ({"is_encoder_decoder": True, "decoder": {}}, "its encoder and decoder have configs of their own"),
         (
             {"attention_chunk_size": 8, "no_rope_layer_interval": 4, "no_rope_layers": 3},
             "no_rope_layers = 3: give",

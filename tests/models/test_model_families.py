@@ -72,6 +72,13 @@ def test_full_layers_of_gemma_4_unified_have_larger_heads() -> None:
     }
 
 
+def test_cross_attention_has_none_of_the_positions_of_its_decoder() -> None:
+    t5 = {"is_encoder_decoder": True, "d_model": 768, "d_kv": 64, "num_heads": 12, "num_layers": 12}
+    kinds = layers(t5 | {"model_type": "longt5", "num_decoder_layers": 12})
+    assert [name for name, kind in kinds.items() if not rule_of(kind)[1]] == ["cross-attention"]
+    assert not kinds["cross-attention"].biased
+
+
 def test_layers_that_a_pass_runs_several_times_are_counted_so() -> None:
     kinds = layers(
         config(
@@ -185,6 +192,7 @@ def test_an_unknown_encoder_is_not_assumed_causal(architecture: str, causal: boo
         ),
         (config("dinov3_vit", 384, 12, 6, image_size=512, patch_size=16, num_register_tokens=4), 1029),
         (config("siglip2_vision_model", 768, 12, 12, num_patches=256, patch_size=16), 256),
+        (config("internvl_vision", 1024, 24, 16, image_size=[448, 224], patch_size=[14, 14]), 513),
     ],
 )
 def test_images_have_registers_too(fields: Config, tokens: int) -> None:
