@@ -213,6 +213,8 @@ def prepare_onnxruntime(setup: Setup) -> Padded:
 
 def onnxruntime_has(case: Case, rule: Rule) -> str | None:
     """Return what the function has no word for, or None."""
+    if case.Dv != case.D:
+        return "keys and values have the same features"
     if case.B > 1 and any(queries != 1 for queries, _ in lengths_of(case)):
         return "one query of each sequence, or one sequence"
     return lacks(case, rule, ("sink", "cap")) or (None if masks_lower_right(case) else "no such mask")

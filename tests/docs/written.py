@@ -240,13 +240,15 @@ def _asked(table: str, of_rows: str) -> str:
     parts, libraries = (dict.fromkeys(cell[of] for cell in own) for of in ("contract", "library"))
     notes = [cell for cell in own if cell["found"] in ("wrong", "refused")]
 
-    def shown(cell: dict[str, str]) -> str:
+    def shown(cell: dict[str, str] | None) -> str:
+        if cell is None:
+            return "not asked"
         number = f" ({notes.index(cell) + 1})" if cell in notes else ""
         return "–" if cell["found"] == "not askable" else cell["found"] + number
 
     rows = _table(
         (of_rows, *(f"{words}, {versions[words]}" for words in libraries)),
-        [(part, *(shown(cells[words, part]) for words in libraries)) for part in parts],
+        [(part, *(shown(cells.get((words, part))) for words in libraries)) for part in parts],
     )
     lines = [f"{at}. `{one['case']}`: {_in_one_line(one['words'])}\n" for at, one in enumerate(notes, 1)]
     return f"Asked on {found['facts']['date']}.\n\n{rows}\n{''.join(lines)}"
