@@ -353,7 +353,8 @@ def standings_grid(answer: RunAnswer) -> Grid:
     rows = []
     for one in answer.standings:
         is_baseline = one.backend == answer.baseline
-        mean = "" if one.mean is None else "1" if is_baseline else _compared_text(one.mean, tight=True)
+        lacking = "not in all" if answer.common else ""
+        mean = lacking if one.mean is None else "1" if is_baseline else _compared_text(one.mean, tight=True)
         rows.append((one.backend, mean, *map(str, (one.wins, one.ties, one.cases))))
     heads = ("backend", f"mean time/{answer.baseline or 'baseline'}", "wins", "ties", "cases")
     return Grid(heads, tuple(rows), frozenset(heads[1:]), 2)

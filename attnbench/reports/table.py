@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attnbench.cases.work import FLOP_CONVENTION
-from attnbench.reports.answer import ABSENT, FASTEST, TIED, is_failure, lead_text, numbered
+from attnbench.reports.answer import ABSENT, FASTEST, TIED, busy_text, is_failure, lead_text, numbered
 from attnbench.reports.columns import (
     NAMES,
     OVER,
@@ -80,11 +80,18 @@ MORE = "more: --details, --legend"
 _MOST_REASONS = 3
 
 
-def footer(judged: Sequence[JudgedRecord]) -> list[str]:
-    """A line of counts, the unclear verdicts, and missing intervals and ratios, each with what helps."""
+def footer(judged: Sequence[JudgedRecord], *, busy: bool = False) -> list[str]:
+    """A line of counts, the unclear verdicts, and missing intervals and ratios, each with what helps.
+
+    busy: whether a line about other processes follows, which says what helps unclear verdicts.
+    """
     few = any(map(_without_interval, timed(judged)))
     counts = counted([one.record for one in judged])
-    return [counts, *_unclear(judged), *no_ratios(judged), *([NO_INTERVAL] if few else ())]
+    unclear = _unclear(judged)
+    if busy and unclear:
+        count = sum(one.verdict == "unclear" for one in judged)
+        unclear = [f"unclear, {count} of {_family(judged)}"]
+    return [counts, *unclear, *no_ratios(judged), *([NO_INTERVAL] if few else ())]
 
 
 def legend(judged: Sequence[JudgedRecord], heads: Collection[str]) -> list[str]:
@@ -179,8 +186,10 @@ def table(parts: Sequence[ReportPart], view: View | None = None) -> str:
     cases = not several or view.details or view.trace
     heads: set[str] = set()
     if cases:
-        heads |= _print_cases(console, parts, trace=view.trace)
-        print_blocks(console, map(Line, footer(judged)))
+        # The answer of several cases says once why backends do not run.
+        heads |= _print_cases(console, parts, trace=view.trace, declined=not (several and view.details))
+        busy = any(busy_text(answer) for _, answer, _ in found)
+        print_blocks(console, map(Line, footer(judged, busy=busy)))
     if several:
         if cases:
             console.print()
@@ -201,10 +210,11 @@ def table(parts: Sequence[ReportPart], view: View | None = None) -> str:
     return written(console)
 
 
-def _print_cases(console: Console, parts: Sequence[ReportPart], *, trace: bool) -> set[str]:
+def _print_cases(console: Console, parts: Sequence[ReportPart], *, trace: bool, declined: bool) -> set[str]:
     """Print a block for each case on each kind of device; return the heads of the columns.
 
-    It begins with the case and a sentence. A single case has its place beside it.
+    It begins with the case and a sentence. A single case has its place beside it. declined: whether to say
+    which backends do not run.
     """
     cases: dict[str, list[tuple[ReportPart, list[JudgedRecord]]]] = {}
     for part in parts:
@@ -228,7 +238,8 @@ def _print_cases(console: Console, parts: Sequence[ReportPart], *, trace: bool) 
         _print_block(console, group, columns, widths)
         if words := unlike_words(records):
             print_indented(console, words)
-        _print_declined(console, records)
+        if declined:
+            _print_declined(console, records)
         ran = [(", ".join(record.ran), record.backend) for record in records if trace and record.ran]
         notes = [(note, record.backend) for record in records for note in record.notes]
         for what, pairs in (("ran", gathered(ran)), ("note", gathered_notes(notes))):
