@@ -61,7 +61,7 @@ def _finding(group: Sequence[Fault], searched: Searched, plugins: Sequence[str],
     return Finding(
         searched.backend,
         f"{'wrong answers' if wrong else 'it fails'}, found by searching: {outcome.problem}",
-        failure.known.do if failure.known else _condition(failure),
+        f"{failure.known.do} {_condition(failure)}" if failure.known else _condition(failure),
         tuple(str(one.point) for one in group),
         about="answers" if failure.alone else "steadiness",
         check=outcome.check if failure.alone else "repeatability",
@@ -83,9 +83,8 @@ def _condition(failure: Fault) -> str:
         return f"It shows with {_all_of(needed)}{where}; not all of these may be needed."
     if len(needed) == 1:
         return f"It shows only with {needed[0]}{where}."
-    return (
-        f"It shows only with {_all_of(needed)} together{where}; without any one of them this case is right."
-    )
+    shown = f"It shows only with {_all_of(needed)} together{where}"
+    return f"{shown}." if failure.known else f"{shown}; without any one of them this case is right."
 
 
 def _all_of(words: Sequence[str]) -> str:
