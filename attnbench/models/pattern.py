@@ -108,7 +108,10 @@ def _plain_words(fields: Fields) -> Sequence[str]:
         words = {**WORDS, "attention": "sliding" if first_of(fields, *WINDOW) else "full"}  # RecurrentGemma
         return [words.get(word := repeated[i % len(repeated)], clean(word)) for i in places]
     for listed, (start, word, rest) in _PLACES.items():
-        if isinstance(found := fields.get(listed), list):
+        found = fields.get(listed)
+        if found is None and listed == "attn_layer_indices" and listed in fields:
+            found = []  # of Bamba, where null is no attention
+        if isinstance(found, list):
             return [word if i + start in found else rest for i in places]
     if period := first_of(fields, "attn_layer_period"):  # Jamba
         offset = first_of(fields, "attn_layer_offset") or 0

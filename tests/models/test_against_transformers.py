@@ -6,7 +6,16 @@ import pytest
 
 pytest.importorskip("transformers")
 
-NAMED = {"deepseek_v4", "glm4_moe", "inkling2_text", "inkling2_loop_text", "longt5", "moshi", "t5gemma"}
+NAMED = {
+    "deepseek_v4",
+    "glm4_moe",
+    "inkling_text",
+    "inkling2_text",
+    "inkling2_loop_text",
+    "longt5",
+    "moshi",
+    "t5gemma",
+}
 """Types that differ, and of which attnbench says why (docs/your-model.md)."""
 
 

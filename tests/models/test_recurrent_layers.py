@@ -43,7 +43,7 @@ def built(type_: str) -> tuple[Config, Counter[Layer]]:
     "type_",
     [
         "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "kimi_linear", "minimax", "granitemoehybrid",
-        "nemotron_h", "falcon_h1", "zamba2", "mamba2",
+        "nemotron_h", "falcon_h1", "zamba2", "mamba2", "bamba",
     ],
 )  # fmt: skip
 def test_recurrent_layers_are_those_that_transformers_builds(type_: str) -> None:
@@ -68,6 +68,8 @@ def test_fields_as_they_are_published() -> None:
         mamba_expand=2, mamba_d_head="auto",
     )  # fmt: skip
     assert recurrent(describe(bamba)) == {("gated", 128, 1, 256, 64): 29}
+    without_attention = describe(bamba | {"attn_layer_indices": None})
+    assert recurrent(without_attention) == {("gated", 128, 1, 256, 64): 32}
 
 
 def test_what_no_rule_says_is_named() -> None:
