@@ -197,7 +197,7 @@ def test_a_test_for_each_case(pytester: pytest.Pytester, not_in_xdist: None, tmp
             "*TestMine::test_what_it_declares PASSED*",
             "*TestMine::test_case?attention/scaled_dot/B3-H*-Lq17-Lk65-D16/none/float32/cpu/forward? FAILED*",
             "*TestMine::test_answers_stay_the_same PASSED*",
-            "problem: wrong answers: on scaled_dot/B*: RMS error *",
+            "problem: wrong answers: on attention/scaled_dot/B*: RMS error *",
             "*“not divided by √D”: multiply the products by setup.scoring.dot.scale.",
             "SKIPPED*this machine has no CUDA device",
         ]
