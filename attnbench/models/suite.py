@@ -198,7 +198,7 @@ def _caches(
     if kind.update or "decode" not in kind.stages:
         return Lengths.caches, []
     if kind.latent:
-        others = [word for word in words if word not in Lengths.caches]
+        others = [word for word in words if word not in (DTYPE.name, "latent")]
         return Lengths.caches, [f"its latent head has no case with kv={word}" for word in others]
     held, unheld = [], []
     fields: dict[str, Any] = {"Lq": 1, "Lk": 1, "dtype": dtype or "float32"} | _sizes(kind)

@@ -23,7 +23,7 @@ WRITERS = {
     "csv": (*REPORT, "--csv"),
     "markdown": (*REPORT, "--markdown"),
     "benchmark": (*REPORT, "--benchmark-json"),
-    "choose": ("choose", "run.jsonl", "--default", "eager", "--out"),
+    "choose": ("choose", "run.jsonl", "--default", "mine", "--out"),
     "heatmap": ("explain", "dot", "--heatmap"),
     "picture": ("explain", "dot", "--picture"),
     "plot": ("compare-rules", "dot", "--width", "4", "--gain", "1", "--plot"),

@@ -99,10 +99,11 @@ def test_a_layer_that_can_not_hold_its_cache_so_is_named() -> None:
     suite = model_suite(describe(fields), Lengths((), (), (64,), (1,), caches=CACHES))
     assert [case.kv for case in cases(suite)] == ["dtype", "int8:head"]
     assert any("kv=q8_0" in note and "multiples of 32" in note for note in suite.notes)
-    # The expanded layers of DeepSeek are for a prefill alone, so its one latent head is enough.
-    latent = made("deepseek-v3", prefill=(), chunked=(), decode=(64,), caches=("dtype", "latent"))
-    assert [case.kv for case in cases(latent)] == ["dtype", "latent"]
-    assert not any("kv=" in note for note in latent.notes)
+    # A decode of DeepSeek has one latent head, whatever is asked for.
+    latent = made("deepseek-v3", prefill=(), chunked=(), decode=(64,), caches=("dtype", "latent", "q8_0"))
+    assert [case.kv for case in cases(latent)] == ["latent"]
+    assert [note for note in latent.notes if "kv=" in note and "q8_0" not in note] == []
+    assert any("latent head has no case with kv=q8_0" in note for note in latent.notes)
     # A recurrent layer has no keys and values.
     hybrid = made("qwen3-next-80b", prefill=(), chunked=(), decode=(64,), caches=CACHES)
     assert {(case.operation, case.kv) for case in cases(hybrid)} == {
