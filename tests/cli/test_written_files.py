@@ -15,6 +15,9 @@ import attnbench
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "stored"))
 from made_sides import write_run
+from run_files import write_records
+
+from attnbench.types.record import Record
 
 Invoke = Callable[..., Result]
 REPORT = ("report", "run.jsonl")
@@ -23,7 +26,7 @@ WRITERS = {
     "csv": (*REPORT, "--csv"),
     "markdown": (*REPORT, "--markdown"),
     "benchmark": (*REPORT, "--benchmark-json"),
-    "choose": ("choose", "run.jsonl", "--default", "mine", "--out"),
+    "choose": ("choose", "eager.jsonl", "--default", "eager", "--out"),
     "heatmap": ("explain", "dot", "--heatmap"),
     "picture": ("explain", "dot", "--picture"),
     "plot": ("compare-rules", "dot", "--width", "4", "--gain", "1", "--plot"),
@@ -37,6 +40,8 @@ REFUSED = "that attnbench wrote: name another file, or replace it with --force"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "run.jsonl")
+    eager = Record("attention/scaled_dot/H1-L8-D8", "scaled_dot", "eager", "ok", median_ms=1.0)
+    write_records(tmp_path / "eager.jsonl", eager)
     return tmp_path
 
 
@@ -99,7 +104,7 @@ def test_of_files_of_which_one_cannot_be_written_none_is(folder: Path, others: t
     assert done.returncode == 2
     assert "can't write 'page.html': File too large" in done.stderr
     assert "written to" not in done.stderr
-    assert [path.name for path in folder.iterdir()] == ["run.jsonl"]
+    assert {path.name for path in folder.iterdir()} == {"run.jsonl", "eager.jsonl"}
 
 
 def test_a_report_whose_second_file_is_refused_writes_no_first(invoke: Invoke, folder: Path) -> None:
