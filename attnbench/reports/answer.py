@@ -543,7 +543,8 @@ def busy_words(disturbed: int, timed: int) -> str:
     """Say that other processes disturbed so many measurements of those; "" where they are few."""
     if disturbed <= BUSY_SHARE * timed:
         return ""
+    was = "was" if disturbed == 1 else "were"
     return (
-        f"{disturbed} of {count_of(timed, 'measurement')} were disturbed: use an idle machine, "
+        f"{disturbed} of {count_of(timed, 'measurement')} {was} disturbed: use an idle machine, "
         "or --budget 1 (seconds)"
     )
