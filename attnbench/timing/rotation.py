@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.layouts import reach_of
 from attnbench.cases.work import PADDED_TO_BYTES, pool_copies
+from attnbench.kit.dtypes import same_bits
 from attnbench.timing.sample import Call, CpuTimer, Sample, sample_of
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Pool:
         if self._own:
             _write(self.stacks, _distinct(self.inputs), self.copies)
         elif not all(
-            (stack[0] == x).all() for stack, x in zip(self.stacks, _distinct(self.inputs), strict=True)
+            same_bits(stack[0], x) for stack, x in zip(self.stacks, _distinct(self.inputs), strict=True)
         ):
             raise AssertionError("the shared pool has other inputs")
         self.go_to(0)

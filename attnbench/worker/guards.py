@@ -8,6 +8,7 @@ from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from attnbench.cases.layouts import reach_of
+from attnbench.kit.dtypes import same_bits
 from attnbench.worker.failures import WrongOutput
 
 if TYPE_CHECKING:
@@ -149,14 +150,6 @@ def check_bands(buffers: Sequence[Tensor]) -> None:
 def _bands_are_whole(buffer: Tensor) -> bool:
     band = BAND_BYTES // buffer.element_size()
     return _is_unread(buffer[:band]) and _is_unread(buffer[-band:])
-
-
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors of one dtype and shape have the same bits."""
-    import torch
-
-    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
-    return torch.equal(a.detach().view(whole), b.detach().view(whole))
 
 
 def poison(output_bytes: int, device: str) -> object:

@@ -127,6 +127,14 @@ def test_processes_share_the_copies_and_the_order_but_not_what_a_call_writes(mem
     )  # fmt: skip
 
 
+def test_a_slot_of_a_page_that_nothing_is_in_may_hold_nan(memory: int) -> None:
+    inputs = drawn(QKV)
+    inputs[1][:, :, -1] = torch.nan
+    fill(memory, inputs, CACHE)
+    pool = Pool(inputs, CACHE, memory)
+    assert all(copy[1].isnan().sum() == inputs[1].isnan().sum() for copy in pool.take(pool.copies))
+
+
 def test_a_shared_pool_of_other_inputs_is_refused(memory: int) -> None:
     fill(memory, drawn(QKV), CACHE)
     other = tuple(x + 1 for x in drawn(QKV))
