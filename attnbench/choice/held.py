@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from attnbench.cases.ids import parse_case, short_id
+from attnbench.cases.ids import given_id, parse_case
 from attnbench.choice.table import Choice, Decision
 from attnbench.types.case import Case
 from attnbench.types.words import count_of, first_of
@@ -88,7 +88,7 @@ def what_next(decisions: Sequence[Decision], default: str) -> list[str]:
     if open_:
         names = dict.fromkeys([*(one.may_be for _, one in open_), default])
         few = len(open_) <= _MOST_COMMANDS
-        words = [f"attention/{short_id(case)}" for case, _ in open_] if few else ["SUITE"]
+        words = [given_id(case) for case, _ in open_] if few else ["SUITE"]
         command = ["attnbench", "run", *words, *(word for name in names for word in ("--backend", name))]
         lines.append(f"a longer run may prove what may be faster: {shlex.join(command)} --budget 1")
         if len({case.threads for case in cases if case.on_host}) == 1:
