@@ -36,8 +36,6 @@ MOST_IN_MATRIX = 1000
 _MOST_TIES, _MOST_LISTED = 2, 3
 """Of a tie of so many backends a table, and a sentence, has all names."""
 STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
-_TENS = 9.95
-"""From here on a ratio is told in two digits."""
 _MOST_LOST, _WORTH = 3, 0.01
 """A total names so many cases in which it loses most, if each is so large a share of it."""
 
@@ -464,9 +462,8 @@ def total_times_text(total: Total, *, bounds: bool = False) -> str:
     """
     if total.over is None or is_best(total):
         return FASTEST
-    value, (low, high, _) = total.over.ratio, ends(total.over)
-    near = value < _TENS
-    text, interval = ratio(value, low, high, most=3 if near else 2, coarsest=-1 if near else None)
+    low, high, _ = ends(total.over)
+    text, interval = times(total.over.ratio, low, high, tenths=True)
     return " ".join(filter(None, (text, interval))) if bounds else text
 
 
@@ -509,7 +506,7 @@ def case_cell(judged: JudgedRecord | None, lead: Lead | None, *, bounds: bool = 
         return ABSENT if MEANING[record.status].declined else MEANING[record.status].short
     if lead is None or record.median_ms is None:
         return "ok" if record.accuracy is None else number(record.accuracy.error_budget)
-    if lead.ties and record.backend in (lead.best.backend, *lead.ties):
+    if _is_tied(record, lead):
         return TIED
     best = record.backend == lead.best.backend
     return FASTEST if best else times_text(lead.over[record.backend], bounds=bounds)
@@ -517,11 +514,15 @@ def case_cell(judged: JudgedRecord | None, lead: Lead | None, *, bounds: bool = 
 
 def over_text(record: Record, lead: Lead) -> str:
     """The time of a backend over that of the fastest of its case, with its interval; a tie is marked too."""
-    best = record.backend == lead.best.backend
-    tied = TIED if lead.ties and (best or record.backend in lead.ties) else ""
-    if best:
-        return tied or FASTEST
-    return f"{tied} {times_text(lead.over[record.backend], bounds=True)}".strip()
+    tied = _is_tied(record, lead)
+    if record.backend == lead.best.backend:
+        return TIED if tied else FASTEST
+    text = times_text(lead.over[record.backend], bounds=True)
+    return f"{TIED} {text}" if tied else text
+
+
+def _is_tied(record: Record, lead: Lead) -> bool:
+    return bool(lead.ties) and record.backend in (lead.best.backend, *lead.ties)
 
 
 def mean_words(answer: RunAnswer, numbers: Mapping[str, int]) -> str:

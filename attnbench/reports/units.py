@@ -89,9 +89,17 @@ def upper_end(value: float, low: float, high: float) -> str:
     return _high_end(high, last_place(value, reach(value, low, high)))
 
 
-def times(value: float, low: float | None, high: float | None) -> tuple[str, str]:
-    """A time over the fastest's and its interval: as a ratio, in three digits at most, from 10 on in two."""
-    return ratio(value, low, high, most=3 if value < 9.95 else 2)
+def times(value: float, low: float | None, high: float | None, *, tenths: bool = False) -> tuple[str, str]:
+    """A time over the fastest's and its interval: as a ratio, in three digits at most, from 10 on in two.
+
+    tenths: below 10 it has tenths at least.
+    """
+    near = value < _TENS
+    return ratio(value, low, high, most=3 if near else 2, coarsest=-1 if near and tenths else None)
+
+
+_TENS = 9.95
+"""From here on a ratio is told as 10."""
 
 
 def _place_beside_1(value: float) -> int:

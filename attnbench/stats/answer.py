@@ -239,7 +239,7 @@ def over_best(one: Record, best: Record, repetitions: Mapping[int, Mapping[str, 
         logs = [log(ns[one.backend] / ns[best.backend]) for ns in repetitions.values() if pair <= ns.keys()]
         moved = 0.0 if paired is None or not logs else log(paired) - median(logs)
         few, p_value = len(logs) < SIGN_TEST_FROM, ratio_p_value(logs)
-        takes = ratio_over([value + moved for value in logs])
+        takes = _ratio([value + moved for value in logs])
     if takes is None or takes.interval is None:
         return Over(takes, False, few)
     low, high = takes.interval.low, takes.interval.high
@@ -252,7 +252,7 @@ def _interval_to_best(one: Record) -> Interval | None:
     return None if low is None or high is None else Interval(low, high, confidence or 0.0)
 
 
-def ratio_over(logs: Sequence[float]) -> TimeRatio | None:
+def _ratio(logs: Sequence[float]) -> TimeRatio | None:
     """Return a ratio of times from its logarithm in each repetition; None without any."""
     if not logs:
         return None
@@ -276,7 +276,7 @@ def _mean(
         taken = [times[case][index] for case in common]
         if all(name in ns and baseline in ns for ns in taken):
             means.append(fmean(log(ns[name] / ns[baseline]) for ns in taken))
-    return ratio_over(means)
+    return _ratio(means)
 
 
 def _standing(name: str, timed: Iterable[Record], leads: Sequence[Lead], mean: TimeRatio | None) -> Standing:
@@ -359,7 +359,7 @@ def _total(
     if not by_index:
         return None
     sums = list(by_index.values())
-    over = ratio_over([log(ms / least[index]) for index, ms in by_index.items() if index in least])
+    over = sums_over(by_index, least)
     if least and over is None:
         over = TimeRatio(median(sums) / median(least.values()), None)
     by_case = {
@@ -369,6 +369,11 @@ def _total(
         for case, count in counts.items()
     }
     return Total(backend, median(sums), time_interval(sums), by_case, over=over)
+
+
+def sums_over(sums: Mapping[int, float], others: Mapping[int, float]) -> TimeRatio | None:
+    """Return the ratio of steps to other steps, in the repetitions that have both; None without any."""
+    return _ratio([log(sums[index] / others[index]) for index in sums.keys() & others.keys()])
 
 
 def sums_of(chosen: Mapping[str, str], times: Times, counts: Mapping[str, float]) -> dict[int, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import log, sqrt
+from math import sqrt
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.stats.answer import (
@@ -18,8 +18,8 @@ from attnbench.stats.answer import (
     Total,
     by_repetition,
     by_stage,
-    ratio_over,
     sums_of,
+    sums_over,
     totals,
 )
 from attnbench.types.encoding import DTYPE, unencoded
@@ -184,10 +184,7 @@ def _over(
     sums: Mapping[str | None, Mapping[int, float]], plain: Mapping[int, float]
 ) -> dict[str | None, TimeRatio]:
     """Divide the times of steps, by backend and repetition, by those of the cache in the dtype."""
-    found = {
-        backend: ratio_over([log(own[index] / plain[index]) for index in own.keys() & plain.keys()])
-        for backend, own in sums.items()
-    }
+    found = {backend: sums_over(own, plain) for backend, own in sums.items()}
     return {backend: over for backend, over in found.items() if over is not None}
 
 
