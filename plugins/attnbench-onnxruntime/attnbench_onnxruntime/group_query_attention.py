@@ -7,6 +7,7 @@ nothing, so the cache that it returns is bound to the memory of the cache that i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attnbench import Backend, Case, Mask, Rule, Setup
@@ -162,17 +163,10 @@ ONNXRUNTIME_GQA = Backend(
     quadratic_copies=1,
 )
 
-ONNXRUNTIME_GQA_CODES = Backend(
+ONNXRUNTIME_GQA_CODES = replace(
+    ONNXRUNTIME_GQA,
     name="onnxruntime_gqa_codes",
     summary="ONNX Runtime's GroupQueryAttention, from a cache of int8 or int4",
-    prepare=Attention,
-    supports=supports,
-    needs_dot_form=True,
-    dtypes=("float32", "float16"),
-    devices=("cpu",),
     encodings=("int8", "int4"),
     converts=("k", "v", "k_scale", "v_scale"),
-    needs_contiguous=True,
-    requires=("onnxruntime", "onnx"),
-    quadratic_copies=1,
 )
