@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _BETWEEN_WORDS = re.compile(r"-(?!\d)")
 """A minus sign before a digit belongs to a constant."""
@@ -27,6 +27,11 @@ def short_names(cases: Iterable[str]) -> dict[str, str]:
         case: _joined(segments, shared | _DEFAULTS) or _joined(segments, shared) or case
         for case, segments in parts.items()
     }
+
+
+def with_stages(names: Mapping[str, str], stages: Mapping[str, str]) -> dict[str, str]:
+    """Return names of cases with the stage of a step that each is of, if it has one."""
+    return {case: f"{name} {stages.get(case, '')}".strip() for case, name in names.items()}
 
 
 def shared_words(cases: Iterable[str]) -> str:

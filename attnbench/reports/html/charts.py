@@ -27,7 +27,7 @@ from attnbench.reports.answer import over_text, times_text
 from attnbench.reports.caches import cache_name, error_text, share_text, step_labels
 from attnbench.reports.columns import COLUMNS, COUNTED_BYTES, name_text, time_text
 from attnbench.reports.judged import JudgedRecord
-from attnbench.reports.names import short_names
+from attnbench.reports.names import short_names, with_stages
 from attnbench.reports.units import duration, number, reach
 from attnbench.stats.answer import Lead, Total
 from attnbench.stats.caches import Cache, CacheStep
@@ -140,7 +140,7 @@ def chart_rows(
     of the others. stages: by case, the stage of a step that it is of.
     """
     names, led = short_names(one.record.case for one in judged), {lead.best.case: lead for lead in leads}
-    named = {case: f"{name} {stages.get(case, '')}".strip() for case, name in names.items()}
+    named = with_stages(names, stages)
     rows = [_row(one, named[one.record.case], led.get(one.record.case)) for one in judged]
     ran = {name_text(one.record) for one in judged if not MEANING[one.record.status].declined}
     rows = [row for row in rows if row["backend"] in ran]

@@ -20,7 +20,7 @@ from attnbench.reports.html.words import (
     use_words,
 )
 from attnbench.reports.judged import ReportPart
-from attnbench.reports.names import short_names
+from attnbench.reports.names import short_names, with_stages
 from attnbench.reports.overview import absent_words
 from attnbench.reports.run import Run
 from attnbench.stats.answer import Lead
@@ -70,7 +70,7 @@ def _of_part(run: Run, part: ReportPart, *, alone: bool) -> list[str]:
     sentences += [] if alone else [*use_words(leads), *busy(part)]
     told = [f"{one.subject} {one.text}".strip() for one in sentences]
     stages, short = stages_of(run, part), short_names(case_numbers([part]))
-    names = {case: f"{name} {stages.get(case, '')}".strip() for case, name in short.items()}
+    names = with_stages(short, stages)
     lines = (_place(run, part), cases_words(one.record.case for one in part.judged), " ".join(told))
     said = [f"<p>{'<br>'.join(map(_safe, filter(None, lines)))}</p>"]
     if part.answer is not None:
