@@ -68,6 +68,12 @@ COMPILES = "compiles slowly: this suite gives it few cases"
 """The reason of a backend that a suite leaves out of a case."""
 
 
+def pool_bytes_here(case: Case, rule: Rule) -> int:
+    """Return the bytes of a pool that inputs rotate in on this machine; 0 where they do not."""
+    # Most cases are hot: the files that describe caches are read for the others alone.
+    return pool_bytes(case, rule, last_level_cache_bytes(CPU.name)) if case.cache == "rotating" else 0
+
+
 def refusal(
     backend: Backend, case: Case, rule: Rule, *, devices: Collection[str]
 ) -> tuple[Status, str] | None:
@@ -154,9 +160,9 @@ class CaseRun:
     @cached_property
     def pool_bytes(self) -> int:
         """The bytes of a pool that the inputs of a timed case rotate in; 0 where they do not."""
-        if not self.pool.options.timed or self.case.cache != "rotating":
+        if not self.pool.options.timed:
             return 0
-        return pool_bytes(self.case, self.registry.rule(self.case.rule), last_level_cache_bytes(CPU.name))
+        return pool_bytes_here(self.case, self.registry.rule(self.case.rule))
 
     def put(self, record: Record) -> None:
         """Write a record, once for each backend."""

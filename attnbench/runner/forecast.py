@@ -16,18 +16,17 @@ from pathlib import Path
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.memory import free_memory
 from attnbench.cases.select import Selection
-from attnbench.cases.work import activation_elements, all_pairs, flops, pool_bytes, pools_of, too_large
+from attnbench.cases.work import activation_elements, all_pairs, flops, pools_of, too_large
 from attnbench.inputs.kinds import NORMAL, family_draws
 from attnbench.plugins.registry import Registry
-from attnbench.runner.case import refusal
+from attnbench.runner.case import pool_bytes_here, refusal
 from attnbench.runner.machine import allowed_cpus
 from attnbench.runner.options import Options
 from attnbench.runner.plan import plan_calls
 from attnbench.stats.protocol import LONG_WORKERS, ORACLE_FLOPS, TIMED_DRAWS, can_be_forked
-from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
-from attnbench.types.device import CPU, DEVICES
+from attnbench.types.device import DEVICES
 from attnbench.types.encoding import DTYPE, encoding_name
 from attnbench.types.errors import BadInput
 from attnbench.types.record import Shard
@@ -356,7 +355,7 @@ def _declined(
     left = [backend for backend in backends if declined[backend.name] is None]
     # Of the memory of a device nothing is known here.
     if case.on_host:
-        each_bytes = pool_bytes(case, rule, last_level_cache_bytes(CPU.name)) if timed else 0
+        each_bytes = pool_bytes_here(case, rule) if timed else 0
         pools = pools_of(case, left)
         declined |= {one.name: too_large(case, rule, one, free_bytes, pools, each_bytes) for one in left}
     return declined
@@ -399,7 +398,7 @@ def _case_forecast(
         checking_s += VARIANT_CASE_S * (1 + (cells - compiling) / at_once)
     if not options.timed:
         return CaseForecast(name, cells, checking_s=checking_s, compiling_s=compiling_s)
-    checking_s += POOL_S * pools_of(case, backends) * pool_bytes(case, rule, last_level_cache_bytes(CPU.name))
+    checking_s += POOL_S * pools_of(case, backends) * pool_bytes_here(case, rule)
     plan = plan_calls(each_s * 1e9, options)
     slots = plan.repetitions * plan.segments * plan.samples
     timing_s = cells * slots * ((plan.calls + plan.warm_calls) * each_s + SLOT_S)
