@@ -71,6 +71,10 @@ SUMMARY: dict[str, tuple[str, str]] = {
         "str",
         "The part of a step that its counted calls are of, as `decode`; missing for all of it.",
     ),
+    "threads": (
+        "Int64",
+        "Threads of these calls, where a step was measured with several numbers of them; else missing.",
+    ),
     "cache": ("str", "How keys and values are held, as `kv=` has it; `dtype` for numbers of the dtype."),
     "kv_bytes": ("float64", "Bytes of a token in that cache, over all layers of the step."),
     "cache_error": ("float64", "What that cache changes in the exact output, RMS over RMS."),
@@ -112,7 +116,7 @@ def summary_rows(part: ReportPart) -> list[dict[str, Any]]:
         rows.append(
             empty
             | {"kind": "step", "backend": total.backend, "cases": len(total.by_case)}
-            | {"stage": stage_words(total.stage, total.threads) or None}
+            | {"stage": total.stage or None, "threads": total.threads or None}
             | {"median_ms": total.ms, "low_ms": low, "high_ms": high, "confidence": confidence}
         )
     return rows + [empty | row for step in part.caches for row in _cache_rows(step)]
@@ -120,9 +124,10 @@ def summary_rows(part: ReportPart) -> list[dict[str, Any]]:
 
 def _cache_rows(step: CacheStep) -> Iterator[dict[str, Any]]:
     for cache in step.caches:
-        stage = stage_words(step.stage, step.threads) or None
-        told: dict[str, Any] = {"kind": "cache", "case": step.case or None, "stage": stage}
+        told: dict[str, Any] = {"kind": "cache", "case": step.case or None}
         told |= {
+            "stage": step.stage or None,
+            "threads": step.threads or None,
             "cache": cache.word,
             "kv_bytes": cache.kv_bytes,
             "cache_error": cache.error,

@@ -213,9 +213,17 @@ def hot_words(part: ReportPart) -> str:
 def asked_words(parts: Iterable[ReportPart]) -> str:
     """Say how many of the installed backends were asked, where others were left out by name; "" else."""
     parts = list(parts)
-    asked = {one.record.backend for part in parts for one in part.judged}
-    left_out = {name for part in parts for name in part.not_asked} - asked
-    return f"{len(asked)} of {len(asked | left_out)} backends asked" if left_out else ""
+    asked, installed = asked_counts(
+        (one.record for part in parts for one in part.judged),
+        (name for part in parts for name in part.not_asked),
+    )
+    return f"{asked} of {installed} backends asked" if asked < installed else ""
+
+
+def asked_counts(records: Iterable[Record], not_asked: Iterable[str]) -> tuple[int, int]:
+    """Return how many backends were asked, and how many with those that others' names left out."""
+    asked = {record.backend for record in records}
+    return len(asked), len(asked.union(not_asked))
 
 
 def timed(judged: Sequence[JudgedRecord]) -> list[Record]:

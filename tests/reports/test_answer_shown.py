@@ -298,6 +298,10 @@ def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> N
         "attention in a step takes 10.00 ms with 1 thread, 130.0 ms with 2: call torch.set_num_threads(1)"
     )
     assert compared in text.splitlines()
+    fastest = [row for row in run.summary_rows if row["kind"] == "step" and row["backend"] is None]
+    assert [(row["stage"], row["threads"], row["median_ms"]) for row in fastest] == [
+        (None, 1, pytest.approx(10.0)), (None, 2, pytest.approx(130.0)),
+    ]  # fmt: skip
     mixed = {case(64): times[case(64)], case(128) + "/threads2": times[case(64)]}
     assert "all counted calls: 20" in shown(run_of(mixed, counts=dict.fromkeys(mixed, 10.0)), 200)
 

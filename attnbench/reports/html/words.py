@@ -13,7 +13,7 @@ from attnbench.reports.answer import TIED, busy_text, case_cell, lead_text, next
 from attnbench.reports.columns import name_text, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
-from attnbench.reports.overview import counted, wins_words
+from attnbench.reports.overview import asked_counts, counted, wins_words
 from attnbench.reports.run import Run
 from attnbench.reports.table import footer
 from attnbench.stats.answer import Lead
@@ -74,14 +74,10 @@ def findings(judged: Sequence[JudgedRecord], manifest: Manifest) -> list[Sentenc
     records = [one.record for one in judged]
     if not records:
         return [Sentence("", "The run has no outcome yet.", "bad")]
-    asked = {record.backend for record in records}
-    left_out = {*manifest.not_asked} - asked
-    told = (
-        f"{len(asked)} of {len(asked | left_out)} installed backends"
-        if left_out
-        else count_of(len(asked), "backend")
-    )
-    rest = "; the others were not asked" if left_out else ""
+    asked, installed = asked_counts(records, manifest.not_asked)
+    told, rest = count_of(asked, "backend"), ""
+    if asked < installed:
+        told, rest = f"{asked} of {installed} installed backends", "; the others were not asked"
     found = [Sentence("", f"{told} on {counted(records)}{rest}.")]
     if manifest.protocol.get("timed") is False:
         found.append(Sentence("", "Nothing was timed: this run only checked outputs."))
