@@ -14,6 +14,7 @@ from attnbench.kit.scores import form_of
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.batch import parse_batch
 from attnbench.types.case import PASSES, Case
+from attnbench.types.mask import Mask
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _supports(case: Case, rule: Rule) -> str | None:
     if form.dot is not None and (form.dot.map_q is not None or form.dot.map_k is not None):
         return f"maps no queries and keys, as {rule.name} does"
     # The last token sees all others.
-    decodes = case.Lq == 1 and case.mask.is_only_causal and case.mask.causal == "lower_right"
+    decodes = case.Lq == 1 and case.mask == Mask(causal="lower_right")
     if not case.mask.is_none and not decodes:
         return "torch's jagged tensors take no mask"
     if any(0 in lengths for lengths in parse_batch(case.batch)):

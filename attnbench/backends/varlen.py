@@ -26,9 +26,8 @@ class Varlen:
         assert dot is not None
         self.case, self.scale = case, dot.scale
         self.lse = "lse" in case.returns
-        # torch counts the keys before a query's own, which is one less than a window.
-        before = -1 if case.mask.window is None else case.mask.window - 1
-        self.window = (before, 0) if case.mask.causal else (-1, -1)
+        before, after = case.mask.band.before, case.mask.band.after
+        self.window = (-1 if before is None else before, -1 if after is None else after)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, *plan: Tensor) -> Any:
         """Attend, (T, H, D); with the log-sum-exp (T, H) where the case asks for it.
@@ -79,7 +78,8 @@ def supports(case: Case, rule: Rule) -> str | None:
         return f"adds nothing to scores, as {rule.name} does"
     if form.dot is not None and (form.dot.map_q is not None or form.dot.map_k is not None):
         return f"maps no queries and keys, as {rule.name} does"
-    if mask not in (Mask(), Mask(causal="lower_right", window=mask.window)):
+    before = mask.band.before
+    if mask not in (Mask(), Mask(causal="lower_right", window=None if before is None else before + 1)):
         return "takes no mask, or causal:lower_right with or without a window"
     if case.Dv != case.D or case.D > MOST_FEATURES:
         return f"D and Dv must be equal and at most {MOST_FEATURES}; here they are {case.D} and {case.Dv}"
