@@ -214,8 +214,9 @@ def _names(backends: str | Iterable[str] | None) -> tuple[str, ...]:
 
 def _registry(plugins: str | Iterable[str]) -> Registry:
     from attnbench.plugins.registry import load_and_tell
+    from attnbench.reports.columns import taken
 
-    return load_and_tell(_words(plugins))
+    return load_and_tell(_words(plugins), taken)
 
 
 def _words(plugins: str | Iterable[str]) -> tuple[str, ...]:

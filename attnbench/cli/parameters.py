@@ -45,8 +45,9 @@ def load_plugins() -> Registry:
         BadInput: a plugin that --plugin names can't be used.
     """
     from attnbench.plugins.registry import load_and_tell
+    from attnbench.reports.columns import taken
 
-    return load_and_tell(named_plugins())
+    return load_and_tell(named_plugins(), taken)
 
 
 class OneOf(click.Choice[str]):

@@ -41,11 +41,6 @@ def _text(value: object) -> str | None:
 def _head(value: object) -> str | None:
     if not isinstance(value, str):
         return "a text is needed"
-    # Imported here: columns are what the table of a run needs, and plugins are listed without one.
-    from attnbench.reports.columns import HEADS
-
-    if value in HEADS or value.startswith("×"):
-        return "attnbench has a column with this head: choose another"
     if not value.isprintable() or not 1 <= len(value.strip()) <= LONGEST_HEAD:
         return f"1 to {LONGEST_HEAD} printable characters are needed"
     return None
@@ -197,7 +192,7 @@ def fault(record: Any) -> str | None:
         return f"the name {name!r}: {NAMES_ARE}"
     if len(name) > LONGEST_NAME:
         return f"the name {name[:LONGEST_NAME]!r}…: {len(name)} characters; {LONGEST_NAME} are the most"
-    if _is_taken(record):
+    if isinstance(record, Reporter) and name in FORMATS:
         return f"{name}: name = {name!r}: attnbench itself has one of this name: choose another"
     for field in fields(record):
         value, test = getattr(record, field.name), _TESTS.get(field.name)
@@ -220,12 +215,3 @@ def _of_its_cases(suite: Suite) -> str | None:
     if compiled is not None and not (isinstance(compiled, frozenset) and compiled <= set(range(number))):
         return f"compiled = {compiled!r}: a frozenset of positions of cases is needed"
     return None
-
-
-def _is_taken(record: Any) -> bool:
-    """Return whether attnbench itself has a column or a format of the record's name."""
-    if isinstance(record, Metric):
-        from attnbench.reports.columns import KEYS
-
-        return record.name in KEYS
-    return isinstance(record, Reporter) and record.name in FORMATS

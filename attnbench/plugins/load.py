@@ -156,4 +156,9 @@ def _fault(kind: Kind, record: Any) -> str | None:
     except Exception as failure:
         # A value may raise when it is compared or printed.
         wrong = f"testing it raised {one_line(failure)}"
-    return None if wrong is None else f"a {named} that can't be used: {clean(wrong)}"
+    return None if wrong is None else unusable(kind, wrong)
+
+
+def unusable(kind: Kind, reason: str) -> str:
+    """Return what a hook gave, in words."""
+    return f"a {kind.type.__name__} that can't be used: {clean(reason)}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from attnbench.plugins.calling import strict, tell
 from attnbench.plugins.kinds import KINDS, Kind
-from attnbench.plugins.load import Loaded, load
+from attnbench.plugins.load import Loaded, load, unusable
 from attnbench.plugins.sources import installed, named, wanted
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
@@ -37,6 +37,9 @@ T = TypeVar(
     Executor,
 )
 
+
+Refuses = Callable[[object], str | None]
+"""Returns why a higher room can't use a record, as a column's name that it has itself; None where it can."""
 
 SLOW_S = 1.0
 """CPU time from which a plugin counts as slow to load. attnbench's own take 0.1 s, and several times that on
@@ -121,11 +124,13 @@ class Registry:
         return entries[name]
 
 
-def load_wanted(words: Iterable[str] = (), more: Iterable[Source] = ()) -> Registry:
+def load_wanted(
+    words: Iterable[str] = (), more: Iterable[Source] = (), refuses: Refuses = lambda record: None
+) -> Registry:
     """Load the installed plugins, and the files and modules that words name.
 
-    words: as --plugin takes them. more: further sources. Environment variables also choose and add plugins
-    (:mod:`attnbench.plugins.sources`).
+    words: as --plugin takes them. more: further sources. refuses: see :data:`Refuses`. Environment variables
+    also choose and add plugins (:mod:`attnbench.plugins.sources`).
 
     Raises:
         BadInput: a word names no plugin, or a named plugin has a fault. With ``ATTNBENCH_STRICT_PLUGINS`` a
@@ -134,30 +139,32 @@ def load_wanted(words: Iterable[str] = (), more: Iterable[Source] = ()) -> Regis
     raising = strict()
     kept, chosen, warnings = wanted(words)
     chosen += [source for source in more if source not in chosen]
-    registry = load_registry([*kept, *chosen], raising=raising)
+    registry = load_registry([*kept, *chosen], raising=raising, refuses=refuses)
     asked = [fault for fault in registry.faults if any(str(source) in fault for source in chosen)]
     if asked or (raising and registry.faults):
         raise BadInput(f"plugin {(asked or registry.faults)[0]}")
     return replace(registry, faults=(*warnings, *registry.faults))
 
 
-def load_and_tell(words: Iterable[str] = ()) -> Registry:
+def load_and_tell(words: Iterable[str] = (), refuses: Refuses = lambda record: None) -> Registry:
     """Do as :func:`load_wanted`; print one line on stderr for each fault."""
-    registry = load_wanted(words)
+    registry = load_wanted(words, refuses=refuses)
     for sentence in registry.faults:
         tell(sentence)
     return registry
 
 
-def load_registry(sources: Iterable[Source] | None = None, *, raising: bool = False) -> Registry:
+def load_registry(
+    sources: Iterable[Source] | None = None, *, raising: bool = False, refuses: Refuses = lambda record: None
+) -> Registry:
     """Load plugins and gather what they bring. sources: None for all that are installed.
 
     Where two plugins bring the same name, the first one keeps it, and a fault names both. raising: let
-    exceptions of plugins through.
+    exceptions of plugins through. refuses: see :data:`Refuses`.
     """
     loaded = [load(source, raising=raising) for source in (installed() if sources is None else sources)]
     faults = [fault for plugin in loaded for fault in plugin.faults]
-    gathered = {kind.field: _gather(kind, loaded, faults) for kind in KINDS}
+    gathered = {kind.field: _gather(kind, loaded, faults, refuses) for kind in KINDS}
     make_known(entry.record for entry in gathered["operations"].values())
     make_storages_known(entry.record for entry in gathered["storages"].values())
     make_encodings_known(entry.record for entry in gathered["encodings"].values())
@@ -171,10 +178,13 @@ def load_registry(sources: Iterable[Source] | None = None, *, raising: bool = Fa
     return Registry(**gathered, plugins=sources, faults=tuple(faults), notes=tuple(notes))
 
 
-def _gather(kind: Kind, loaded: list[Loaded], faults: list[str]) -> dict[str, Entry[Any]]:
+def _gather(kind: Kind, loaded: list[Loaded], faults: list[str], refuses: Refuses) -> dict[str, Entry[Any]]:
     entries: dict[str, Entry[Any]] = {}
     for plugin in loaded:
         for record in plugin.records.get(kind.type, ()):
+            if (reason := refuses(record)) is not None:
+                faults.append(f"{plugin.source}: {kind.hook} gave {unusable(kind, reason)}")
+                continue
             clash = next(_clashes(kind, record, entries.values()), None)
             if clash is None:
                 entries[record.name] = Entry(record, plugin.source)

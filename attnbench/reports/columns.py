@@ -13,6 +13,7 @@ from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
 from attnbench.reports.formats import finite
 from attnbench.reports.units import duration, error, figure, number, percent, plus_minus, ratio, reach, times
+from attnbench.types.extensions import Metric
 from attnbench.types.mask import mask_text
 from attnbench.types.record import Accuracy, Record
 from attnbench.types.status import STATUSES
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from attnbench.plugins.registry import Entry
     from attnbench.reports.judged import JudgedRecord
-    from attnbench.types.extensions import Metric
 
 Row = dict[str, Any]
 Cell = Callable[["JudgedRecord"], str | None]
@@ -296,6 +296,19 @@ COLUMNS: tuple[Column, ...] = (
 KEYS = tuple(column.key for column in COLUMNS if column.key)
 HEADS = tuple(column.head for column in COLUMNS if column.head)
 """Heads of tables; the column of ratios is headed by the name of the baseline."""
+
+
+def taken(record: object) -> str | None:
+    """Return why a plugin's record can't stand beside these columns, or None: a metric of the same name."""
+    if not isinstance(record, Metric):
+        return None
+    if record.name in KEYS:
+        return f"{record.name}: name = {record.name!r}: attnbench itself has one of this name: choose another"
+    if record.head in HEADS or record.head.startswith("×"):
+        needed = "attnbench has a column with this head: choose another"
+        return f"{record.name}: head = {record.head!r}: {needed}"
+    return None
+
 
 _ADDED = 50
 """When columns of plugins are dropped: after all others but ``±``."""

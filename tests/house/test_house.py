@@ -68,3 +68,15 @@ def test_the_tests_of_every_package_under_plugins_are_run() -> None:
     packages = {path.parent.name for path in (ROOT / "plugins").glob("*/tests")} - {"attnbench-example"}
     assert packages
     assert packages <= set((ROOT / ".ci" / "plugins").read_text().replace("(", " ").replace(")", " ").split())
+
+
+def test_an_import_contract_covers_every_room() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    covered = {
+        name.strip()
+        for contract in contracts
+        for names in (*contract.get("layers", ()), *contract.get("source_modules", ()))
+        for name in names.split("|")
+    }
+    parts = {path.relative_to(ROOT / "attnbench").parts[0].removesuffix(".py") for path in SOURCES}
+    assert {f"attnbench.{part}" for part in parts if not part.startswith("__")} <= covered

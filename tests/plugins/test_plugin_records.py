@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import attnbench
 from attnbench import hookspecs
 from attnbench.plugins.kinds import KINDS, fault
 from attnbench.plugins.registry import load_registry
@@ -16,6 +19,7 @@ from attnbench.reports.columns import HEADS, KEYS, record_row, table_columns
 from attnbench.reports.judged import JudgedRecord
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
+from attnbench.types.errors import BadInput
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
 from attnbench.types.operation import Operation
 from attnbench.types.record import Accuracy, Record
@@ -118,9 +122,6 @@ HEAD = "1 to 24 printable characters are needed"
         (METRIC, "digits", 0, "a whole number of 1 or more is needed"),
         (METRIC, "head", None, TEXT),
         (METRIC, "head", "x" * 25, HEAD),
-        (METRIC, "head", "×mine", "attnbench has a column with this head: choose another"),
-        (METRIC, "head", "limit", "attnbench has a column with this head: choose another"),
-        (METRIC, "name", "Lq", OWN),
         (REPORTER, "name", "markdown", OWN),
         (FACT, "read", True, FUNCTION),
     ],
@@ -128,6 +129,28 @@ HEAD = "1 to 24 printable characters are needed"
 def test_each_wrong_field_is_named(record: Any, field: str, value: Any, needed: str) -> None:
     wrong = replace(record, **{field: value})
     assert fault(wrong) == f"{wrong.name}: {field} = {value!r}: {needed}"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "needed"),
+    [
+        ("head", "×mine", "attnbench has a column with this head: choose another"),
+        ("head", "limit", "attnbench has a column with this head: choose another"),
+        ("name", "Lq", OWN),
+    ],
+)
+def test_a_metric_with_the_name_of_a_column_is_refused_before_a_run(
+    tmp_path: Path, field: str, value: str, needed: str
+) -> None:
+    wrong = replace(METRIC, **{field: value})
+    plugin = tmp_path / "metric.py"
+    plugin.write_text(
+        "from attnbench import Metric, hookimpl\n\n\n@hookimpl\ndef attnbench_metrics():\n"
+        f"    return [Metric({wrong.name!r}, 'x', {wrong.head!r}, lambda record, case: None)]\n"
+    )
+    told = f"a Metric that can't be used: {wrong.name}: {field} = {value!r}: {needed}"
+    with pytest.raises(BadInput, match=re.escape(told)):
+        attnbench.run("attention/dot/H1-L4-D4", "eager", plugins=str(plugin), out=tmp_path)
 
 
 def test_names_and_heads_of_all_own_columns_are_reserved() -> None:
