@@ -103,9 +103,8 @@ def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str,
 
 def _trouble(case: Case) -> tuple[int, int]:
     """Rank a case by how much in it can be wrong."""
-    mask = case.mask
-    parts = [mask.causal, mask.window, mask.padding, mask.explicit, case.group > 1, case.layer]
-    return sum(map(bool, parts)) + 3 * (case.pass_ != "forward"), case.Lq * case.Lk
+    parts = len(case.mask.words) + (case.group > 1) + (case.layer is not None)
+    return parts + 3 * (case.pass_ != "forward"), case.Lq * case.Lk
 
 
 def findings_of(
