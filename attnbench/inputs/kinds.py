@@ -42,8 +42,8 @@ _OWN_DRAWS = 2
 
 
 @dataclass(frozen=True)
-class Family:
-    """A kind of inputs.
+class StressInput:
+    """A kind of inputs; ordinary ones (``normal``) count as one.
 
     name: in records and options. draw: ``draw(case, rule, entropy, index)``.
     applies: whether it makes sense for a case. elements, most: a small case has as many draws as compare
@@ -85,11 +85,11 @@ def _draw_after_normal(number: int, case: Case, rule: Rule, entropy: int, index:
     return draw_activations(case, rule, entropy, _AFTER_NORMAL * number + index)
 
 
-FAMILIES: tuple[Family, ...] = (
+STRESS_INPUTS: tuple[StressInput, ...] = (
     # Standard normal numbers.
-    Family(NORMAL, draw_activations, elements=4096, most=16, fewest=lambda case: 2),
+    StressInput(NORMAL, draw_activations, elements=4096, most=16, fewest=lambda case: 2),
     # The draw before with two elements inside v or inside k changed, sums kept.
-    Family(
+    StressInput(
         NEAR_DUPLICATE,
         near_duplicate.draw,
         elements=1024,
@@ -98,7 +98,7 @@ FAMILIES: tuple[Family, ...] = (
         fewest=lambda case: 2,
     ),
     # All weight on the first, the last or a far key.
-    Family(
+    StressInput(
         "one_hot",
         known_scores.draw_one_hot,
         elements=1024,
@@ -107,7 +107,7 @@ FAMILIES: tuple[Family, ...] = (
         fewest=lambda case: math.ceil(len(known_scores.PLACES) / (case.B * case.Hkv)),
     ),
     # Scores up to ±1000, tied or far apart.
-    Family(
+    StressInput(
         "large_logits",
         known_scores.draw_large_logits,
         elements=1024,
@@ -116,7 +116,7 @@ FAMILIES: tuple[Family, ...] = (
         largest_score=known_scores.largest_logit,
     ),
     # Values on the unlikely keys, which a wrong scale changes most.
-    Family(
+    StressInput(
         "unlikely_values",
         known_scores.draw_unlikely_values,
         elements=256,
@@ -124,7 +124,7 @@ FAMILIES: tuple[Family, ...] = (
         applies=known_scores.unlikely_values_apply,
     ),
     # 15 keys share all the weight, which bfloat16 can't hold; in float16 alone.
-    Family(
+    StressInput(
         "even",
         known_scores.draw_even_weights,
         elements=256,
@@ -132,15 +132,17 @@ FAMILIES: tuple[Family, ...] = (
         applies=known_scores.even_weights_apply,
     ),
     # Ordinary numbers as views with strides of their own.
-    Family(STRIDED, partial(_draw_after_normal, 1), elements=256, most=2),
+    StressInput(STRIDED, partial(_draw_after_normal, 1), elements=256, most=2),
     # q, k and v as slices of one tensor, as one projection makes them.
-    Family(SLICED, partial(_draw_after_normal, 4), elements=1, most=1, applies=_has_heads),
+    StressInput(SLICED, partial(_draw_after_normal, 4), elements=1, most=1, applies=_has_heads),
     # Keys whose features lie further apart than their positions: a cache of (B, H, D, L).
-    Family(TRANSPOSED, partial(_draw_after_normal, 5), elements=1, most=1, applies=_has_features_and_keys),
+    StressInput(
+        TRANSPOSED, partial(_draw_after_normal, 5), elements=1, most=1, applies=_has_features_and_keys
+    ),
     # Ordinary numbers that require gradients, in a forward pass.
-    Family(GRADED, partial(_draw_after_normal, 2), elements=256, most=2, applies=_has_room_for_a_graph),
+    StressInput(GRADED, partial(_draw_after_normal, 2), elements=256, most=2, applies=_has_room_for_a_graph),
     # The second backward pass of a graph, after that of another call on other numbers.
-    Family(
+    StressInput(
         TWO_GRAPHS,
         partial(_draw_after_normal, 6),
         elements=1,
@@ -148,13 +150,13 @@ FAMILIES: tuple[Family, ...] = (
         applies=lambda case, rule: case.pass_ == "both",
     ),
     # Ordinary numbers, but NaN in keys and infinity in values that the mask drops for every query.
-    Family(DROPPED, partial(_draw_after_normal, 3), elements=1, most=1, applies=_drops_keys),
+    StressInput(DROPPED, partial(_draw_after_normal, 3), elements=1, most=1, applies=_drops_keys),
 )
 """``normal`` comes first. ``near_duplicate`` with some number follows the ``normal`` draw of that number."""
 
-SEARCHED: tuple[Family, ...] = (
+SEARCHED: tuple[StressInput, ...] = (
     # All scores of a row alike, far below zero: a running maximum that starts too high leaves nothing.
-    Family(
+    StressInput(
         "far_below",
         known_scores.draw_far_below,
         elements=1024,
@@ -163,9 +165,9 @@ SEARCHED: tuple[Family, ...] = (
         largest_score=known_scores.farthest_below,
     ),
     # All keys of a head alike: equal scores.
-    Family("equal", known_scores.draw_equal, elements=1024, most=2, applies=known_scores.equal_applies),
+    StressInput("equal", known_scores.draw_equal, elements=1024, most=2, applies=known_scores.equal_applies),
     # Numbers below the smallest normal one among ordinary ones.
-    Family(
+    StressInput(
         "subnormal",
         known_scores.draw_subnormal,
         elements=1024,
@@ -173,7 +175,7 @@ SEARCHED: tuple[Family, ...] = (
         applies=known_scores.subnormal_applies,
     ),
     # Values whose sum does not fit float16, though their mean does; in float16 alone.
-    Family(
+    StressInput(
         "large_values",
         known_scores.draw_large_values,
         elements=256,
@@ -183,49 +185,49 @@ SEARCHED: tuple[Family, ...] = (
 )
 """Kinds that a search asks besides."""
 
-_BY_NAME = {family.name: family for family in (*FAMILIES, *SEARCHED)}
+_BY_NAME = {stress.name: stress for stress in (*STRESS_INPUTS, *SEARCHED)}
 
 
-def families_of(case: Case, rule: Rule) -> tuple[str, ...]:
+def stress_inputs_of(case: Case, rule: Rule) -> tuple[str, ...]:
     """Return the names of the kinds that make sense for a case, ``normal`` first."""
     operation = operation_of(case)
     if operation.heads is None:
         return (NORMAL, *operation.stress(case, rule))
-    return tuple(family.name for family in FAMILIES if _makes_sense(family, case, rule))
+    return tuple(stress.name for stress in STRESS_INPUTS if _makes_sense(stress, case, rule))
 
 
-def _makes_sense(family: Family, case: Case, rule: Rule) -> bool:
+def _makes_sense(stress: StressInput, case: Case, rule: Rule) -> bool:
     """Return whether a kind makes sense for a case and is kept by its encoding."""
-    if is_encoded(case) and family.name not in (*KEPT_BY_CODES, *encoding_of(case).keeps):
+    if is_encoded(case) and stress.name not in (*KEPT_BY_CODES, *encoding_of(case).keeps):
         return False
-    return family.applies(case, rule)
+    return stress.applies(case, rule)
 
 
-def applies(case: Case, rule: Rule, family: str) -> bool:
+def applies(case: Case, rule: Rule, stress: str) -> bool:
     """Return whether a kind makes sense for a case."""
     if operation_of(case).heads is None:
-        return family in families_of(case, rule)
-    return _makes_sense(_BY_NAME[family], case, rule)
+        return stress in stress_inputs_of(case, rule)
+    return _makes_sense(_BY_NAME[stress], case, rule)
 
 
-def family_draws(case: Case, family: str) -> int:
+def stress_draws(case: Case, stress: str) -> int:
     """Return how many draws of a kind a case is checked on."""
-    if family not in _BY_NAME:
+    if stress not in _BY_NAME:
         return _OWN_DRAWS
-    chosen = _BY_NAME[family]
+    chosen = _BY_NAME[stress]
     needed = math.ceil(chosen.elements / math.prod(output_shape(case)))
     return max(chosen.fewest(case), min(chosen.most, needed))
 
 
-def largest_score(case: Case, family: str) -> float:
+def largest_score(case: Case, stress: str) -> float:
     """Return the largest magnitude of a score in a kind of inputs, where limits must know it, else 0."""
-    return _BY_NAME[family].largest_score(case) if family in _BY_NAME else 0.0
+    return _BY_NAME[stress].largest_score(case) if stress in _BY_NAME else 0.0
 
 
-def draw_family(case: Case, rule: Rule, family: str, entropy: int, index: int) -> Triple:
+def draw_stress_input(case: Case, rule: Rule, stress: str, entropy: int, index: int) -> Triple:
     """Draw inputs number ``index`` of a kind: q, k, v, or the sources of queries, keys and values, as stored.
 
     Seeded as :func:`attnbench.inputs.draw.draw_activations`; a source that serves twice is one array. In some
-    kinds the values also depend on the mask. family: one of :func:`families_of`.
+    kinds the values also depend on the mask. stress: one of :func:`stress_inputs_of`.
     """
-    return _BY_NAME[family].draw(case, rule, entropy, index)
+    return _BY_NAME[stress].draw(case, rule, entropy, index)

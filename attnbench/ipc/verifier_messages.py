@@ -20,7 +20,7 @@ class OpenCase(Struct, frozen=True, tag=True):
     """Make the parameters of a case and forget the case before. Answer: :class:`CaseOpened` with them.
 
     timed_entropy: the seed of the inputs of timed calls. oracle_flops: rows are sampled if solving one draw
-    costs more. without: families that the check leaves out. operation_source, storage_source,
+    costs more. without: stress inputs that the check leaves out. operation_source, storage_source,
     encoding_source: None for a built-in one.
     """
 
@@ -90,8 +90,8 @@ class ScoreTimed(Struct, frozen=True, tag=True):
 class Judge(Struct, frozen=True, tag=True):
     """Ask for the verdict on all check draws of one backend. Answer: :class:`Judged`.
 
-    left_out: families of other deliveries that it did not get. arithmetic: to whose limits its outputs are
-    held, "" for those of the dtype.
+    left_out: stress inputs of other deliveries that it did not get. arithmetic: to whose limits its outputs
+    are held, "" for those of the dtype.
     """
 
     who: str
@@ -109,14 +109,14 @@ VerifierRequest = OpenCase | GetDraw | Score | ScoreTimed | Judge | TryTrivialAn
 class CaseOpened(Struct, frozen=True, tag=True):
     """The case is ready.
 
-    families: the family of each draw of the check. pairs: kept (query, key) pairs over all batch elements and
-    heads. calls: with dropout, the number of outputs on one draw that the verdict needs; else 0. attnbench,
-    modules: the code that the verifier runs, its own and of the plugins of the rule and the operation.
-    encoding_error, dtype_error, kv_bytes: as in a record; None of a variant case.
+    stress_inputs: that of each draw of the check, or ``normal``. pairs: kept (query, key) pairs over all
+    batch elements and heads. calls: with dropout, the number of outputs on one draw that the verdict needs;
+    else 0. attnbench, modules: the code that the verifier runs, its own and of the plugins of the rule and
+    the operation. encoding_error, dtype_error, kv_bytes: as in a record; None of a variant case.
     """
 
     parameters: tuple[ArraySpec, ...]
-    families: tuple[str, ...]
+    stress_inputs: tuple[str, ...]
     pairs: int
     flops: float
     bytes_moved: float
@@ -150,10 +150,10 @@ class Judged(Struct, frozen=True, tag=True):
     """The verdict on a backend.
 
     accuracy: the numbers of ordinary inputs. problem: the reason of a failure, "" for none. failed: the
-    families that failed. parts: the numbers of each part of an answer with several. dropout: the numbers of a
-    case with dropout, which has no others. check: the check that failed. arithmetic: where errors are too
-    large and nothing else is wrong, the finest arithmetic that allows them; "" if they were scored on nudged
-    inputs and are not its rounding.
+    stress inputs that failed. parts: the numbers of each part of an answer with several. dropout: the numbers
+    of a case with dropout, which has no others. check: the check that failed. arithmetic: where errors are
+    too large and nothing else is wrong, the finest arithmetic that allows them; "" if they were scored on
+    nudged inputs and are not its rounding.
     """
 
     accuracy: Accuracy | None

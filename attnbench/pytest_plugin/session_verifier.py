@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from attnbench.cases.ids import case_id
 from attnbench.cases.memory import free_memory
-from attnbench.inputs.kinds import FAMILIES, NORMAL
+from attnbench.inputs.kinds import NORMAL, STRESS_INPUTS
 from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import Registry, encoding_source, storage_source
 from attnbench.runner.case import CaseRun
@@ -23,7 +23,7 @@ from attnbench.stats.protocol import ORACLE_FLOPS, TIMED_DRAWS
 from attnbench.types.case import Case
 from attnbench.types.record import Line, Record
 
-_STRESS_INPUTS = tuple(family.name for family in FAMILIES if family.name != NORMAL)
+_STRESS_INPUTS = tuple(stress.name for stress in STRESS_INPUTS if stress.name != NORMAL)
 
 
 class SessionVerifier:

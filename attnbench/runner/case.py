@@ -181,7 +181,7 @@ class CaseRun:
             accuracy = None
         record = Record(
             self.id, self.case.rule, backend, failure.status, failure.reason,
-            failed_check=failure.check, failed_case=failure.case, failed_on=list(failure.families),
+            failed_check=failure.check, failed_case=failure.case, failed_on=list(failure.failed_on),
             accuracy=accuracy, dropout=failure.dropout,
         )  # fmt: skip
         self.put(record)

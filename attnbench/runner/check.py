@@ -16,7 +16,7 @@ import numpy as np
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.variant import variant_cases
-from attnbench.inputs.kinds import FAMILIES
+from attnbench.inputs.kinds import STRESS_INPUTS
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, WEIGHTS
@@ -355,7 +355,7 @@ def check_variants(
         asked = _stress_of(variants, rng)
         with _kept_workers() as workers:
             for number, variant in enumerate(variants):
-                left_out = [family.name for family in FAMILIES[1:] if family.name not in asked[number]]
+                left_out = [stress.name for stress in STRESS_INPUTS[1:] if stress.name not in asked[number]]
                 opened = msgspec.structs.replace(
                     opening,
                     case=case_id(variant),
@@ -387,9 +387,9 @@ def _stress_of(variants: Sequence[Case], rng: np.random.Generator) -> list[set[s
     """
     asked: list[set[str]] = [set() for _ in variants]
     many = [at for at, variant in enumerate(variants) if variant.Lk >= MANY_KEYS] or range(len(variants))
-    for place in rng.permutation(range(1, len(FAMILIES))):
+    for place in rng.permutation(range(1, len(STRESS_INPUTS))):
         if variants:
-            asked[min(many, key=lambda at: len(asked[at]))].add(FAMILIES[place].name)
+            asked[min(many, key=lambda at: len(asked[at]))].add(STRESS_INPUTS[place].name)
     return asked
 
 
@@ -452,8 +452,8 @@ def _check_group(
         if failure.status == "unavailable":
             found[name] = failure  # whatever the case
         elif failure.status != "unsupported":
-            families = [each if each == WEIGHTS else f"variant:{each}" for each in failure.families]
-            failure.reason, failure.case, failure.families = where + failure.reason, context.case, families
+            failed_on = [each if each == WEIGHTS else f"variant:{each}" for each in failure.failed_on]
+            failure.reason, failure.case, failure.failed_on = where + failure.reason, context.case, failed_on
             # Numbers of the variant case would be taken for those of the case.
             failure.accuracy = failure.dropout = None
             found[name] = failure
@@ -476,4 +476,4 @@ def _check_weights(pool: WorkerPool, context: CaseContext, link: WorkerLink, nam
             raise
         problem, check = failure.reason, failure.check
     if problem:
-        raise WorkerFailed("mismatch", f"the weights: {problem}", check, families=(WEIGHTS,))
+        raise WorkerFailed("mismatch", f"the weights: {problem}", check, failed_on=(WEIGHTS,))

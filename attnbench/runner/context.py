@@ -73,11 +73,11 @@ class CaseContext:
     @property
     def check_draws(self) -> int:
         """The number of draws of the check; those of timed calls follow."""
-        return len(self.opened.families)
+        return len(self.opened.stress_inputs)
 
-    def family(self, index: int) -> str:
-        """Return the family of a draw; draws of timed calls are ordinary."""
-        return self.opened.families[index] if index < self.check_draws else NORMAL
+    def stress(self, index: int) -> str:
+        """Return the stress input of a draw, or ``normal``; draws of timed calls are ordinary."""
+        return self.opened.stress_inputs[index] if index < self.check_draws else NORMAL
 
     @property
     def timed_draws(self) -> range:
@@ -128,7 +128,7 @@ def open_context(
     opened, parameters_fd = verifier.ask(opening, rm.CaseOpened)
     blocks = [ArrayBlock(opened.parameters, parameters_fd)]
     try:
-        for index in range(len(opened.families) + opening.timed_draws):
+        for index in range(len(opened.stress_inputs) + opening.timed_draws):
             drawn, fd = verifier.ask(rm.GetDraw(index), rm.Arrays)
             blocks.append(ArrayBlock(drawn.arrays, fd))
         parameters, *draws = blocks

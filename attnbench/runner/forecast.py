@@ -17,7 +17,7 @@ from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.memory import free_memory
 from attnbench.cases.select import Selection
 from attnbench.cases.work import activation_elements, all_pairs, flops, pools_of, too_large
-from attnbench.inputs.kinds import NORMAL, family_draws
+from attnbench.inputs.kinds import NORMAL, stress_draws
 from attnbench.plugins.registry import Registry
 from attnbench.runner.case import pool_bytes_here, refusal
 from attnbench.runner.machine import allowed_cpus
@@ -46,7 +46,7 @@ COMPILE_S, COMPILE_AGAIN_S = 12.0, 4.0
 """To prepare a backend that compiles: the first time, and in a further process, which finds what the compiler
 of C++ made. Of the CPU time of flex and compiled on one small case, a third was left the second time."""
 
-FAMILY_DRAWS = 4
+STRESS_DRAWS = 4
 """Draws of a check besides ordinary ones."""
 
 WORKER_S, SLOT_S, SCALE_S = 0.02, 0.0003, 0.02
@@ -387,7 +387,7 @@ def _case_forecast(
     at_once = min(cores, cells)
     compiling = sum(backend.compiles for backend in backends)
     compiling_s = COMPILE_S * -(-compiling // cores)
-    draws = family_draws(case, NORMAL) + (0 if case.pass_ == "backward" else FAMILY_DRAWS)
+    draws = stress_draws(case, NORMAL) + (0 if case.pass_ == "backward" else STRESS_DRAWS)
     solved_flops = min(flops(case, rule, all_pairs(case)), ORACLE_FLOPS)
     solve_s = COMPARE_S + elements * DRAWN_S + solved_flops / ORACLE_FLOPS_PER_S
     given_s = elements * GIVEN_S

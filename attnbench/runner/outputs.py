@@ -49,14 +49,14 @@ def check_draw(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: s
     give_checked(pool, context, link, index)
     scored, ns = score(link, context.verifier, name, index)
     if scored.problem:
-        raise WorkerFailed("mismatch", scored.problem, scored.check, families=(context.family(index),))
+        raise WorkerFailed("mismatch", scored.problem, scored.check, failed_on=(context.stress(index),))
     return ns
 
 
 def give_checked(pool: WorkerPool, context: CaseContext, link: WorkerLink, index: int) -> None:
-    """Give a worker a draw of the check, in the way that its family arrives."""
-    family = context.family(index)
-    delivery = family if family in DELIVERIES else ""
+    """Give a worker a draw of the check, in the way in which its kind of inputs arrives."""
+    stress = context.stress(index)
+    delivery = stress if stress in DELIVERIES else ""
     guarded = "guards" not in pool.options.without
     give_draw(link, context.draws[index], guarded=guarded, delivery=delivery)
 
@@ -86,18 +86,18 @@ def check_draws(
     """
     name, left_out, notes = entry.name, list(not_delivered(entry.record)), list[str]()
     for index in draws:
-        family = context.family(index)
-        if family in left_out:
+        stress = context.stress(index)
+        if stress in left_out:
             continue
         try:
             check_draw(pool, context, link, name, index)
         except WorkerFailed as failure:
-            if family in (STRIDED, SLICED) and failure.check == "not_finite":
+            if stress in (STRIDED, SLICED) and failure.check == "not_finite":
                 _check_between_rows(context, link, name, index, failure)
                 notes = [READS_BETWEEN_ROWS]
-            elif (family, failure.status) in ((GRADED, "unsupported"), (TRANSPOSED, "error")):
+            elif (stress, failure.status) in ((GRADED, "unsupported"), (TRANSPOSED, "error")):
                 # Many kernels take any strides but that of features, and an exception misleads nobody.
-                left_out.append(family)
+                left_out.append(stress)
             else:
                 raise
     if context.opened.calls:
@@ -112,7 +112,7 @@ def check_draws(
         problem = judged.problem + (CONTIGUOUS_PASS if set(judged.failed) <= set(VIEWS) else "")
         raise WorkerFailed(
             "mismatch", problem, judged.check,
-            families=judged.failed, accuracy=judged.accuracy, dropout=judged.dropout,
+            failed_on=judged.failed, accuracy=judged.accuracy, dropout=judged.dropout,
         )  # fmt: skip
     return msgspec.structs.replace(judged, arithmetic=judged.arithmetic or judge.arithmetic), notes
 
@@ -125,18 +125,18 @@ def _check_between_rows(
     Raises:
         WorkerFailed: the output is still not finite.
     """
-    family = context.family(index)
-    give_draw(link, context.draws[index], delivery=family)
+    stress = context.stress(index)
+    give_draw(link, context.draws[index], delivery=stress)
     scored, _ = score(link, context.verifier, name, index)
     if scored.problem:
         reason = failure.reason + CONTIGUOUS_PASS
-        raise WorkerFailed("mismatch", reason, failure.check, families=(family,)) from failure
+        raise WorkerFailed("mismatch", reason, failure.check, failed_on=(stress,)) from failure
 
 
 def _nudge(context: CaseContext, link: WorkerLink, name: str) -> None:
     """Have errors on ordinary draws compared with those on nudged ones: those of rounding scatter."""
     elements = prod(output_shape(parse_case(context.case)))
-    ordinary = [index for index, family in enumerate(context.opened.families) if family == NORMAL]
+    ordinary = [index for index, stress in enumerate(context.opened.stress_inputs) if stress == NORMAL]
     for index in ordinary[: -(-NUDGED_ELEMENTS // elements)]:
         give_draw(link, context.draws[index])
         score(link, context.verifier, name, index, what="before")

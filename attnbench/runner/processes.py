@@ -128,7 +128,7 @@ class WorkerFailed(Exception):  # noqa: N818
     """A request to a worker failed. The record gets the status, the reason and the failed check.
 
     case: the id of the variant case that shows the failure; "" for the case itself. Of a wrong output,
-    accuracy (with dropout: dropout) says by how much, families on which inputs. printed: the last lines that
+    accuracy (with dropout: dropout) says by how much, failed_on on which inputs. printed: the last lines that
     the worker printed. trace: the traceback of what it raised.
     """
 
@@ -141,7 +141,7 @@ class WorkerFailed(Exception):  # noqa: N818
         reason: str,
         check: Check = "",
         case: str = "",
-        families: Sequence[str] = (),
+        failed_on: Sequence[str] = (),
         accuracy: Accuracy | None = None,
         dropout: DropoutNumbers | None = None,
     ) -> None:
@@ -150,7 +150,7 @@ class WorkerFailed(Exception):  # noqa: N818
         self.reason = reason
         self.check: Check = check
         self.case = case
-        self.families = families
+        self.failed_on = failed_on
         self.accuracy = accuracy
         self.dropout = dropout
 

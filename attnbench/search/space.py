@@ -19,12 +19,12 @@ from attnbench.cases.select import Overrides
 from attnbench.inputs.kinds import (
     DELIVERIES,
     DROPPED,
-    FAMILIES,
     GRADED,
     KEPT_BY_CODES,
     NORMAL,
     SEARCHED,
     SLICED,
+    STRESS_INPUTS,
     TRANSPOSED,
     TWO_GRAPHS,
 )
@@ -396,7 +396,7 @@ def _kinds(backend: Backend) -> Iterator[str]:
     """Yield the kinds of values that a backend is given, as a run gives them."""
     # Of where keys lie there is a property of its own.
     left_out = (*not_delivered(backend), TRANSPOSED)
-    for family in (*FAMILIES, *SEARCHED):
+    for family in (*STRESS_INPUTS, *SEARCHED):
         if family.name not in left_out:
             yield family.name
 

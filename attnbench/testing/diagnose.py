@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstream, widen
-from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, SEARCHED, applies, draw_family
+from attnbench.inputs.kinds import DELIVERIES, NORMAL, SEARCHED, STRESS_INPUTS, applies, draw_stress_input
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, OUT, UPSTREAM, parameter_names
 from attnbench.kit.reference import PLAIN
@@ -68,7 +68,7 @@ TWICE = "two calls on the same inputs gave different answers"
 AFTER = "after calls on other cases it gave another answer to the same inputs"
 WRONG_AFTER = "after calls on other cases, in one process, its answer was wrong"
 
-_NAMES = tuple(family.name for family in (*FAMILIES, *SEARCHED))
+_NAMES = tuple(family.name for family in (*STRESS_INPUTS, *SEARCHED))
 _DROPPED_WEIGH = "dropped_keys_weigh"
 _SIMPLE = "one_hot"
 """If one key has all the weight, scores hardly matter, so a second mistake shows alone."""
@@ -117,7 +117,7 @@ def begin(
     if operation_of(case).heads is None:
         stored = dict(draw_inputs(case, rule, case.seed, 0))
     else:
-        stored = dict(zip(ACTIVATIONS, draw_family(case, rule, family, case.seed, 0), strict=True))
+        stored = dict(zip(ACTIVATIONS, draw_stress_input(case, rule, family, case.seed, 0), strict=True))
     if zeroed is not None:
         # Bits of 0 are the number 0 in every dtype.
         values = stored[ACTIVATIONS[2]] = stored[ACTIVATIONS[2]].copy()

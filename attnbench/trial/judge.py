@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from attnbench.cases.ids import case_id
 from attnbench.inputs.draw import Stored, store, widen
-from attnbench.inputs.kinds import DELIVERIES, FAMILIES, GRADED, NORMAL, SEARCHED, TRANSPOSED, applies
+from attnbench.inputs.kinds import DELIVERIES, GRADED, NORMAL, SEARCHED, STRESS_INPUTS, TRANSPOSED, applies
 from attnbench.inputs.symmetries import NO_CHANGE
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.messages import Prepare
@@ -92,7 +92,7 @@ class _AskedCase(CaseVerifier):
         draws: int,
     ) -> None:
         super().__init__(opening, rule, problem)
-        self.counts = {family: min(count, draws) for family, count in self.counts.items()}
+        self.counts = {stress: min(count, draws) for stress, count in self.counts.items()}
         # A problem without keys or queries has no kinds.
         if values in _SEARCHED and self.counts and applies(self.case, rule, values):
             self.counts[values] = min(draws, MOST_DRAWS)
@@ -136,7 +136,7 @@ class _AskedBatch(BatchVerifier):
         )
 
 
-_SEARCHED = tuple(family.name for family in SEARCHED)
+_SEARCHED = tuple(stress.name for stress in SEARCHED)
 _EXPANDED = {"same_in_batch": 0, "same_in_heads": 1}
 
 
@@ -178,7 +178,7 @@ class _Trial:
         self.point, self.name = point, backend
         case = point.case
         rule = next(rule for rule in loaded_here(rule_source).of(Rule) if rule.name == case.rule)
-        left_out = tuple(family.name for family in FAMILIES if family.name not in (NORMAL, point.values))
+        left_out = tuple(stress.name for stress in STRESS_INPUTS if stress.name not in (NORMAL, point.values))
         opening = rm.OpenCase(case_id(case), rule_source, 0, 0, ORACLE_FLOPS, left_out)
         asked = partial(_AskedCase, values=point.values, way=point.way, draws=draws)
         self.opened: _AskedCase | _AskedBatch = (
@@ -228,10 +228,10 @@ class _Trial:
     def judged(self) -> TrialOutcome:
         """Make a call on each draw, and return the verdict on all."""
         opened = self.opened
-        for index, family in enumerate(opened.families):
+        for index, stress in enumerate(opened.stress_inputs):
             plain = self._plain_answer(index)
             opened.score(PLAIN, index, plain)
-            problem = opened.score(self.name, index, self._answer(index, family, plain))
+            problem = opened.score(self.name, index, self._answer(index, stress, plain))
             if problem:
                 return TrialOutcome("wrong", problem, "not_finite")
         judged = opened.judge(self.name, (), self._arithmetic)
@@ -249,11 +249,11 @@ class _Trial:
 
     def first_wrong(self) -> int | None:
         """Return the first draw that is answered wrongly, after those before it; None if there is none."""
-        for index, family in enumerate(self.opened.families):
+        for index, stress in enumerate(self.opened.stress_inputs):
             plain = self._plain_answer(index)
             self.opened.score(PLAIN, index, plain)
-            answer = self._answer(index, family, plain)
-            if family == self.point.values and not self.opened.is_right(index, answer, self._arithmetic):
+            answer = self._answer(index, stress, plain)
+            if stress == self.point.values and not self.opened.is_right(index, answer, self._arithmetic):
                 return index
         return None
 
@@ -261,9 +261,9 @@ class _Trial:
         """Return how many calls on a draw are wrong, of a backend that has not been called before."""
         plain = self._plain_answer(index)
         self.opened.score(PLAIN, index, plain)
-        family = self.opened.families[index]
+        stress = self.opened.stress_inputs[index]
         with self._surroundings():
-            delivery = family if family in DELIVERIES else ""
+            delivery = stress if stress in DELIVERIES else ""
             held = self.mine.with_inputs(self._arrays(index), fresh=True, delivery=delivery)
             mine = placed(held, self.point.way)
             wrong = 0
@@ -284,14 +284,14 @@ class _Trial:
             return {name: np.array(part) for name, part in parts.items()}
 
     def _answer(
-        self, index: int, family: str, plain: Mapping[str, Stored], *, nudged: bool = False
+        self, index: int, stress: str, plain: Mapping[str, Stored], *, nudged: bool = False
     ) -> dict[str, Stored]:
         """Return the backend's answer to a draw. plain: the answer that stands for gradients not asked for.
 
         Raises:
             Refused: the call raised, or its output is not one of the case.
         """
-        way, delivery = self.point.way, family if family in DELIVERIES else ""
+        way, delivery = self.point.way, stress if stress in DELIVERIES else ""
         arrays = self._arrays(index, nudged=nudged)
         with self._surroundings():
             # The first inputs are new, further ones are written over them, as in a run.
@@ -354,7 +354,7 @@ class _Trial:
         Raises:
             Refused: one of these calls raised.
         """
-        arrays = self._arrays((index + 1) % len(self.opened.families))
+        arrays = self._arrays((index + 1) % len(self.opened.stress_inputs))
         with self._surroundings():
             other = placed(self.mine.with_inputs(arrays, fresh=True), self.point.way)
         begun, over, refused = Event(), Event(), list[Refused]()
@@ -389,7 +389,7 @@ class _Trial:
         """Compare errors on ordinary draws with those on nudged ones, as a run does."""
         assert isinstance(self.opened, CaseVerifier), "no arithmetic is assumed in a batch"
         elements = prod(output_shape(self.point.case))
-        ordinary = [at for at, family in enumerate(self.opened.families) if family == NORMAL]
+        ordinary = [at for at, stress in enumerate(self.opened.stress_inputs) if stress == NORMAL]
         for index in ordinary[: -(-NUDGED_ELEMENTS // elements)]:
             for nudged in (False, True):
                 answer = self._answer(index, NORMAL, {}, nudged=nudged)

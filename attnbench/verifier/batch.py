@@ -73,10 +73,10 @@ class BatchVerifier:
         )
         counts: dict[str, int] = {}
         for one in self.problems:
-            for family, count in one.counts.items():
-                counts[family] = max(count, counts.get(family, 0))
+            for stress, count in one.counts.items():
+                counts[stress] = max(count, counts.get(stress, 0))
         draws = in_turn(counts)
-        self.families = tuple(family for family, _ in draws)
+        self.stress_inputs = tuple(stress for stress, _ in draws)
         several = sum(NEAR_DUPLICATE in one.counts for one in self.problems) > 1
         for place, one in enumerate(self.problems):
             # Half of the sequences stay as they are while the others change, then the other half: what a
@@ -84,8 +84,8 @@ class BatchVerifier:
             stay = (number for number in range(counts.get(NEAR_DUPLICATE, 0)) if (number + place) % 2)
             one.take_turns(draws, frozenset(stay) if several else frozenset())
         self.parameters = self.problems[0].parameters
-        for index, family in enumerate(self.families):
-            for shared in self.storage.shares(self._stored_case(index, 0)) if family == NORMAL else ():
+        for index, stress in enumerate(self.stress_inputs):
+            for shared in self.storage.shares(self._stored_case(index, 0)) if stress == NORMAL else ():
                 self.problems[shared.number].share(index, self.problems[shared.first], shared.keys)
 
     def _stored_case(self, index: int, change: int) -> Case:
@@ -98,7 +98,7 @@ class BatchVerifier:
             ValueError: the storage shares keys with every seed.
         """
         case = drawn_case(self.case, index, change)
-        if not change and index < len(self.families) and self.families[index] == NORMAL:
+        if not change and index < len(self.stress_inputs) and self.stress_inputs[index] == NORMAL:
             return case
         for _ in range(_SEEDS):
             if not self.storage.shares(case):
@@ -207,7 +207,7 @@ class BatchVerifier:
             accuracy=parts[worst],
             parts=parts if len(parts) > 1 else {},
             problem=faulty.problem,
-            failed=tuple(dict.fromkeys(family for one in judged for family in one.failed)),
+            failed=tuple(dict.fromkeys(stress for one in judged for stress in one.failed)),
             check=faulty.check,
         )
 

@@ -21,7 +21,14 @@ from attnbench.inputs.draw import (
     widened,
 )
 from attnbench.inputs.encoded import encoded, meant, read_back, with_amplitudes
-from attnbench.inputs.kinds import DELIVERIES, NEAR_DUPLICATE, NORMAL, STRIDED, draw_family, largest_score
+from attnbench.inputs.kinds import (
+    DELIVERIES,
+    NEAR_DUPLICATE,
+    NORMAL,
+    STRIDED,
+    draw_stress_input,
+    largest_score,
+)
 from attnbench.inputs.symmetries import NO_CHANGE, Change
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ERROR, HELD, OUT, PLAIN, UPSTREAM
@@ -111,19 +118,19 @@ class CaseVerifier:
         unchanged: the numbers of near-duplicates that are the original itself in this problem.
         """
 
-        def own(place: int, family: str, number: int) -> tuple[str, int]:
-            if family not in self.counts:
+        def own(place: int, stress: str, number: int) -> tuple[str, int]:
+            if stress not in self.counts:
                 return NORMAL, _INSTEAD + place
-            return (NORMAL, number) if family == NEAR_DUPLICATE and number in unchanged else (family, number)
+            return (NORMAL, number) if stress == NEAR_DUPLICATE and number in unchanged else (stress, number)
 
         self._check = tuple(own(place, *draw) for place, draw in enumerate(draws))
         # A backend that is not given a delivery lacks these draws, whatever this problem has in their place.
-        self._in_place_of = {place: family for place, (family, _) in enumerate(draws)}
+        self._in_place_of = {place: stress for place, (stress, _) in enumerate(draws)}
 
     @property
-    def families(self) -> tuple[str, ...]:
-        """The family of each draw of the check; draws of timed calls follow."""
-        return tuple(family for family, _ in self._check)
+    def stress_inputs(self) -> tuple[str, ...]:
+        """The stress input of each draw of the check, or ``normal``; draws of timed calls follow."""
+        return tuple(stress for stress, _ in self._check)
 
     @property
     def rows(self) -> Rows | None:
@@ -353,7 +360,7 @@ class CaseVerifier:
     def score_timed(self, index: int, change: int, parts: Answer, arithmetic: str = "") -> str:
         """Compare the answer of a timed call; return its fault, "" for none."""
         errors = self._errors_in_place(parts, *self._after(index, change))
-        references = [at for at in self._scores.get(PLAIN, {}) if self._family(at) == NORMAL]
+        references = [at for at in self._scores.get(PLAIN, {}) if self._stress(at) == NORMAL]
         for name, found in errors.items():
             part = self._part(name)
             _, problem = self._verdict(part, [found], [index], references, arithmetic, in_place=True)
@@ -369,7 +376,7 @@ class CaseVerifier:
         return ""
 
     def judge(self, who: str, left_out: Collection[str] = (), arithmetic: str = "") -> rm.Judged:
-        """Return the verdict on all answers of ``who`` for the check, family by family and part by part.
+        """Return the verdict on all answers of ``who`` for the check, by stress input and part.
 
         left_out: deliveries that it did not get. arithmetic: to whose limits they are held, "" for the dtype.
         Where ordinary outputs are off by more than the dtype allows, and all outputs by no more than an
@@ -397,44 +404,44 @@ class CaseVerifier:
     ) -> rm.Judged:
         """Return the verdict by the limits of an arithmetic.
 
-        one_problem: stop at the first family that fails, since the oracle solves rounded inputs for each.
+        one_problem: stop at the first stress input that fails: the oracle solves rounded inputs for each.
         """
         scores = self._scores.get(who, {})
         needless = set(left_out) & set(DELIVERIES)
         asked = {
             index
-            for index, family in enumerate(self.families)
-            if self._in_place_of.get(index, family) not in needless
+            for index, stress in enumerate(self.stress_inputs)
+            if self._in_place_of.get(index, stress) not in needless
         }
         missing = asked - set(scores)
         if missing:
             raise ValueError(f"no outputs of draws {sorted(missing)} to judge")
-        by_family: dict[str, list[int]] = {}
+        by_stress: dict[str, list[int]] = {}
         for index in sorted(scores):
-            by_family.setdefault(self._family(index), []).append(index)
+            by_stress.setdefault(self._stress(index), []).append(index)
         numbers: dict[str, Accuracy] = {}
         failed: dict[str, str] = {}
         check: Check = ""
         if arithmetic == "int8":
             # The weights of unlikely keys lie below a step of 1/127.
-            by_family.pop("unlikely_values", None)
-        for family, draws in by_family.items():
+            by_stress.pop("unlikely_values", None)
+        for stress, draws in by_stress.items():
             if failed and one_problem:
                 break
             for name in scores[draws[0]]:
                 part = self._part(name)
-                if family not in (NORMAL, *DELIVERIES) and not part.stressed:
+                if stress not in (NORMAL, *DELIVERIES) and not part.stressed:
                     continue
                 errors = [scores[i][name] for i in draws]
                 accuracy, problem = self._verdict(part, errors, draws, draws, arithmetic)
-                if family == NORMAL:
+                if stress == NORMAL:
                     numbers[name] = accuracy
                 if problem:
                     check = check or self._check_of(part, errors, draws)
-                if problem and family not in failed:
-                    where = "" if family == NORMAL else f"on the stress input {family}: "
+                if problem and stress not in failed:
+                    where = "" if stress == NORMAL else f"on the stress input {stress}: "
                     known = (self._mistakes.get((who, index, name), "") for index in draws)
-                    failed[family] = where + part.words + problem + next(filter(None, known), "")
+                    failed[stress] = where + part.words + problem + next(filter(None, known), "")
         worst = max(numbers, key=lambda name: (self._part(name).leads, numbers[name].error_budget))
         return rm.Judged(
             accuracy=numbers[worst],
@@ -471,21 +478,21 @@ class CaseVerifier:
 
     def _own_inputs(self, index: int) -> dict[str, Stored]:
         if index >= len(self._check):
-            family, number, entropy = NORMAL, index, self.entropy
+            stress, number, entropy = NORMAL, index, self.entropy
         else:
-            (family, number), entropy = self._check[index], self.case.seed
-        inputs = self._drawn_of(family, number, entropy)
-        if is_encoded(self.case) and family in (NORMAL, NEAR_DUPLICATE, STRIDED):
+            (stress, number), entropy = self._check[index], self.case.seed
+        inputs = self._drawn_of(stress, number, entropy)
+        if is_encoded(self.case) and stress in (NORMAL, NEAR_DUPLICATE, STRIDED):
             return with_amplitudes(self.case, self.rule, inputs, entropy, number)
         return inputs
 
-    def _drawn_of(self, family: str, number: int, entropy: int) -> dict[str, Stored]:
-        if family == NORMAL:
+    def _drawn_of(self, stress: str, number: int, entropy: int) -> dict[str, Stored]:
+        if stress == NORMAL:
             return draw_inputs(self.case, self.rule, entropy, number)
         own = self.operation.stress(self.case, self.rule)
-        if family in own:
-            return draw_inputs(self.case, self.rule, entropy, number, own[family])
-        drawn = draw_family(self.case, self.rule, family, entropy, number)
+        if stress in own:
+            return draw_inputs(self.case, self.rule, entropy, number, own[stress])
+        drawn = draw_stress_input(self.case, self.rule, stress, entropy, number)
         return dict(zip(self.inputs, drawn, strict=True))
 
     def drawn_upstream(self, index: int) -> Stored:
@@ -493,7 +500,7 @@ class CaseVerifier:
         entropy = self.case.seed if index < len(self._check) else self.entropy
         return draw_upstream(self.case, entropy, index)
 
-    def _family(self, index: int) -> str:
+    def _stress(self, index: int) -> str:
         return self._check[index][0] if index < len(self._check) else NORMAL
 
     def _verdict(
@@ -506,7 +513,7 @@ class CaseVerifier:
         *,
         in_place: bool = False,
     ) -> tuple[Accuracy, str]:
-        """Return the numbers and the fault of errors; the draws are of one family.
+        """Return the numbers and the fault of errors; the draws are of one stress input.
 
         arithmetic: as in :meth:`judge`. in_place: the place of the worst element counts rows of the output,
         not the rows compared.
@@ -533,7 +540,7 @@ class CaseVerifier:
             draws=len(draws),
             axes=part.axes,
             few=part.limits.few(mine.count),
-            unit=part.limits.unit(largest_score(self.case, self._family(draws[0])), arithmetic),
+            unit=part.limits.unit(largest_score(self.case, self._stress(draws[0])), arithmetic),
             arithmetic=arithmetic,
         )
 
@@ -581,7 +588,7 @@ def passing_trivial_answer(*opened: CaseVerifier) -> str:
     passes, which hardly any does on the first.
     """
     left: Collection[str] | None = None
-    for index in range(len(opened[0].families)):
+    for index in range(len(opened[0].stress_inputs)):
         for one in opened:
             answers = one.judging.trivial_answers(one.draw(index))
             left = [name for name in answers if left is None or name in left]
@@ -594,9 +601,9 @@ def passing_trivial_answer(*opened: CaseVerifier) -> str:
 def _passing_constants(opened: Sequence[CaseVerifier]) -> str:
     """Return the rule with a wrong constant whose answer passes, as ``softcap@c=10000``; "" for none.
 
-    It is tried on a draw of each family, ordinary ones and those of large scores first.
+    It is tried on a draw of each stress input, ordinary ones and those of large scores first.
     """
-    last = {family: index for one in opened for index, family in enumerate(one.families)}
+    last = {stress: index for one in opened for index, stress in enumerate(one.stress_inputs)}
     for wrongs in zip(*(one.judging.wrong_constants() for one in opened), strict=True):
         pairs = list(zip(opened, wrongs, strict=True))
         tried = ((one, wrong, at) for at in reversed(last.values()) for one, wrong in pairs)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 DROPOUT = "dropout"
-"""Stands among the families of inputs that failed."""
+"""Stands among the stress inputs that failed."""
 
 
 class DropoutVerifier(CaseVerifier):
@@ -94,7 +94,7 @@ class DropoutVerifier(CaseVerifier):
 
     def unseen(self) -> bool:
         """Return whether no row shows dropout."""
-        last = len(self.families) - 1
+        last = len(self.stress_inputs) - 1
         return telling_rows(self._tally(last), rms_limit=self._limits(last)["rms_limit"]) == 0
 
     def _alone(self, index: int, change: int, parts: Parts) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnbench.cases.ids import rule_word
 from attnbench.inputs.draw import Parameters, Stored, store, widen
 from attnbench.inputs.encoded import meant
-from attnbench.inputs.kinds import NEAR_DUPLICATE, NORMAL, families_of, family_draws
+from attnbench.inputs.kinds import NEAR_DUPLICATE, NORMAL, stress_draws, stress_inputs_of
 from attnbench.inputs.symmetries import Change, draw_change
 from attnbench.ipc.names import OUT
 from attnbench.oracle.solve import FEWEST_ROWS, choose_rows, log_sums, solve, solve_outputs
@@ -49,10 +49,10 @@ def in_turn(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
     A near-duplicate follows its original, so that a cache may take it for the same.
     """
-    draws = {family: [(family, number) for number in range(count)] for family, count in counts.items()}
+    draws = {stress: [(stress, number) for number in range(count)] for stress, count in counts.items()}
     normal, changed = draws.pop(NORMAL, []), draws.pop(NEAR_DUPLICATE, [])
     paired = [draw for number, first in enumerate(normal) for draw in (first, *changed[number : number + 1])]
-    return (*paired, *(draw for family in draws.values() for draw in family))
+    return (*paired, *(draw for stress in draws.values() for draw in stress))
 
 
 class Judging:
@@ -76,8 +76,8 @@ class Judging:
         """
         if is_empty(self.case):
             return {}
-        named = [name for name in families_of(self.case, self.rule) if name not in without]
-        return {family: family_draws(self.case, family) for family in named}
+        named = [name for name in stress_inputs_of(self.case, self.rule) if name not in without]
+        return {stress: stress_draws(self.case, stress) for stress in named}
 
     def solve(self, wide: Mapping[str, Any]) -> dict[str, Array]:
         """Return the exact outputs for inputs in float64, of the rows that are compared."""
@@ -188,10 +188,10 @@ class AttentionJudging(Judging):
         if case.dropout:
             # Other kinds show mistakes by value. The second draw is there for what is kept of the first.
             return {NORMAL: 2}
-        named = [name for name in families_of(case, self.rule) if name not in without]
+        named = [name for name in stress_inputs_of(case, self.rule) if name not in without]
         if case.pass_ == "backward":
             named = [NORMAL]
-        return {family: family_draws(case, family) for family in named}
+        return {stress: stress_draws(case, stress) for stress in named}
 
     def solve(self, wide: Mapping[str, Any]) -> dict[str, Array]:
         """Return the exact output, without gradients, which a worker computes in float64."""

@@ -121,7 +121,7 @@ def _opened(
     error = error_of_cache(opened) if timed and is_encoded(case) else None
     reply = rm.CaseOpened(
         parameters=specs,
-        families=opened.families,
+        stress_inputs=opened.stress_inputs,
         pairs=sum(map(kept_pairs, problems_of(case))),
         flops=float(flops_of_problems(case, rule)),
         bytes_moved=float(bytes_of_problems(case, rule)),

@@ -14,7 +14,7 @@ from judging import upstream_of, wide
 from solved import BACKENDS, QUICK, WITHOUT_GROUPS, Solved, refusal, solved, supported, supported_in_turn
 
 from attnbench.cases.ids import parse_case
-from attnbench.inputs.kinds import family_draws
+from attnbench.inputs.kinds import stress_draws
 from attnbench.types.backend import Backend
 from attnbench.types.case import PASSES, Case
 from attnbench.types.rule import DotForm, Scoring
@@ -236,7 +236,7 @@ def gradients_of(backend: Backend, case: Solved) -> Gradients:
 def refused(text: str, answer: Callable[[Solved], Gradients], draws: int | None = None) -> set[str]:
     """The parts whose errors are above their limits, over draws, or as many as a check takes."""
     case = solved(text).case
-    cases = [solved(text, draw) for draw in range(draws or family_draws(case, "normal"))]
+    cases = [solved(text, draw) for draw in range(draws or stress_draws(case, "normal"))]
     answers, found = [answer(each) for each in cases], set()
     for part in answers[0]:
         truth = [expected_of(each)[part].numpy() for each in cases]

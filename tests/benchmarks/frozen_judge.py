@@ -148,8 +148,8 @@ def failure(error: BaseException) -> str:
 
 def draws_of(opened: CaseVerifier) -> Iterator[tuple[str, Any]]:
     """Yield the bits of all inputs and exact outputs."""
-    yield "families", opened.families
-    for index in range(len(opened.families) + TIMED_DRAWS):
+    yield "stress_inputs", opened.stress_inputs
+    for index in range(len(opened.stress_inputs) + TIMED_DRAWS):
         yield f"draw {index}", bits(opened.arrays(index, 0))
         yield f"exact {index}", bits(opened.draw(index).expected)
         for change in CHANGES:
@@ -161,7 +161,7 @@ def draws_of(opened: CaseVerifier) -> Iterator[tuple[str, Any]]:
 
 def scored(opened: CaseVerifier, who: str, answers: Answers) -> Iterator[tuple[str, Any]]:
     """Yield what is said of each answer of the check, then the verdict."""
-    for index in range(len(opened.families)):
+    for index in range(len(opened.stress_inputs)):
         problem = opened.score(who, index, answers(index))
         if problem:
             yield f"{who or 'plain'} score {index}", problem
@@ -171,7 +171,7 @@ def scored(opened: CaseVerifier, who: str, answers: Answers) -> Iterator[tuple[s
 
 def timed(opened: CaseVerifier, plain: Answers) -> Iterator[tuple[str, Any]]:
     """Yield the verdicts on answers of timed calls: right ones, and those to inputs before a change."""
-    for index in range(len(opened.families), len(opened.families) + TIMED_DRAWS):
+    for index in range(len(opened.stress_inputs), len(opened.stress_inputs) + TIMED_DRAWS):
         opened.begin_timed()
         for change in (0, *CHANGES):
             yield f"timed {index} change {change}", opened.score_timed(index, change, plain(index, change))
@@ -188,9 +188,9 @@ def coarse(opened: CaseVerifier, plain: Answers) -> Iterator[tuple[str, Any]]:
             for name, part in parts.items()
         }
 
-    for index, family in enumerate(opened.families):
+    for index, stress in enumerate(opened.stress_inputs):
         opened.score("coarse", index, cut(plain(index)))
-        if family == "normal":
+        if stress == "normal":
             opened.score_nudged("coarse", index, cut(plain(index)), nudged=False)
             opened.score_nudged("coarse", index, cut(plain(index, nudged=True)), nudged=True)
     yield "coarse judged", msgspec.to_builtins(opened.judge("coarse"))
@@ -211,7 +211,7 @@ def mistakes(opened: CaseVerifier, plain: PreparedBackend) -> Iterator[tuple[str
 
 def dropped(opened: DropoutVerifier, plain: Answers) -> Iterator[tuple[str, Any]]:
     """Yield the verdicts on many outputs with dropout, and on as many without."""
-    last, p = len(opened.families) - 1, opened.case.dropout
+    last, p = len(opened.stress_inputs) - 1, opened.case.dropout
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         weights = (q @ k.mT * opened.case.D**-0.5).softmax(-1)
@@ -230,7 +230,7 @@ def dropped(opened: DropoutVerifier, plain: Answers) -> Iterator[tuple[str, Any]
 def lines_of(words: str) -> Iterator[tuple[str, Any]]:
     """Yield everything about a case, by what it is."""
     opened = open_case(words)
-    case, draws = opened.case, len(opened.families) + TIMED_DRAWS
+    case, draws = opened.case, len(opened.stress_inputs) + TIMED_DRAWS
     yield from draws_of(opened)
     backend = prepared(opened)
     plain = Answers(opened, backend)
@@ -243,7 +243,7 @@ def lines_of(words: str) -> Iterator[tuple[str, Any]]:
     if opened.operation.reference is None:
         yield from scored(opened, "right", plain)
     else:
-        for index in range(len(opened.families), draws):
+        for index in range(len(opened.stress_inputs), draws):
             opened.score(PLAIN, index, plain(index))
         yield from scored(opened, PLAIN, plain)
     yield "trivial answer that passes", passing_trivial_answer(opened)

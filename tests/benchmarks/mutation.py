@@ -31,7 +31,7 @@ _STATS = (
 )  # fmt: skip
 TESTS = {
     "verifier": [*(f"tests/maths/test_{name}.py" for name in _CHECK), "tests/worker/test_verifier.py"],
-    "inputs": [f"tests/maths/test_{name}.py" for name in ("draw", "rounding", "input_laws", "families")],
+    "inputs": [f"tests/maths/test_{name}.py" for name in ("draw", "rounding", "input_laws", "stress_inputs")],
     "stats": [f"tests/compare/test_{name}.py" for name in _STATS],
 }
 SWAPS = {

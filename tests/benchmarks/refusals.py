@@ -1,8 +1,8 @@
-"""How often right kernels are refused, by family: ``python tests/benchmarks/refusals.py``.
+"""How often right kernels are refused, by stress input: ``python tests/benchmarks/refusals.py``.
 
 Every kernel of tests/maths/right_kernels.py on random small cases (one key and one query included) in all
-dtypes. For each family and dtype: how many were refused, the nearest to its limit, and what so many without a
-refusal bound the rate by, at 95 % (three over their number).
+dtypes. For each stress input and dtype: how many were refused, the nearest to its limit, and what so many
+without a refusal bound the rate by, at 95 % (three over their number).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from maths_tools import RULES, small_case
 from right_kernels import kernels
 
 from attnbench.cases.ids import case_id
-from attnbench.inputs.kinds import FAMILIES, families_of
+from attnbench.inputs.kinds import STRESS_INPUTS, stress_inputs_of
 from attnbench.types.case import DTYPES, Case
 from attnbench.types.mask import Mask
 
@@ -60,25 +60,25 @@ def main() -> None:
     refused: dict[tuple[str, str], int] = defaultdict(int)
     for seed in range(200):
         case = random_case(random.Random(seed))
-        for family in families_of(case, RULES[case.rule]):
-            judge = Judge(case, family=family)
+        for stress in stress_inputs_of(case, RULES[case.rule]):
+            judge = Judge(case, stress=stress)
             for kernel in kernels():
                 accuracy, problem = judge.of(kernel)
                 limits = (accuracy.rms_error, accuracy.rms_limit), (accuracy.max_error, accuracy.max_limit)
                 share = max(error / limit if limit else float(error > 0) for error, limit in limits)
-                judged[family, case.dtype].append(share)
+                judged[stress, case.dtype].append(share)
                 if problem:
-                    refused[family, case.dtype] += 1
-                    print(f"{family} {kernel.__name__} {case_id(case)}: {problem}", flush=True)
-    for family in (each.name for each in FAMILIES):
+                    refused[stress, case.dtype] += 1
+                    print(f"{stress} {kernel.__name__} {case_id(case)}: {problem}", flush=True)
+    for stress in (each.name for each in STRESS_INPUTS):
         for dtype in DTYPES:
-            shares = judged[family, dtype]
+            shares = judged[stress, dtype]
             if shares:
                 nearest = (
                     f"nearest to its limit {np.max(shares):.2f} of it, 99 % {np.quantile(shares, 0.99):.2f}"
                 )
                 print(
-                    f"{family:12} {dtype:9} {refused[family, dtype]:3} of {len(shares):5} refused; {nearest}"
+                    f"{stress:12} {dtype:9} {refused[stress, dtype]:3} of {len(shares):5} refused; {nearest}"
                 )
     total, wrong = sum(map(len, judged.values())), sum(refused.values())
     bound = "" if wrong else f", so at most {300 / total:.2g} % at 95 %"

@@ -30,7 +30,7 @@ from summation import ORDERS
 from wrong_kernels import WRONG
 
 from attnbench.cases.ids import parse_case
-from attnbench.inputs.kinds import DELIVERIES, families_of
+from attnbench.inputs.kinds import DELIVERIES, stress_inputs_of
 from attnbench.testing.mistakes.scores import PRECISION
 from attnbench.types.case import DTYPES, Case, Dtype
 from attnbench.types.mask import mask_text
@@ -72,10 +72,10 @@ def shares(case: Case) -> tuple[dict[str, float], dict[str, float]]:
     """Return the largest share of each right and of each wrong kernel over all kinds of inputs."""
     right, wrong = right_ones(case), wrong_ones(case)
     found = dict.fromkeys((*right, *wrong), 0.0)
-    for kind in families_of(case, RULES[case.rule]):
+    for kind in stress_inputs_of(case, RULES[case.rule]):
         if kind in DELIVERIES:
             continue
-        judge = Judge(case, family=kind)
+        judge = Judge(case, stress=kind)
         for name, kernel in (right | wrong).items():
             found[name] = max(found[name], judge.share(kernel))
     return {name: found[name] for name in right}, {name: found[name] for name in wrong}

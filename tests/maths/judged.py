@@ -1,4 +1,4 @@
-"""Judging a function as a run judges a backend: draws of a family pooled, beside the plain reference."""
+"""Judging a function as a run judges a backend: draws of one kind pooled, beside the plain reference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from maths_tools import RULES, setup_of, stored_bits, tensor, wide_parameters
 from torch import Tensor
 
 from attnbench.inputs.draw import widen
-from attnbench.inputs.kinds import draw_family, family_draws, largest_score
+from attnbench.inputs.kinds import draw_stress_input, largest_score, stress_draws
 from attnbench.kit.reference import PLAIN
 from attnbench.oracle.solve import solve
 from attnbench.types.backend import Setup
@@ -35,21 +35,21 @@ Kernel = Callable[[Setup, Tensor, Tensor, Tensor], Tensor]
 
 
 class Judge:
-    """A case's inputs of a family, answers and the plain reference's errors, once for any number of
+    """A case's inputs of one kind, answers and the plain reference's errors, once for any number of
     functions."""
 
-    def __init__(self, case: Case, draws: int | None = None, family: str = "normal") -> None:
+    def __init__(self, case: Case, draws: int | None = None, stress: str = "normal") -> None:
         self.case, self.setup = case, setup_of(case)
-        self.largest_score = largest_score(case, family)
+        self.largest_score = largest_score(case, stress)
         rule = RULES[case.rule]
         parameters, plain = wide_parameters(case), PLAIN.prepare(self.setup)
         self.inputs: list[tuple[Tensor, ...]] = []
         self.expected: list[np.ndarray] = []
         self._rounding: dict[str, list[Errors]] = {}
         values, plain_errors = [], []
-        known = family_draws(case, family)
+        known = stress_draws(case, stress)
         for index in range(draws or known):
-            stored = draw_family(case, rule, family, case.seed, index)
+            stored = draw_stress_input(case, rule, stress, case.seed, index)
             wide = tuple(widen(array, case.dtype) for array in stored)
             self.inputs.append(tuple(tensor(array, case.dtype) for array in stored))
             self.expected.append(solve(case, rule, parameters, (wide[0], wide[1], wide[2])))

@@ -15,7 +15,7 @@ from torch import Tensor
 from wrong_kernels import WRONG, attend, one_element, scale_off, score_lost
 
 from attnbench.cases.ids import parse_case
-from attnbench.inputs.kinds import DELIVERIES, families_of
+from attnbench.inputs.kinds import DELIVERIES, stress_inputs_of
 from attnbench.types.arithmetic import ARITHMETICS, ASSUMED, UNIT, assumed, coarser
 from attnbench.types.backend import Setup
 from attnbench.types.case import DTYPES
@@ -32,9 +32,9 @@ LONG = ("H2-Lq16-Lk385-D16/none", "H2-Lq16-Lk4097-D16/none", "H2-L129-D80/causal
 def judges(case: str, dtype: str = "float32") -> dict[str, Judge]:
     """By kind of inputs."""
     made = parse_case(f"attention/scaled_dot/{case}/{dtype}")
-    kinds = [name for name in families_of(made, RULES[made.rule]) if name not in DELIVERIES]
+    kinds = [name for name in stress_inputs_of(made, RULES[made.rule]) if name not in DELIVERIES]
     draws = {1: 16}.get(made.Lq, 2)
-    return {kind: Judge(made, draws=draws if kind == "normal" else 2, family=kind) for kind in kinds}
+    return {kind: Judge(made, draws=draws if kind == "normal" else 2, stress=kind) for kind in kinds}
 
 
 def within(case: str, kernel: Kernel, arithmetic: str) -> float:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from maths_tools import small_case
 
 from attnbench.inputs.draw import store, widen
-from attnbench.inputs.kinds import family_draws
+from attnbench.inputs.kinds import stress_draws
 from attnbench.types.case import Layer
 from attnbench.verifier.errors import Errors, compare, compare_wide, pool
 
@@ -91,4 +91,4 @@ def test_other_shapes_cannot_be_compared() -> None:
     ],
 )
 def test_as_many_draws_as_make_4096_elements(sizes: dict[str, object], draws: int) -> None:
-    assert family_draws(small_case(**sizes), "normal") == draws
+    assert stress_draws(small_case(**sizes), "normal") == draws

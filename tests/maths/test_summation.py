@@ -9,7 +9,7 @@ from summation import ORDERS
 from wrong_kernels import WRONG
 
 from attnbench.cases.ids import parse_case
-from attnbench.inputs.kinds import DELIVERIES, families_of
+from attnbench.inputs.kinds import DELIVERIES, stress_inputs_of
 from attnbench.types.case import DTYPES
 from attnbench.verifier.errors import rounding_unit
 
@@ -22,8 +22,8 @@ ASKED = [
 
 def judges(length: int, dtype: str = "float32", mask: str = "none") -> dict[str, Judge]:
     case = parse_case(f"attention/scaled_dot/H1-Lq{16 if length <= 300 else 4}-Lk{length}-D16/{mask}/{dtype}")
-    kinds = [name for name in families_of(case, RULES[case.rule]) if name not in DELIVERIES]
-    return {kind: Judge(case, draws=2 if length <= 300 else 1, family=kind) for kind in kinds}
+    kinds = [name for name in stress_inputs_of(case, RULES[case.rule]) if name not in DELIVERIES]
+    return {kind: Judge(case, draws=2 if length <= 300 else 1, stress=kind) for kind in kinds}
 
 
 @pytest.mark.parametrize(("dtype", "length", "mask"), ASKED)

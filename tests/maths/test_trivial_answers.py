@@ -8,7 +8,7 @@ from judged import Judge
 from maths_tools import RULES, small_case, tensor, wide_activations, wide_parameters
 
 from attnbench.inputs.draw import draw_activations, widen
-from attnbench.inputs.kinds import draw_family, families_of
+from attnbench.inputs.kinds import draw_stress_input, stress_inputs_of
 from attnbench.masks import keep_rows
 from attnbench.oracle.solve import solve, solve_weights
 from attnbench.types.case import Case, Layer, output_shape
@@ -26,10 +26,12 @@ def given_away(case: Case, rows: np.ndarray | None = None) -> dict[str, np.ndarr
 def passing(case: Case) -> set[str]:
     """The trivial answers that no kind of inputs of the case refuses."""
     rule, left = RULES[case.rule], set(TRIVIAL_ANSWERS)
-    for family in families_of(case, rule):
-        judge = Judge(case, family=family)
+    for stress in stress_inputs_of(case, rule):
+        judge = Judge(case, stress=stress)
         outputs = [
-            answers_of(case, rule, wide_parameters(case), draw_family(case, rule, family, case.seed, index))
+            answers_of(
+                case, rule, wide_parameters(case), draw_stress_input(case, rule, stress, case.seed, index)
+            )
             for index in range(len(judge.inputs))
         ]
         left = {name for name in left if not judge.verdict([tensor(o[name], case.dtype) for o in outputs])[1]}

@@ -1,4 +1,4 @@
-"""Attention with one mistake each, of the right kernels' pieces: what families of inputs should show."""
+"""Attention with one mistake each, of the right kernels' pieces: what stress inputs should show."""
 
 from __future__ import annotations
 

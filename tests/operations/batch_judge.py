@@ -37,7 +37,7 @@ class Judge:
         opening = rm.OpenCase(case_id(parse_case(case)), self.rule.source, 5, 1, 1e9)
         opened = BatchVerifier if parse_case(case).batch else CaseVerifier
         self.opened: Any = opened(opening, self.rule.record)
-        self.draws = range(len(self.opened.families) + 1)
+        self.draws = range(len(self.opened.stress_inputs) + 1)
         plain = self.prepared("")
         for index in self.draws:
             ready = self.given(plain, index, apart=True)
@@ -69,7 +69,7 @@ class Judge:
         backend = self.prepared(name)
         left_out = not_delivered(backend.backend)
         for index in self.draws[:-1]:
-            if self.opened.families[index] in left_out:
+            if self.opened.stress_inputs[index] in left_out:
                 continue
             backend = self.given(backend, index, fresh=index == 0)
             if found := self.opened.score(name, index, self.answer(backend)):

@@ -43,7 +43,7 @@ def test_right_kernels_pass(judges: Callable[[str], Judge], dtype: str) -> None:
         assert (way, batch.problem(plugin.name_of(way)), dense.problem(plugin.name_of(way))) == (way, "", "")
     assert batch.opened.passing_trivial_answer() == passing_trivial_answer(dense.opened) == ""
     assert list(dense.opened.arrays(0, 0)) == ["q", "kv", "kv_scale"]
-    assert {"normal", "near_duplicate", "one_hot", "large_logits"} <= set(batch.opened.families)
+    assert {"normal", "near_duplicate", "one_hot", "large_logits"} <= set(batch.opened.stress_inputs)
 
 
 @pytest.mark.parametrize("way", plugin.MISTAKES)

@@ -104,7 +104,9 @@ def test_the_built_in_backends_pass_in_every_encoding(registry: Registry, word: 
     for name in BUILT_IN:
         assert judge.problem(name) == ""
     assert passing_trivial_answer(judge.opened) == ""
-    assert {"normal", "near_duplicate", "strided", "one_hot", "large_logits"} <= set(judge.opened.families)
+    assert {"normal", "near_duplicate", "strided", "one_hot", "large_logits"} <= set(
+        judge.opened.stress_inputs
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_encoded_batches_are_judged_too(registry: Registry, storage: str, dtype:
     judge = Judge(registry, batch)
     assert judge.problem("dequantise_sdpa") == ""
     assert judge.opened.passing_trivial_answer() == ""
-    assert {"normal", "near_duplicate", "one_hot"} <= set(judge.opened.families)
+    assert {"normal", "near_duplicate", "one_hot"} <= set(judge.opened.stress_inputs)
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

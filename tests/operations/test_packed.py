@@ -153,8 +153,10 @@ def test_a_batch_of_one_sequence_gets_the_numbers_and_limits_of_the_dense_case(r
     dense = parse_case("attention/scaled_dot/H4-Hkv2-Lq9-Lk12-D8/causal:lower_right")
     opened = CaseVerifier(rm.OpenCase(case_id(dense), judge.rule.source, 5, 1, 1e9), judge.rule.record)
     dense_only = ("dropped", "sliced", "transposed")
-    assert judge.opened.families == tuple(family for family in opened.families if family not in dense_only)
-    for index in range(opened.families.index(dense_only[1])):
+    assert judge.opened.stress_inputs == tuple(
+        stress for stress in opened.stress_inputs if stress not in dense_only
+    )
+    for index in range(opened.stress_inputs.index(dense_only[1])):
         whole, alone = judge.opened.arrays(index, 3), opened.arrays(index, 3)
         assert np.array_equal(whole["q"], alone["q"][0].swapaxes(0, 1))
         assert np.array_equal(whole["v"], alone["v"][0].swapaxes(0, 1))

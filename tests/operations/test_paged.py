@@ -88,8 +88,8 @@ def test_sequences_on_the_same_pages_have_equal_keys_and_answers_of_their_own(ju
         at: judge.opened.storage.shares(drawn_case(judge.opened.case, at, 0)) for at in judge.draws[:-1]
     }
     found = 0
-    for index, family in enumerate(judge.opened.families):
-        for one in shared[index] if family == NORMAL else ():
+    for index, stress in enumerate(judge.opened.stress_inputs):
+        for one in shared[index] if stress == NORMAL else ():
             first, number = (judge.opened.problems[which].draw(index) for which in (one.first, one.number))
             for name in ("k", "v"):
                 assert np.array_equal(*(x.inputs[name][:, :, : one.keys] for x in (first, number)))

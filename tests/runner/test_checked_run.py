@@ -8,7 +8,7 @@ import pytest
 from run_parts import LESS_CHECKED, PLAIN, Asked, assert_records, by_backend, run_of
 
 from attnbench.cases.ids import parse_case
-from attnbench.inputs.kinds import FAMILIES
+from attnbench.inputs.kinds import STRESS_INPUTS
 from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed
 from attnbench.reports.run import exit_code
@@ -246,16 +246,16 @@ def test_checks_that_are_left_out_detect_nothing(less_checked: StoredRun) -> Non
     assert "variant_case" not in less_checked.finished.phases_s
 
 
-def test_every_family_but_ordinary_inputs_can_be_left_out() -> None:
-    families = {family.name for family in FAMILIES} - {"normal"}
-    assert set(CHECK_PARTS) == families | {
+def test_every_stress_input_but_ordinary_inputs_can_be_left_out() -> None:
+    stress_inputs = {stress.name for stress in STRESS_INPUTS} - {"normal"}
+    assert set(CHECK_PARTS) == stress_inputs | {
         "variant_case",
         "guards",
         "trivial_answers",
         "weights",
         "refreshed",
     }
-    assert set(LESS_CHECKED) == families | {"variant_case", "weights"}
+    assert set(LESS_CHECKED) == stress_inputs | {"variant_case", "weights"}
     with pytest.raises(BadInput, match=r"^no check 'normal' to leave out; there are variant_case, "):
         Options(without=("variant_case", "normal"))
 

@@ -1,4 +1,4 @@
-"""The verifier's case, in this process: draws, verdicts by family and part, and answers of timed calls."""
+"""The verifier's case, in this process: draws, verdicts by stress input and part, answers of timed calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asked import BUILT_IN_RULES, RULES, Stored
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.inputs.draw import widen
-from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, TWO_GRAPHS
+from attnbench.inputs.kinds import DELIVERIES, NORMAL, STRESS_INPUTS, TWO_GRAPHS
 from attnbench.inputs.symmetries import draw_change
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
@@ -26,7 +26,7 @@ from attnbench.worker.prepared import PreparedBackend, prepare
 
 CASE = "attention/scaled_dot/B1-H2-L16-D8/none/float32"
 PADDED = "attention/scaled_dot/B1-H2-L16-D8/padding:12/float16"
-ALL = [family.name for family in FAMILIES]
+ALL = [stress.name for stress in STRESS_INPUTS]
 ELSEWHERE = ("even", "dropped")
 """Kinds of inputs that CASE does not have: of float16, and of masks that drop keys for every query."""
 FORWARD = [name for name in ALL if name != TWO_GRAPHS]
@@ -66,7 +66,7 @@ class PlainHere:
 
     def score(self, who: str = PLAIN, timed: int = 0) -> None:
         """Have all draws of the check scored as it answers them, and some of those that are timed."""
-        for index in range(len(self.opened.families) + timed):
+        for index in range(len(self.opened.stress_inputs) + timed):
             if who == PLAIN and self.opened.case.pass_ != "forward":
                 self.opened.expect(index, self.exact(self.opened.arrays(index, 0)))
             assert self.opened.score(who, index, self.answer(index)) == ""
@@ -90,14 +90,14 @@ def scored(case: str, flops: float = 1e9) -> PlainHere:
 
 @pytest.fixture(scope="module")
 def plain() -> PlainHere:
-    """A verifier of a case with draws of every family, its check scored."""
+    """A verifier of a case with draws of every stress input, its check scored."""
     return scored(CASE)
 
 
 def test_draws_of_the_check_are_fixed_and_those_of_timed_calls_secret() -> None:
     def draws(entropy: int, seed: str = "") -> list[bytes]:
         opened = open_here(f"{CASE}/cpu/forward{seed}", entropy=entropy)
-        count = len(opened.families)
+        count = len(opened.stress_inputs)
         # The order of asking makes no difference.
         found = {at: opened.arrays(at, 0)["q"].tobytes() for at in reversed(range(count - 1, count + 2))}
         return [opened.arrays(0, 0)["q"].tobytes(), *(found[at] for at in sorted(found))]
@@ -111,15 +111,15 @@ def test_draws_of_the_check_are_fixed_and_those_of_timed_calls_secret() -> None:
 
 def test_a_near_duplicate_follows_its_original() -> None:
     opened = open_here(CASE)
-    families = opened.families
-    assert set(families) == set(FORWARD) - set(ELSEWHERE)
-    assert set(open_here(PADDED).families) == set(FORWARD)
-    assert set(open_here(f"{PADDED}/cpu/both").families) >= {TWO_GRAPHS}
-    places = [at for at, family in enumerate(families) if family == "near_duplicate"]
+    stress_inputs = opened.stress_inputs
+    assert set(stress_inputs) == set(FORWARD) - set(ELSEWHERE)
+    assert set(open_here(PADDED).stress_inputs) == set(FORWARD)
+    assert set(open_here(f"{PADDED}/cpu/both").stress_inputs) >= {TWO_GRAPHS}
+    places = [at for at, stress in enumerate(stress_inputs) if stress == "near_duplicate"]
     assert len(places) >= 2
     seen = set()
     for at in places:
-        assert families[at - 1] == NORMAL
+        assert stress_inputs[at - 1] == NORMAL
         (q, k, v), (q_now, k_now, v_now) = (opened.draw(i).inputs.values() for i in (at - 1, at))
         assert q.tobytes() == q_now.tobytes()
         seen.add(q.tobytes())
@@ -131,25 +131,25 @@ def test_a_near_duplicate_follows_its_original() -> None:
     assert len(seen) == len(places), "each of another draw"
 
 
-@pytest.mark.parametrize("family", FORWARD)
-def test_one_wrong_element_fails_its_family(plain: PlainHere, family: str) -> None:
-    plain = scored(PADDED) if family in ELSEWHERE else plain
+@pytest.mark.parametrize("stress", FORWARD)
+def test_one_wrong_element_fails_its_stress_input(plain: PlainHere, stress: str) -> None:
+    plain = scored(PADDED) if stress in ELSEWHERE else plain
     plain.score("mine")
     assert plain.opened.judge("mine").problem == ""
     assert plain.opened.judge("mine").failed == ()
-    at = plain.opened.families.index(family)
+    at = plain.opened.stress_inputs.index(stress)
     answer = plain.answer(at)
     answer["out"][0, 1, 3, 5] += 3 * np.abs(answer["out"]).max()
     assert plain.opened.score("mine", at, answer) == ""
     judged = plain.opened.judge("mine")
-    assert judged.failed == (family,)
-    words = "" if family == NORMAL else f"on the stress input {family}: "
+    assert judged.failed == (stress,)
+    words = "" if stress == NORMAL else f"on the stress input {stress}: "
     assert judged.problem.startswith(words + "RMS error")
     assert "(b=0, h=1, i=3, e=5)" in judged.problem
-    # The numbers are those of ordinary inputs, whichever family was failed.
-    normal = plain.opened.families.count(NORMAL)
+    # The numbers are those of ordinary inputs, whichever stress input was failed.
+    normal = plain.opened.stress_inputs.count(NORMAL)
     assert judged.accuracy.draws == normal
-    assert (judged.accuracy.max_error > judged.accuracy.max_limit) == (family == NORMAL)
+    assert (judged.accuracy.max_error > judged.accuracy.max_limit) == (stress == NORMAL)
     assert judged.parts == {}
 
 
@@ -216,7 +216,7 @@ def test_lse_is_the_logarithm_of_a_sum_without_the_sink(rule: str, dtype: str, p
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_wrong_lse_is_refused_by_its_name(wrong: str, dtype: str) -> None:
     made = scored(LSE.format("scaled_dot", dtype, "forward"))
-    for index in range(len(made.opened.families)):
+    for index in range(len(made.opened.stress_inputs)):
         answer = made.answer(index)
         answer["lse"] = WRONG_LSE[wrong](answer["lse"]).astype(np.float32)
         found = made.opened.score("mine", index, answer)
@@ -230,20 +230,20 @@ def test_a_wrong_lse_is_refused_by_its_name(wrong: str, dtype: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("family", DELIVERIES)
-def test_a_verdict_needs_all_draws_but_deliveries_left_out(plain: PlainHere, family: str) -> None:
-    if family in (*ELSEWHERE, TWO_GRAPHS):
-        plain = scored(f"{PADDED}/cpu/both" if family == TWO_GRAPHS else PADDED)
-    draws = [at for at, each in enumerate(plain.opened.families) if each != family]
+@pytest.mark.parametrize("stress", DELIVERIES)
+def test_a_verdict_needs_all_draws_but_deliveries_left_out(plain: PlainHere, stress: str) -> None:
+    if stress in (*ELSEWHERE, TWO_GRAPHS):
+        plain = scored(f"{PADDED}/cpu/both" if stress == TWO_GRAPHS else PADDED)
+    draws = [at for at, each in enumerate(plain.opened.stress_inputs) if each != stress]
     for at in draws:
-        plain.opened.score(f"not {family}", at, plain.answer(at))
+        plain.opened.score(f"not {stress}", at, plain.answer(at))
     with pytest.raises(ValueError, match="no outputs of draws"):
-        plain.opened.judge(f"not {family}")
-    assert plain.opened.judge(f"not {family}", (family,)).problem == ""
-    for at in [at for at in draws if plain.opened.families[at] != "large_logits"]:
-        plain.opened.score(f"not {family}, not large_logits", at, plain.answer(at))
+        plain.opened.judge(f"not {stress}")
+    assert plain.opened.judge(f"not {stress}", (stress,)).problem == ""
+    for at in [at for at in draws if plain.opened.stress_inputs[at] != "large_logits"]:
+        plain.opened.score(f"not {stress}, not large_logits", at, plain.answer(at))
     with pytest.raises(ValueError, match="no outputs of draws"):
-        plain.opened.judge(f"not {family}, not large_logits", (family, "large_logits"))
+        plain.opened.judge(f"not {stress}, not large_logits", (stress, "large_logits"))
 
 
 def test_arithmetic_is_assumed_where_only_some_rows_are_compared() -> None:
@@ -256,9 +256,9 @@ def test_arithmetic_is_assumed_where_only_some_rows_are_compared() -> None:
         weights = (q @ k.mT * 16**-0.5).softmax(-1)
         return {"out": (weights.bfloat16().float() @ v).numpy()}
 
-    for index, family in enumerate(opened.families):
+    for index, stress in enumerate(opened.stress_inputs):
         opened.score("coarse", index, coarse(opened.arrays(index, 0)))
-        if family == NORMAL:
+        if stress == NORMAL:
             for nudged in (False, True):
                 arrays = opened.arrays(index, 0, nudged=nudged)
                 opened.score_nudged("coarse", index, coarse(arrays), nudged=nudged)
@@ -300,7 +300,10 @@ def test_every_comparison_takes_some_rows_of_the_answer(mask: str, pass_: str) -
     assert opened.judge("mine", arithmetic="tf32").problem == ""
     for change in range(4):
         assert (
-            opened.score_timed(len(opened.families), change, made.answer(len(opened.families), change)) == ""
+            opened.score_timed(
+                len(opened.stress_inputs), change, made.answer(len(opened.stress_inputs), change)
+            )
+            == ""
         )
     assert passing_trivial_answer(opened) == ""
     if pass_ == "forward":
@@ -415,7 +418,7 @@ def test_stale_answers_after_a_transform_fail_and_right_ones_pass(case: str) -> 
     plain = plain_of(case)
     opened = plain.opened
     plain.score(timed=1)
-    timed = len(opened.families)
+    timed = len(opened.stress_inputs)
     unchanged = plain.answer(timed)
     assert opened.score_timed(timed, 0, unchanged) == ""
     for change in range(1, 13):

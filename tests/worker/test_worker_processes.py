@@ -106,7 +106,7 @@ rules = Source("rules", "attnbench.rules", "attnbench", "0")
 for rule in ("dot", "additive", "concat_linear", "sinks", "alibi"):
     case = f"multihead/{rule}/H2-L4-D4-E8-bias/causal+padding/bfloat16"
     opened = verifier._open(rm.OpenCase(case, rules, 1, 1, 1e9))
-    for index in range(len(opened.families) + 1):
+    for index in range(len(opened.stress_inputs) + 1):
         opened.draw(index)
 print(sorted({"torch", "pandas", "rich"} & set(sys.modules)))
 """

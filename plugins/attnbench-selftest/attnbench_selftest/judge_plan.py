@@ -9,7 +9,7 @@ from typing import Any
 
 from attnbench.cases.covering import covering_rows
 from attnbench.cases.ids import build_case, case_id, parse_case
-from attnbench.inputs.kinds import families_of
+from attnbench.inputs.kinds import stress_inputs_of
 from attnbench.types.case import Case
 from attnbench.types.mask import parse_mask
 from attnbench.types.rule import Rule
@@ -166,12 +166,12 @@ def _checked_round(
 
 
 def _telling(able: Mapping[Case, set[str]], rules: Mapping[str, Rule]) -> dict[Case, set[str]]:
-    """For each mutant only those of its cases that most families of inputs make sense of."""
-    families = {case: len(families_of(case, rules[case.rule])) for case in able}
+    """For each mutant only those of its cases that most stress inputs make sense of."""
+    kinds = {case: len(stress_inputs_of(case, rules[case.rule])) for case in able}
     most: dict[str, int] = {}
     for case, names in able.items():
-        most |= {name: max(most.get(name, 0), families[case]) for name in names}
-    return {case: {name for name in names if families[case] == most[name]} for case, names in able.items()}
+        most |= {name: max(most.get(name, 0), kinds[case]) for name in names}
+    return {case: {name for name in names if kinds[case] == most[name]} for case, names in able.items()}
 
 
 def _few(able: Mapping[Case, set[str]], wanted: Mapping[str, int]) -> list[Case]:

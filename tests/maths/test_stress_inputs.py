@@ -1,4 +1,4 @@
-"""What each family of inputs promises, and that right kernels pass on it."""
+"""What each stress input promises, and that right kernels pass on it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import EPS, draw_activations, store, widen
 from attnbench.inputs.kinds import (
     DELIVERIES,
-    FAMILIES,
     LARGEST_GRADED,
-    draw_family,
-    families_of,
-    family_draws,
+    STRESS_INPUTS,
+    draw_stress_input,
+    stress_draws,
+    stress_inputs_of,
 )
 from attnbench.inputs.one_feature import LARGEST_PRODUCT, LOG2_E, kindly_rounded, seen_counts
 from attnbench.oracle.solve import solve, solve_weights
@@ -43,55 +43,55 @@ from attnbench.types.mask import Mask
 
 PRODUCTS = ["dot", "scaled_dot", "general", "alibi", "sinks"]
 """Rules that are linear in the product of q and k."""
-NAMES = [family.name for family in FAMILIES]
+NAMES = [stress.name for stress in STRESS_INPUTS]
 
 
-def drawn(case: Case, family: str, index: int = 0) -> tuple[np.ndarray, ...]:
+def drawn(case: Case, stress: str, index: int = 0) -> tuple[np.ndarray, ...]:
     """Inputs of a draw, widened."""
-    return tuple(widen(x, case.dtype) for x in draw_family(case, RULES[case.rule], family, 7, index))
+    return tuple(widen(x, case.dtype) for x in draw_stress_input(case, RULES[case.rule], stress, 7, index))
 
 
-def products(case: Case, family: str, index: int = 0) -> np.ndarray:
+def products(case: Case, stress: str, index: int = 0) -> np.ndarray:
     """q·k of all pairs, (B, H, Lq, Lk)."""
-    q, k, _ = drawn(case, family, index)
+    q, k, _ = drawn(case, stress, index)
     return q @ np.repeat(k, case.group, axis=1).swapaxes(2, 3)
 
 
 @given(case=small_cases(), dtype=st.sampled_from(DTYPES))
 @settings(max_examples=60, deadline=None)
-def test_every_family_gives_the_shapes_and_dtypes_of_the_case_and_the_same_bits_again(
+def test_every_stress_input_gives_the_shapes_and_dtypes_of_the_case_and_the_same_bits_again(
     case: Case, dtype: str
 ) -> None:
     case = replace(case, dtype=dtype)
     rule = RULES[case.rule]
     normal = draw_activations(case, rule, 5, 0)
-    for one, other in zip(draw_family(case, rule, "normal", 5, 0), normal, strict=True):
+    for one, other in zip(draw_stress_input(case, rule, "normal", 5, 0), normal, strict=True):
         np.testing.assert_array_equal(one, other)
-    for name in families_of(case, rule):
-        inputs = draw_family(case, rule, name, 5, 0)
-        for one, other, again in zip(inputs, normal, draw_family(case, rule, name, 5, 0), strict=True):
+    for name in stress_inputs_of(case, rule):
+        inputs = draw_stress_input(case, rule, name, 5, 0)
+        for one, other, again in zip(inputs, normal, draw_stress_input(case, rule, name, 5, 0), strict=True):
             assert (one.shape, one.dtype) == (other.shape, other.dtype)
             np.testing.assert_array_equal(one, again)
         same = [[a is b for a in inputs] for b in inputs]
         assert same == [[a is b for a in normal] for b in normal]
         wide = tuple(widen(x, dtype) for x in inputs)
         assert np.isfinite(solve(case, rule, wide_parameters(case), (wide[0], wide[1], wide[2]))).all()
-        assert 1 <= family_draws(case, name) <= 16
+        assert 1 <= stress_draws(case, name) <= 16
 
 
-@pytest.mark.parametrize("family", [name for name in NAMES if name != "normal"])
-def test_another_entropy_or_number_gives_other_inputs(family: str) -> None:
+@pytest.mark.parametrize("stress", [name for name in NAMES if name != "normal"])
+def test_another_entropy_or_number_gives_other_inputs(stress: str) -> None:
     case, rule = small_case(Lq=8, Lk=16), RULES["scaled_dot"]
-    first = draw_family(case, rule, family, 1, 0)
-    for other in (draw_family(case, rule, family, 2, 0), draw_family(case, rule, family, 1, 1)):
+    first = draw_stress_input(case, rule, stress, 1, 0)
+    for other in (draw_stress_input(case, rule, stress, 2, 0), draw_stress_input(case, rule, stress, 1, 1)):
         assert any(not np.array_equal(a, b) for a, b in zip(first, other, strict=True))
 
 
 def names(rule: str = "scaled_dot", **fields: object) -> tuple[str, ...]:
-    return families_of(small_case(rule, **fields), RULES[rule])
+    return stress_inputs_of(small_case(rule, **fields), RULES[rule])
 
 
-def test_which_families_make_sense() -> None:
+def test_which_stress_inputs_make_sense() -> None:
     def kinds(rule: str = "scaled_dot", **fields: object) -> tuple[str, ...]:
         found = names(rule, **fields)
         assert {"strided", "graded"} <= set(found)
@@ -115,14 +115,14 @@ def test_which_families_make_sense() -> None:
 def test_deliveries_are_further_ordinary_draws() -> None:
     case, rule = small_case(), RULES["scaled_dot"]
     seen = [draw_activations(case, rule, 7, index)[0] for index in range(16)]
-    for family in DELIVERIES:
+    for stress in DELIVERIES:
         for index in range(2):
-            q = drawn(case, family, index)[0]
+            q = drawn(case, stress, index)[0]
             assert 0.5 < q.std() < 2
             assert all(not np.array_equal(q, other) for other in seen)
             seen.append(q)
-        assert family_draws(case, family) <= 2
-        assert family_draws(replace(case, Lq=64, Dv=8), family) == 1
+        assert stress_draws(case, stress) <= 2
+        assert stress_draws(replace(case, Lq=64, Dv=8), stress) == 1
 
 
 @pytest.mark.parametrize("rule", ["scaled_dot", "dot", "general"])
@@ -205,11 +205,11 @@ def test_loud_scores_are_far_out_and_tied_or_far_apart(rule: str, D: int, dtype:
         assert np.abs(products(case, "one_hot")).max() <= LARGEST_PRODUCT
 
 
-@pytest.mark.parametrize("family", ["one_hot", "large_logits"])
+@pytest.mark.parametrize("stress", ["one_hot", "large_logits"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rule", ["scaled_dot", "general"])
-def test_a_softmax_without_its_maximum_is_refused(rule: str, dtype: str, family: str) -> None:
-    judge = Judge(small_case(rule, Lq=17, Lk=33, D=16, dtype=dtype), family=family)
+def test_a_softmax_without_its_maximum_is_refused(rule: str, dtype: str, stress: str) -> None:
+    judge = Judge(small_case(rule, Lq=17, Lk=33, D=16, dtype=dtype), stress=stress)
     assert judge.of(without_maximum)[1]
     assert judge.of(in_float32)[1] == ""
 
@@ -219,7 +219,7 @@ def test_a_softmax_without_its_maximum_is_refused(rule: str, dtype: str, family:
 @pytest.mark.parametrize("index", [0, 1], ids=["values", "keys"])
 def test_a_deep_change_keeps_sums_and_ends_and_is_seen(rule: str, dtype: str, index: int) -> None:
     case = small_case(rule, Lq=40, Lk=48, D=16, Dv=8, dtype=dtype)
-    judge, before = Judge(case, family="near_duplicate", draws=2), Judge(case, draws=2)
+    judge, before = Judge(case, stress="near_duplicate", draws=2), Judge(case, draws=2)
     (q, k, v), (old_q, old_k, old_v) = judge.inputs[index], before.inputs[index]
     changes, was = (v, old_v) if index == 0 else (k, old_k)
     stays, stayed = (k, old_k) if index == 0 else (v, old_v)
@@ -273,7 +273,7 @@ def test_every_query_of_quiet_sees_a_likely_key(lengths: tuple[int, int], mask: 
     case = parse_case(
         f"attention/scaled_dot/B2-H4-Hkv2-Lq{lengths[0]}-Lk{lengths[1]}-D16/{mask}/bfloat16/seed3"
     )
-    if "unlikely_values" not in families_of(case, RULES["scaled_dot"]):
+    if "unlikely_values" not in stress_inputs_of(case, RULES["scaled_dot"]):
         assert (lengths, mask) == ((1, 64), "causal"), "its one query sees one key"
         return
     q, k, v = drawn(case, "unlikely_values")
@@ -295,7 +295,7 @@ def test_every_query_of_quiet_sees_a_likely_key(lengths: tuple[int, int], mask: 
 )  # fmt: skip
 def test_quiet_shows_a_wrong_scale(shape: str, rule: str, dtype: str, off: float) -> None:
     sizes, mask = shape.split("/")
-    judge = Judge(parse_case(f"attention/{rule}/H2-{sizes}/{mask}/{dtype}/seed1"), family="unlikely_values")
+    judge = Judge(parse_case(f"attention/{rule}/H2-{sizes}/{mask}/{dtype}/seed1"), stress="unlikely_values")
     for kernel in (scale_off(off), scale_off(-off)):
         assert "is above" in judge.of(kernel)[1]
     for right in (unfused, in_float32):
@@ -303,7 +303,7 @@ def test_quiet_shows_a_wrong_scale(shape: str, rule: str, dtype: str, off: float
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_right_kernels_are_not_refused_on_any_family(seed: int) -> None:
+def test_right_kernels_are_not_refused_on_any_stress_input(seed: int) -> None:
     rng = random.Random(seed)
     case = small_case(
         rng.choice(sorted(RULES)),
@@ -320,17 +320,17 @@ def test_right_kernels_are_not_refused_on_any_family(seed: int) -> None:
         dtype=rng.choice(DTYPES),
         seed=seed,
     )
-    for family in families_of(case, RULES[case.rule]):
-        judge = Judge(case, family=family)
+    for stress in stress_inputs_of(case, RULES[case.rule]):
+        judge = Judge(case, stress=stress)
         for kernel in kernels():
-            assert judge.of(kernel)[1] == "", (family, kernel.__name__)
+            assert judge.of(kernel)[1] == "", (stress, kernel.__name__)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", [name for name in WRONG if "0.1 %" not in name])
-def test_some_family_shows_each_mistake(name: str, dtype: str) -> None:
+def test_some_stress_input_shows_each_mistake(name: str, dtype: str) -> None:
     case = parse_case(f"attention/scaled_dot/B1-H4-Hkv2-Lq33-Lk65-D64/causal:lower_right/{dtype}")
-    judges = (Judge(case, family=family) for family in NAMES)
+    judges = (Judge(case, stress=stress) for stress in NAMES)
     assert any(judge.of(WRONG[name])[1] for judge in judges)
 
 
@@ -362,7 +362,7 @@ def feature_by_feature(setup: Setup, q: Tensor, k: Tensor, v: Tensor, *, step: i
     ],
 )
 def test_no_right_kernel_is_refused_where_one_product_leads_in_a_few_rows(text: str, seed: int) -> None:
-    judge = Judge(replace(parse_case(text), seed=seed), family="near_duplicate")
+    judge = Judge(replace(parse_case(text), seed=seed), stress="near_duplicate")
     both_ways = (partial(feature_by_feature, step=step) for step in (1, -1))
     for right in (unfused, online, one_query_at_a_time, *both_ways):
         assert judge.of(right)[1] == "", right
