@@ -40,7 +40,8 @@ def test_a_model_computes_the_same_with_the_chosen_backend() -> None:
         model.zero_grad()
         model(tokens, labels=tokens).loss.backward()
         weight = model.model.layers[0].self_attn.q_proj.weight.grad
-        with torch.profiler.profile() as profile:
+        # Without acc_events torch 2.11 warns that a second profile clears the events of this one.
+        with torch.profiler.profile(acc_events=True) as profile:
             said = model.generate(tokens, max_new_tokens=6, do_sample=False, pad_token_id=0)
         names = [one.name for one in profile.events()]
         flash[kind] = names.count("aten::_scaled_dot_product_flash_attention_for_cpu")
