@@ -1,11 +1,12 @@
-"""Print how large attnbench is, and how tangled: ``python tests/benchmarks/weight.py [--run]``.
+"""Print how large attnbench is, and how tangled: ``python tests/benchmarks/weight.py [--run | --kept]``.
 
 AST nodes measure the amount of program, which neither lines nor files do. A code line holds something else
 than a comment, a docstring or blank space. A room is a top folder of a package; files beside the rooms count
 as ``.``. Below the rooms stand counts that should be small: class names that stand for several classes,
 imports from a lower layer of ``pyproject.toml`` to a higher one, device words outside of their record and of
 backends, files that read fields of a mask. With ``--run`` the script also runs one tiny case, and counts the
-files and functions of attnbench that the parent process calls. Module bodies do not count.
+files and functions of attnbench that the parent process calls. Module bodies do not count. ``--kept`` counts
+only the nodes of what the table "Weighed and kept" of docs/design.md names.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import ast
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -161,6 +163,35 @@ def reads_mask(tree: ast.Module) -> bool:
     )
 
 
+NAMED = re.compile(r"((?:`\w+`(?:, )?)+) of `([\w.]+)`")
+"""In the table: names of functions and classes, and the module that has them."""
+
+
+def print_kept() -> None:
+    """Print the nodes of each mechanism of the table in docs/design.md, and end with 1 if it says others."""
+    _, _, table = (ROOT / "docs/design.md").read_text(encoding="utf-8").partition("## Weighed and kept")
+    wrong = False
+    for row in re.findall(r"^\| (?!-|mechanism)(.*) \|$", table, re.MULTILINE):
+        mechanism, functions, told, _ = row.split(" | ", 3)
+        count = sum(
+            nodes_named(module, re.findall(r"\w+", names)) for names, module in NAMED.findall(functions)
+        )
+        wrong |= count != int(told.replace(",", ""))
+        print(f"{count:>6,}{told:>7}  {mechanism}")
+    sys.exit(wrong)
+
+
+def nodes_named(module: str, names: list[str]) -> int:
+    """Count the nodes of these functions and classes, methods included, of a module of attnbench."""
+    path = ROOT / "attnbench" / module.replace(".", "/")
+    tree = tree_of(path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py")
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    found = [node for node in ast.walk(tree) if isinstance(node, kinds) and node.name in names]
+    if missing := set(names) - {node.name for node in found}:
+        sys.exit(f"docs/design.md names what {module} has not: {', '.join(sorted(missing))}")
+    return sum(1 for node in found for _ in ast.walk(node))
+
+
 def print_entered() -> None:
     """Run a tiny case, and print the files and functions of attnbench that the parent enters."""
     with tempfile.TemporaryDirectory() as folder:
@@ -181,6 +212,8 @@ def print_entered() -> None:
 
 def main() -> None:
     """Print everything."""
+    if "--kept" in sys.argv[1:]:
+        print_kept()
     print_rooms("attnbench", ROOT / "attnbench")
     print_tangles(ROOT / "attnbench")
     print_rooms("tests", ROOT / "tests")
