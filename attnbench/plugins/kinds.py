@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, get_args
@@ -95,73 +95,76 @@ def _cases(value: object) -> str | None:
     return None if fine else "a tuple of Case is needed"
 
 
-_FUNCTIONS = (
-    "available", "bind", "check", "connect", "decide", "decode", "draw", "encode", "flops", "inputs",
-    "no_gradients", "outputs", "parameters", "plan", "planned", "prepare", "put", "read", "reference",
-    "refuses", "render", "score_elements", "score_flops", "shares", "sink", "solve", "supports", "take",
-    "tensors", "touched", "unread", "value", "weights",
-)  # fmt: skip
+Tests = Mapping[str, Test]
+"""By field of a record; fields with their default are not tested."""
 
-_FLAGS = (
-    "check_only", "compiles", "concatenates", "concurrent", "dropout", "forkable", "has_dot_form",
-    "ignores_dropped", "masks_by_head", "mirrors", "needs_contiguous", "needs_dot_form", "pairs_keys",
-    "shared", "writes_out",
-)  # fmt: skip
 
-_TESTS: dict[str, Test] = {
-    **dict.fromkeys(("baseline", "formula", "source", "summary"), _text),
-    **dict.fromkeys(_FUNCTIONS, _function),
-    **dict.fromkeys(_FLAGS, _flag),
-    **dict.fromkeys(
-        (
-            "converts",
-            "encoded",
-            "grains",
-            "keeps",
-            "kept",
-            "lengths",
-            "marks",
-            "requires",
-            "returns",
-            "rules",
-        ),
-        _words,
-    ),
-    "operations": _some_words,
-    "storages": _some_words,
-    "encodings": _some_words,
+def _all(test: Test, *fields_: str) -> Tests:
+    return dict.fromkeys(fields_, test)
+
+
+_RULE = {
+    **_all(_text, "formula", "source"),
+    **_all(_function, "reference", "bind", "parameters", "sink", "score_elements", "score_flops", "supports"),
+    **_all(_function, "no_gradients"),
+    **_all(_flag, "pairs_keys", "concatenates", "has_dot_form"),
     "laws": partial(_some_of, get_args(Law)),
+    "constants": partial(_ranged, Constant, "constant", "example"),
+}
+_BACKEND = {
+    "summary": _text,
+    **_all(_function, "prepare", "supports", "available", "weights"),
+    **_all(_some_words, "operations", "storages", "encodings"),
+    **_all(_words, "rules", "returns", "converts", "requires", "marks"),
+    **_all(_flag, "needs_dot_form", "writes_out", "forkable", "compiles", "masks_by_head", "dropout"),
+    **_all(_flag, "needs_contiguous", "ignores_dropped", "concurrent"),
     "dtypes": partial(_some_of, DTYPES),
-    "autocast": partial(_some_of, AUTOCAST),
-    "masks": partial(_some_of, (ANY_MASK, *WORDS)),
     "devices": partial(_some_of, tuple(DEVICES)),
     "passes": partial(_some_of, PASSES),
+    "masks": partial(_some_of, (ANY_MASK, *WORDS)),
+    "autocast": partial(_some_of, AUTOCAST),
     "layout": partial(_word, get_args(Layout)),
     "computes_in": partial(_word, ARITHMETICS),
     "quadratic_copies": partial(_count, 0),
-    "digits": partial(_count, 1),
-    "head": _head,
-    "cases": _cases,
-    "constants": partial(_ranged, Constant, "constant", "example"),
+}
+_OPERATION = {
+    **_all(_text, "summary", "baseline"),
+    **_all(_function, "inputs", "outputs", "flops", "solve", "parameters", "draw", "check", "reference"),
+    **_all(_function, "unread", "stress", "trivial", "growth", "change"),
+    **_all(_words, "returns", "lengths", "encoded"),
+}
+_STORAGE = {
+    **_all(_text, "summary", "baseline"),
+    **_all(_function, "tensors", "put", "take", "planned", "plan", "shares", "touched", "refuses"),
+    "kept": _words,
     "sizes": partial(_ranged, Size, "size", "default"),
 }
-"""The tests of fields by name; a field means the same in every kind of record."""
+_ENCODING = {
+    **_all(_text, "summary", "baseline"),
+    **_all(_function, "tensors", "encode", "decode", "refuses"),
+    **_all(_words, "grains", "keeps"),
+    **_all(_flag, "mirrors", "shared"),
+}
+_SUITE = {**_all(_text, "summary", "baseline"), "cases": _cases, "check_only": _flag}
+_METRIC = {"summary": _text, "head": _head, "value": _function, "digits": partial(_count, 1)}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of record.
-
-    field: of the registry, where entries stand by name; the hook is ``attnbench_FIELD``. word: one of them in
-    a sentence. listed: the word of ``attnbench list`` and the column of ``attnbench plugins``. type: of a
-    record. unlike: besides the name, fields in which no two records may be alike.
-    """
+    """A kind of record."""
 
     field: str
+    """Of the registry, where entries stand by name; the hook is ``attnbench_FIELD``."""
     word: str
+    """One of them in a sentence."""
     listed: str
+    """The word of ``attnbench list`` and the column of ``attnbench plugins``."""
     type: type
+    """Of a record."""
+    tests: Tests
+    """What its fields must be."""
     unlike: tuple[str, ...] = ()
+    """Besides the name, fields in which no two records may be alike."""
 
     @property
     def hook(self) -> str:
@@ -170,17 +173,23 @@ class Kind:
 
 
 KINDS = (
-    Kind("rules", "a rule", "rules", Rule),
-    Kind("backends", "a backend", "backends", Backend),
-    Kind("operations", "an operation", "operations", Operation),
-    Kind("storages", "a storage", "storages", Storage),
-    Kind("encodings", "an encoding", "encodings", Encoding),
-    Kind("suites", "a suite", "suites", Suite),
-    Kind("verdict_rules", "a verdict rule", "verdicts", VerdictRule),
-    Kind("metrics", "a metric", "metrics", Metric, unlike=("head",)),
-    Kind("reporters", "a reporter", "reporters", Reporter),
-    Kind("environment_facts", "an environment fact", "facts", EnvironmentFact),
-    Kind("executors", "an executor", "executors", Executor),
+    Kind("rules", "a rule", "rules", Rule, _RULE),
+    Kind("backends", "a backend", "backends", Backend, _BACKEND),
+    Kind("operations", "an operation", "operations", Operation, _OPERATION),
+    Kind("storages", "a storage", "storages", Storage, _STORAGE),
+    Kind("encodings", "an encoding", "encodings", Encoding, _ENCODING),
+    Kind("suites", "a suite", "suites", Suite, _SUITE),
+    Kind("verdict_rules", "a verdict rule", "verdicts", VerdictRule, {"summary": _text, "decide": _function}),
+    Kind("metrics", "a metric", "metrics", Metric, _METRIC, unlike=("head",)),
+    Kind("reporters", "a reporter", "reporters", Reporter, {"summary": _text, "render": _function}),
+    Kind(
+        "environment_facts",
+        "an environment fact",
+        "facts",
+        EnvironmentFact,
+        {"summary": _text, "read": _function},
+    ),
+    Kind("executors", "an executor", "executors", Executor, {"summary": _text, "connect": _function}),
 )
 
 
@@ -194,8 +203,9 @@ def fault(record: Any) -> str | None:
         return f"the name {name[:LONGEST_NAME]!r}…: {len(name)} characters; {LONGEST_NAME} are the most"
     if isinstance(record, Reporter) and name in FORMATS:
         return f"{name}: name = {name!r}: attnbench itself has one of this name: choose another"
+    tests = next(kind.tests for kind in KINDS if isinstance(record, kind.type))
     for field in fields(record):
-        value, test = getattr(record, field.name), _TESTS.get(field.name)
+        value, test = getattr(record, field.name), tests.get(field.name)
         if test is not None and value is not field.default and (needed := test(value)):
             return f"{name}: {field.name} = {value!r}: {needed}"
     if isinstance(record, Operation) and (record.solve is None) == (record.heads is None):

@@ -109,6 +109,7 @@ HEAD = "1 to 24 printable characters are needed"
         (RULE, "formula", 3, TEXT),
         (RULE, "sink", 3, FUNCTION),
         (OPERATION, "draw", 3, FUNCTION),
+        (OPERATION, "trivial", 3, FUNCTION),
         (VERDICT, "decide", "slower", FUNCTION),
         (SUITE, "cases", ("attention/dot/H1-L8-D8",), "a tuple of Case is needed"),
         (SUITE, "check_only", "no", FLAG),
