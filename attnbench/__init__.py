@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from attnbench.types.operation import Operation, TensorSpec
     from attnbench.types.record import Record
     from attnbench.types.rule import Constant, DotForm, Parameter, Rule, Scoring
-    from attnbench.types.storage import Size, Storage
+    from attnbench.types.size import Size
+    from attnbench.types.storage import Storage
 
 __version__ = "0.1.0"
 
@@ -98,7 +99,8 @@ _HOMES = {
     "types.operation": ("Operation", "TensorSpec"),
     "types.record": ("Record",),
     "types.rule": ("Constant", "DotForm", "Parameter", "Rule", "Scoring"),
-    "types.storage": ("Size", "Storage"),
+    "types.size": ("Size",),
+    "types.storage": ("Storage",),
 }  # fmt: skip
 """The public names of each module."""
 

@@ -117,7 +117,7 @@ def _size_words(case: Case) -> list[str]:
     if case.layer is not None:
         flags = zip(LAYER_FLAGS, (case.layer.bias, case.layer.cross, not case.layer.out), strict=True)
         words += [f"E{case.layer.E}", *(flag for flag, on in flags if on)]
-    return words
+    return words + [f"{name}{value}" for name, value in case.operation_sizes]
 
 
 @lru_cache(maxsize=1024)
@@ -135,7 +135,7 @@ def parse_case(text: str) -> Case:
         if len(rest) < 2 or not rest[0]:
             raise BadCase(f"an id has the form {FORM}")
         rule, sizes, *trailing = rest
-        fields = _parse_sizes(sizes) | _parse_trailing(trailing, operation)
+        fields = _parse_sizes(sizes, operation) | _parse_trailing(trailing, operation)
         return build_case(operation=operation, rule=rule, **fields)
     except BadCase as failure:
         raise BadCase(f"case {text!r}: {failure}") from failure
@@ -145,8 +145,8 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     """Make a case from the fields of ids and suite files, with defaults filled in.
 
     rule: with its constants, as in an id. Sizes are named as there (``L`` for both lengths, E, bias, cross,
-    out). Others are a :class:`Mask` as ``mask``, and dtype, device, pass_, dropout, layout, cache,
-    threads, seed; batch, storage with its sizes as in an id, kv, and returns.
+    out; those of the operation). Others are a :class:`Mask` as ``mask``, and dtype, device, pass_, dropout,
+    layout, cache, threads, seed; batch, storage with its sizes as in an id, kv, and returns.
 
     Raises:
         BadCase: a size is missing or contradicts another, or the case can't exist.
@@ -174,6 +174,12 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     if layer and "E" not in layer:
         raise BadCase(f"{next(iter(layer))} belongs to multihead, which needs a model width E")
     rule, constants = parse_rule(rule)
+    sizes = {size.name: size.default for size in operation_named(operation).sizes}
+    for name in {size.name for one in known_operations().values() for size in one.sizes} & {*fields}:
+        if name not in sizes:
+            raise BadCase(f"the operation {operation} has no size {name!r}")
+    chosen = sorted((name, fields.pop(name)) for name in sizes if name in fields)
+    fields["operation_sizes"] = tuple(pair for pair in chosen if pair[1] != sizes[pair[0]])
     return Case(
         operation=operation,
         rule=rule,
@@ -248,8 +254,9 @@ _SIZE_MEANING = {
 }
 
 
-def _parse_sizes(text: str) -> dict[str, Any]:
+def _parse_sizes(text: str, operation: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    known = (*SIZES, *(size.name for size in operation_named(operation).sizes))
     for word in _BETWEEN_SIZES.split(text):
         if begins_batch(word):
             if "batch" in found:
@@ -260,18 +267,18 @@ def _parse_sizes(text: str) -> dict[str, Any]:
         if word in LAYER_FLAGS:
             name, value = flag, word != "noout"
         else:
-            name, value = _parse_size(word, text)
+            name, value = _parse_size(word, text, known)
         if name in found:
             raise BadCase(f"sizes {text!r}: {word!r} gives {name} a second time")
         found[name] = value
     return found
 
 
-def _parse_size(word: str, text: str) -> tuple[str, int]:
+def _parse_size(word: str, text: str, known: tuple[str, ...]) -> tuple[str, int]:
     match = _SIZE.fullmatch(word)
     name, value = match.groups() if match else (word, "")
-    if name not in SIZES:
-        raise BadCase(f"sizes {text!r}: {unknown_name('size', name, (*SIZES, *LAYER_FLAGS))}")
+    if name not in known:
+        raise BadCase(f"sizes {text!r}: {unknown_name('size', name, (*known, *LAYER_FLAGS))}")
     if not _WHOLE.fullmatch(value):
         raise BadCase(f"sizes {text!r}: {value!r} is not a whole number for {name}; write it as in '{name}8'")
     return name, int(value)

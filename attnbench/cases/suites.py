@@ -24,9 +24,9 @@
     stage = "decode"                    # optional, beside a count: totals are of each stage by itself
 
 Fields: operation, rule, B, H, Hkv, L (or Lq, Lk), D, Dv, mask, dtype, device, pass, dropout, layout, cache,
-threads, seed, batch (in place of B and L), storage, kv, returns, and of multihead E, bias, cross, out; each
-means what it means in an id. rule is needed, and H, L or batch, and D; the rest have the defaults of ids. A
-case with E is multihead unless it says otherwise.
+threads, seed, batch (in place of B and L), storage, kv, returns, of multihead E, bias, cross, out, and the
+sizes of an operation, as top; each means what it means in an id. rule is needed, and H, L or batch, and D;
+the rest have the defaults of ids. A case with E is multihead unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from attnbench.types.errors import BadCase, BadFile
 from attnbench.types.extensions import Suite
 from attnbench.types.files import parse_toml, read_text
 from attnbench.types.mask import parse_mask
+from attnbench.types.operation import known_operations
 from attnbench.types.words import unknown_name
 
 MOST_CASES = 100_000
@@ -94,9 +95,10 @@ def parse_suite(text: str, name: str) -> Suite:
         if not isinstance(value, _TOP[key]):
             raise BadFile(f"{key} = {value!r}: give {_NAMES[_TOP[key]]}")
     defaults = content.get("defaults", {})
+    known = _fields()
     for key in defaults:
-        if key not in _FIELDS:
-            raise BadFile(f"defaults: {unknown_name('key', key, _FIELDS)}")
+        if key not in known:
+            raise BadFile(f"defaults: {unknown_name('key', key, known)}")
     cases: dict[Case, bool] = {}
     counts: dict[Case, float] = {}
     stages: dict[Case, str] = {}
@@ -127,6 +129,11 @@ def parse_suite(text: str, name: str) -> Suite:
     )
 
 
+def _fields() -> tuple[str, ...]:
+    """Return the fields of a case, with the sizes of operations."""
+    return (*_FIELDS, *(size.name for one in known_operations().values() for size in one.sizes))
+
+
 def _entry_cases(entry: object, defaults: dict[str, Any]) -> list[Case]:
     if not isinstance(entry, dict):
         raise BadCase(f"{entry!r} is not a table: write [[cases]] above an id or fields")
@@ -146,9 +153,10 @@ def _entry_cases(entry: object, defaults: dict[str, Any]) -> list[Case]:
         if others:
             raise BadCase(f"an id sets all of a case: leave out {', '.join(others)}")
         return [parse_case(_checked("id", own["id"]))]
+    known = _fields()
     for key in own:
-        if key not in _FIELDS:
-            raise BadCase(unknown_name("key", key, ("id", *_OF_THE_ENTRY, *_FIELDS)))
+        if key not in known:
+            raise BadCase(unknown_name("key", key, ("id", *_OF_THE_ENTRY, *known)))
     fields = _without_overridden(defaults, own) | own
     if "rule" not in fields:
         raise BadCase("the rule is missing, as in rule = 'scaled_dot'")

@@ -204,6 +204,7 @@ def stream(case: Case, *parts: object) -> np.random.Generator:
         *("attnbench inputs 1", case.operation, case.rule),
         *(case.B, case.H, case.Hkv, case.Lq, case.Lk, case.D, case.Dv),
         *(() if layer is None else (layer.E, layer.bias, layer.out, layer.cross)),
+        *(f"{name}{value}" for name, value in case.operation_sizes),
         *(case.dtype, *parts),
     )
     digest = hashlib.sha256("\n".join(map(str, words)).encode()).digest()

@@ -74,7 +74,7 @@ def _log_sums(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
     """
     import torch
 
-    case, scoring, wide = setup.case, setup.scoring, _softmax_dtype(setup)
+    case, scoring, wide = setup.case, setup.scoring, wide_dtype(setup)
     k = k.repeat_interleave(case.group, dim=1)
     found = []
     with torch.no_grad():
@@ -82,9 +82,9 @@ def _log_sums(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
             q, k = map_queries(scoring.dot, q).to(wide), map_keys(scoring.dot, k).to(wide)
             own = DotForm(scoring.dot.scale, cap=scoring.dot.cap)
             setup = replace(setup, scoring=replace(scoring, dot=own))
-        for rows in _chunks(setup):
+        for rows in row_chunks(setup):
             keys = k[:, :, rows] if setup.rule.pairs_keys else k
-            scores = _masked(setup, _scores(setup, q[:, :, rows], keys).to(wide), rows)
+            scores = _masked(setup, row_scores(setup, q[:, :, rows], keys).to(wide), rows)
             found.append(scores.logsumexp(-1))
     return torch.cat(found, dim=2)
 
@@ -98,7 +98,7 @@ def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor
         # Tensors that binding computes from parameters must belong to the graph of this call.
         setup = replace(setup, scoring=setup.rule.bind(case, setup.rule_parameters))
     k, v = (x.repeat_interleave(case.group, dim=1) for x in (k, v))
-    chunks = _chunks(setup)
+    chunks = row_chunks(setup)
     attend: Callable[..., Tensor] = _attend_rows
     if case.pass_ != "forward" and len(chunks) > 1:
         # Keep no scores for the backward pass; it computes them again.
@@ -106,7 +106,7 @@ def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor
     return torch.cat([attend(setup, rows, q, k, v, held) for rows in chunks], dim=2)
 
 
-def _chunks(setup: Setup) -> list[slice]:
+def row_chunks(setup: Setup) -> list[slice]:
     """Return ranges of query rows whose scores are made at once; one range where there is no row."""
     case = setup.case
     by_row = case.B * case.H * case.Lk * setup.rule.score_elements(case)
@@ -120,23 +120,24 @@ def weights(setup: Setup) -> Weigh:
 
     def weigh(q: Tensor, k: Tensor) -> Tensor:
         k = k.repeat_interleave(setup.case.group, dim=1)
-        scores = _scores(setup, q, k).to(_softmax_dtype(setup))
-        return _weights(setup, scores, rows, False).to(q.dtype)
+        scores = row_scores(setup, q, k).to(wide_dtype(setup))
+        return row_weights(setup, scores, rows, False).to(q.dtype)
 
     return weigh
 
 
 def _attend_rows(setup: Setup, rows: slice, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor:
     keys = k[:, :, rows] if setup.rule.pairs_keys else k
-    scores = _scores(setup, q[:, :, rows], keys).to(_softmax_dtype(setup))
-    return _weights(setup, scores, rows, held).to(q.dtype) @ v
+    scores = row_scores(setup, q[:, :, rows], keys).to(wide_dtype(setup))
+    return row_weights(setup, scores, rows, held).to(q.dtype) @ v
 
 
-def _scores(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
+def row_scores(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
+    """Return the scores (B, H, R, Lk) of some query rows, without bias and mask."""
     return scores_of(setup.scoring, scale_queries=False)(q, k, slice(0, setup.case.Lk))
 
 
-def _weights(setup: Setup, scores: Tensor, rows: slice, held: bool) -> Tensor:
+def row_weights(setup: Setup, scores: Tensor, rows: slice, held: bool) -> Tensor:
     """Apply bias, mask and softmax to scores (B, H, R, Lk) in the dtype of the softmax."""
     import torch
 
@@ -176,7 +177,8 @@ def _softmax(scores: Tensor, held: bool) -> Tensor:
     return powers / total.masked_fill(total == 0, 1)
 
 
-def _softmax_dtype(setup: Setup) -> torch.dtype:
+def wide_dtype(setup: Setup) -> torch.dtype:
+    """Return the dtype of the softmax: float64 where the case is, else float32."""
     import torch
 
     return torch.float64 if setup.case.dtype == "float64" else torch.float32

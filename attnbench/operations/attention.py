@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
 
-def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
+def heads_inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
     """Return q, k and v. With a rule that pairs keys with queries k has the length Lq, an axis of its own."""
     keys, letter = (case.Lq, "p") if rule.pairs_keys else (case.Lk, "j")
     return (
@@ -39,7 +39,7 @@ def _outputs(case: Case) -> tuple[TensorSpec, ...]:
     return (out, TensorSpec("lse", (case.B, case.H, case.Lq), kind, axes="bhi"))
 
 
-def _draw(case: Case, rule: Rule, stream: Callable[[str], Generator]) -> dict[str, Any]:
+def draw_heads(case: Case, rule: Rule, stream: Callable[[str], Generator]) -> dict[str, Any]:
     """Draw q and k as standard normal numbers. Each value depends in part on its key.
 
     So outputs stay away from the mean of all values however many keys there are. In each head v has a mean of
@@ -49,7 +49,7 @@ def _draw(case: Case, rule: Rule, stream: Callable[[str], Generator]) -> dict[st
 
     q, k, v = (
         stream(word).standard_normal(spec.shape)
-        for word, spec in zip("abc", _inputs(case, rule), strict=True)
+        for word, spec in zip("abc", heads_inputs(case, rule), strict=True)
     )
     if not rule.pairs_keys:
         v = (v + k[..., np.arange(case.Dv) % case.D]) / np.sqrt(2)
@@ -70,7 +70,8 @@ def pair_flops(case: Case, rule: Rule, pairs: int) -> float:
     return pairs * (scores + 2 * case.Dv)
 
 
-def _unread(case: Case, rule: Rule, kept_queries: int, kept_keys: int) -> int:
+def unread_elements(case: Case, rule: Rule, kept_queries: int, kept_keys: int) -> int:
+    """Count the elements of q, k and v that no kept pair reads, over all batch elements."""
     queries, keys = case.B * case.Lq - kept_queries, case.B * case.Lk - kept_keys
     # A rule that pairs each query with a key reads that key with the query, and of Lk keys only values.
     by_key = queries if rule.pairs_keys else keys
@@ -91,7 +92,7 @@ def plain(setup: Setup) -> Call:
 ATTENTION = Operation(
     name="attention",
     summary="attention over heads: q, k, v to (B, H, Lq, Dv)",
-    inputs=_inputs,
+    inputs=heads_inputs,
     outputs=_outputs,
     flops=pair_flops,
     heads=Heads(
@@ -99,10 +100,10 @@ ATTENTION = Operation(
         finish=lambda case, rule, parameters, queries, attended: attended,
         rows=2,
     ),
-    draw=_draw,
+    draw=draw_heads,
     check=_check,
     reference=plain,
-    unread=_unread,
+    unread=unread_elements,
     returns=("lse",),
     lengths=("q", "k"),
     encoded=("k", "v"),

@@ -19,7 +19,8 @@ from attnbench.types.mask import ANY_MASK
 from attnbench.types.mask_words import WORDS
 from attnbench.types.operation import Operation
 from attnbench.types.rule import Constant, Law, Rule
-from attnbench.types.storage import Size, Storage
+from attnbench.types.size import Size
+from attnbench.types.storage import Storage
 from attnbench.types.words import FORMATS, LONGEST_NAME, NAME, NAMES_ARE
 
 LONGEST_HEAD = 24

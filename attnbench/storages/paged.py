@@ -17,7 +17,8 @@ from attnbench.storages import packed
 from attnbench.types.batch import parse_batch
 from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import TensorSpec, operation_of
-from attnbench.types.storage import Shared, Size, Storage, sizes_of
+from attnbench.types.size import Size
+from attnbench.types.storage import Shared, Storage, sizes_of
 
 if TYPE_CHECKING:
     import numpy as np

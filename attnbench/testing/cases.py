@@ -202,9 +202,18 @@ def shape_cases(backend: Backend, rules: Sequence[Rule], options: Overrides = NO
 
 
 def variants(backend: Backend) -> list[tuple[str, dict[str, Any]]]:
-    """Return the operations of a backend, each with the layers that it can have; attention comes first."""
+    """Return the operations of a backend, each with the layers or sizes that it can have.
+
+    Attention comes first.
+    """
     names = sorted(backend.operations, key=lambda name: name != "attention")
-    return [(name, layer) for name in names for layer in (LAYERS if name == "multihead" else ({},))]
+    return [(name, layer) for name in names for layer in (LAYERS if name == "multihead" else _sizes(name))]
+
+
+def _sizes(operation: str) -> tuple[dict[str, int], ...]:
+    """Return the sizes of an operation as they are, and with others where it has any."""
+    others = {size.name: size.other or 2 * size.default for size in operation_named(operation).sizes}
+    return ({}, others) if others else ({},)
 
 
 def _with_rule(row: Row, rules: Sequence[Rule], number: int, options: Overrides) -> PossibleCase | None:

@@ -14,7 +14,8 @@ from attnbench.types.mask import EVERYTHING, Mask
 from attnbench.types.mask_base import check_choice, check_whole
 from attnbench.types.operation import Shape, operation_of
 from attnbench.types.rule import Rule
-from attnbench.types.storage import storage_named, wrong_size
+from attnbench.types.size import Chosen, wrong_size
+from attnbench.types.storage import storage_named
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 Pass = Literal["forward", "backward", "both"]
@@ -77,7 +78,8 @@ class Case:
     :class:`attnbench.types.storage.Storage` that says where their numbers lie; sizes: those of its sizes that
     differ from the defaults, (name, value) in the order of their names.
 
-    returns: further outputs of the operation, as ``("lse",)``.
+    returns: further outputs of the operation, as ``("lse",)``. operation_sizes: those of its sizes that
+    differ from the defaults, (name, value) in the order of their names.
 
     kv: how keys and values are held: the name of an :class:`attnbench.types.encoding.Encoding` with the grain
     of its scales, as ``int8:head``; ``dtype`` for numbers of the dtype.
@@ -108,9 +110,10 @@ class Case:
     constants: tuple[tuple[str, float], ...] = ()
     batch: str = ""
     storage: str = "dense"
-    sizes: tuple[tuple[str, int], ...] = ()
+    sizes: Chosen = ()
     returns: tuple[str, ...] = ()
     kv: str = "dtype"
+    operation_sizes: Chosen = ()
 
     fewest: ClassVar[int] = 1
     """The least Lq and Lk."""
@@ -149,7 +152,8 @@ class Case:
         _check_returns(self)
         _check_storage(self)
         _check_encoding(self)
-        refused = operation.refuses(self)
+        whose = f"the operation {self.operation}"
+        refused = wrong_size(whose, operation.sizes, self.operation_sizes) or operation.refuses(self)
         if refused is not None:
             raise BadCase(refused)
         for word in self.mask.words:
@@ -180,6 +184,11 @@ class Case:
     def constant(self, name: str, default: float) -> float:
         """Return a constant of the rule, ``default`` where the case chooses none."""
         return dict(self.constants).get(name, default)
+
+    def size(self, name: str) -> int:
+        """Return a size of the operation, its default where the case chooses none."""
+        default = next(size.default for size in operation_of(self).sizes if size.name == name)
+        return dict(self.operation_sizes).get(name, default)
 
     @property
     def item_bytes(self) -> int:
@@ -216,14 +225,8 @@ def _check_returns(case: Case) -> None:
 def _check_storage(case: Case) -> None:
     """Raise :class:`BadCase` unless batch, storage and sizes go together."""
     storage = storage_named(case.storage)
-    names = [name for name, _ in case.sizes]
-    if names != sorted(set(names)):
-        raise BadCase(f"the sizes {', '.join(names)}: give each once, in the order of their names")
-    if (refused := wrong_size(storage, case.sizes)) is not None:
+    if (refused := wrong_size(f"the storage {storage.name}", storage.sizes, case.sizes)) is not None:
         raise BadCase(refused)
-    defaults = {size.name: size.default for size in storage.sizes}
-    if any(value == defaults[name] for name, value in case.sizes):
-        raise BadCase(f"sizes = {case.sizes!r}: leave out those with their defaults")
     if not case.batch:
         if case.storage != "dense":
             raise BadCase(f"the storage {case.storage} needs a batch, as 2q16_3q1s64")

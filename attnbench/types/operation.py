@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnbench.types.errors import BadCase
+from attnbench.types.size import Size
 from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class Operation:
         name where each step has both; () where it has no batches.
     baseline: the backend that ratios of its cases refer to where nobody names one; "" for the storage's.
     encoded: the names of the inputs that an encoding may hold, as k and v.
+    sizes: whole numbers that it needs besides those of attention; ``case.size(name)`` gives them.
 
     Without ``heads`` only forward passes without dropout are computed. What else is known of such an
     operation makes its check stronger:
@@ -149,6 +151,7 @@ class Operation:
     lengths: tuple[str, ...] = ()
     baseline: str = ""
     encoded: tuple[str, ...] = ()
+    sizes: tuple[Size, ...] = ()
     stress: Callable[[Case, Rule], Mapping[str, Draw]] = lambda case, rule: {}
     trivial: Callable[[Problem], Mapping[str, Arrays]] = lambda problem: {}
     growth: Callable[[Case, Rule, Named], tuple[float, float]] = lambda case, rule, inputs: (0.0, 0.0)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.types.encoding import encoding_of, is_encoded
 from attnbench.types.errors import BadCase
 from attnbench.types.operation import TensorSpec, operation_of
+from attnbench.types.size import Size
 from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:
@@ -17,20 +18,6 @@ if TYPE_CHECKING:
     from attnbench.types.rule import Rule
 
     Specs = tuple[TensorSpec, ...]
-
-
-@dataclass(frozen=True)
-class Size:
-    """A whole number that a storage needs, which a case may choose: ``page`` in ``paged:32``."""
-
-    name: str
-    """In ids and suites, ``name=value``; of the only size of a storage the value alone."""
-    meaning: str
-    """One line."""
-    default: int
-    """Where a case chooses none."""
-    least: int = 1
-    most: int = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -157,17 +144,3 @@ def baseline_in(case: Case, named: str) -> str:
 def sizes_of(case: Case) -> dict[str, int]:
     """Return the sizes of a case's storage by name: as the case chooses them, else their defaults."""
     return {size.name: size.default for size in storage_of(case).sizes} | dict(case.sizes)
-
-
-def wrong_size(storage: Storage, sizes: Iterable[tuple[str, int]]) -> str | None:
-    """Return why chosen sizes make no sense for a storage, or None."""
-    known = {size.name: size for size in storage.sizes}
-    for name, value in sizes:
-        if name not in known:
-            has = f"it has {' and '.join(known)}" if known else "it has none"
-            return f"the storage {storage.name} has no size {name!r}; {has}"
-        if isinstance(value, bool) or not isinstance(value, int):
-            return f"{name} = {value!r}: give a whole number"
-        if not known[name].least <= value <= known[name].most:
-            return f"{name} = {value}: give {known[name].least} to {known[name].most}"
-    return None

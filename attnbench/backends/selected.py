@@ -1,0 +1,159 @@
+"""selected_gather: the chosen keys copied together, then attention; selected_mask: a mask of those chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from attnbench.backends.sdpa import call_with, mask_dtype, refuse_cap
+from attnbench.kit.dtypes import case_dtype, softmax_dtype
+from attnbench.kit.masks import additive_mask
+from attnbench.kit.problems import problem_setups, ranges
+from attnbench.kit.scores import form_of, map_keys, map_queries, soft_cap
+from attnbench.kit.selection import chosen_keys, key_places
+from attnbench.types.backend import Backend, Setup
+from attnbench.types.problem import is_empty
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.case import Case
+    from attnbench.types.rule import Rule
+
+    Make = Callable[[Setup], Callable[..., Tensor]]
+
+ELEMENTS_AT_ONCE = 1 << 24
+"""Elements of gathered keys and values that are held at once."""
+
+
+def prepare_gather(setup: Setup) -> Callable[..., Tensor]:
+    """Return a function of q, k, v and indices that reads the chosen keys alone."""
+    import torch
+
+    case, dot, sink = setup.case, setup.scoring.dot, setup.scoring.sink
+    assert dot is not None
+    wide = softmax_dtype(case_dtype(case))
+    mask = additive_mask(case, wide, case.device, setup.scoring)
+    places = case.size("top") * case.size("block")
+    at_once = max(1, ELEMENTS_AT_ONCE // max(1, case.B * case.H * places * (case.D + case.Dv)))
+
+    def rows_of(q: Tensor, k: Tensor, v: Tensor, indices: Tensor, rows: slice) -> Tensor:
+        keys, valid = key_places(case, indices[:, :, rows])
+        if k.shape[1] != v.shape[1]:  # A rule maps keys for each query head.
+            keys, valid, v = (x.repeat_interleave(case.group, dim=1) for x in (keys, valid, v))
+        B, G, R, _ = keys.shape
+        batch = torch.arange(B, device=q.device)[:, None, None, None]
+        heads = torch.arange(G, device=q.device)[:, None, None]
+        own, values = k[batch, heads, keys], v[batch, heads, keys]
+        queries = q[:, :, rows].unflatten(1, (G, -1))
+        scores = soft_cap(dot, torch.einsum("bgnrd,bgrsd->bgnrs", queries, own) * dot.scale).to(wide)
+        if mask is not None:
+            by_head = mask[..., rows, :].expand(B, case.H, R, case.Lk).unflatten(1, (G, -1))
+            scores = scores + by_head.gather(-1, keys[:, :, None].expand_as(scores))
+        scores = scores.masked_fill(~valid[:, :, None], -torch.inf)
+        if sink is not None:
+            column = sink.to(wide).view(1, G, -1, 1, 1).expand(*scores.shape[:-1], 1)
+            weights = torch.cat([scores, column], dim=-1).softmax(-1)[..., :-1]
+        else:
+            empty = scores.isneginf().all(-1, keepdim=True)
+            weights = scores.softmax(-1).masked_fill(empty, 0)
+        return torch.einsum("bgnrs,bgrse->bgnre", weights.to(v.dtype), values).flatten(1, 2)
+
+    def call(q: Tensor, k: Tensor, v: Tensor, indices: Tensor) -> Tensor:
+        q, k = map_queries(dot, q), map_keys(dot, k)
+        starts = range(0, case.Lq, at_once)
+        rows = (slice(start, min(start + at_once, case.Lq)) for start in starts)
+        return torch.cat([rows_of(q, k, v, indices, one) for one in rows], dim=2)
+
+    return call
+
+
+def prepare_mask(setup: Setup) -> Callable[..., Tensor]:
+    """Return a function of q, k, v and indices that makes a mask of those chosen for torch's attention."""
+    import torch
+
+    case, dtype = setup.case, mask_dtype(setup.case)
+    mask = additive_mask(case, dtype, case.device, setup.scoring)
+
+    def call(q: Tensor, k: Tensor, v: Tensor, indices: Tensor) -> Tensor:
+        chosen = chosen_keys(case, indices).repeat_interleave(case.group, dim=1)
+        added = torch.zeros((), dtype=dtype, device=q.device) if mask is None else mask
+        added = added.masked_fill(~chosen, -torch.inf)
+        empty = added.isneginf().all(-1, keepdim=True)
+        # A softmax over -inf alone is NaN.
+        return call_with(setup, added.masked_fill(empty, 0), False)(q, k, v).masked_fill(empty, 0)
+
+    return call
+
+
+class Sequences:
+    """A prepared function of packed sequences, or of queries packed and keys in pages: one after the other.
+
+    make: prepares the function of equal sequences.
+    """
+
+    def __init__(self, setup: Setup, make: Make) -> None:
+        self.case = setup.case
+        self.calls = [None if is_empty(one.case) else make(one) for one in problem_setups(setup)]
+        self.queries: list[slice] = []
+        self.keys: list[Callable[[Tensor], Tensor]] = []
+
+    def renew(self, ahead: Mapping[str, Any]) -> None:
+        """Read where the queries and the keys of each sequence lie."""
+        self.queries = ranges(ahead["cu_seqlens_q"])
+        if "block_table" in ahead:
+            pairs = zip(ahead["block_table"].long(), ahead["seqused_k"].tolist(), strict=True)
+            self.keys = [_in_pages(*pair) for pair in pairs]
+        else:
+            self.keys = [_in_range(keys) for keys in ranges(ahead["cu_seqlens_k"])]
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, indices: Tensor, *places: Tensor) -> Tensor:
+        """Attend from each sequence to its own keys; zeros where it has none."""
+        out = q.new_zeros(len(q), self.case.H, self.case.Dv)
+        for rows, keys, call in zip(self.queries, self.keys, self.calls, strict=True):
+            if call is not None:
+                own = (x.transpose(0, 1)[None] for x in (q[rows], keys(k), keys(v), indices[rows]))
+                out[rows] = call(*own)[0].transpose(0, 1)
+        return out
+
+
+def _in_range(keys: slice) -> Callable[[Tensor], Tensor]:
+    return lambda x: x[keys]
+
+
+def _in_pages(pages: Tensor, length: int) -> Callable[[Tensor], Tensor]:
+    return lambda x: x[pages[: -(-length // x.shape[1])]].flatten(0, 1)[:length]
+
+
+def _with(make: Make) -> Callable[[Setup], Callable[..., Tensor]]:
+    return lambda setup: Sequences(setup, make) if setup.case.batch else make(setup)
+
+
+def _refuse(case: Case, rule: Rule) -> str | None:
+    if form_of(case, rule).sink is not None:
+        return "has no sink: its mask has a column for each key"
+    return refuse_cap(case, rule)
+
+
+SELECTED_GATHER = Backend(
+    name="selected_gather",
+    summary="the chosen keys copied together for each query, then matmul, softmax, matmul",
+    prepare=_with(prepare_gather),
+    operations=("selected",),
+    storages=("dense", "packed", "paged"),
+    needs_dot_form=True,
+    masks=("any",),
+    masks_by_head=True,
+)
+
+SELECTED_MASK = Backend(
+    name="selected_mask",
+    summary="a mask of the chosen keys, then torch SDPA over all keys",
+    prepare=_with(prepare_mask),
+    supports=_refuse,
+    operations=("selected",),
+    storages=("dense", "packed", "paged"),
+    needs_dot_form=True,
+    masks=("any",),
+    masks_by_head=True,
+)
