@@ -14,7 +14,9 @@ from attnbench.types.words import count_of, first_of
 _MOST = 6
 """So many lengths are named in a line."""
 _MOST_COMMANDS = 3
-"""A command names so many cases; of more it names their suite."""
+"""A command names so many cases of its suite; of more it has all."""
+_LONGER, _LEAST_LONGER_S = 4, 1.0
+"""A longer run has so many times the budget, which halves intervals, and so many seconds at least."""
 
 
 def entries_by_threads(cases: Iterable[Case], threads: int) -> tuple[str, str]:
@@ -80,17 +82,29 @@ def held(choices: Iterable[Choice], layout_of: Callable[[str], str]) -> list[str
     return [*lines, f"for more, run the suite with {'; '.join(more)}"]
 
 
-def what_next(decisions: Sequence[Decision], default: str) -> list[str]:
-    """Return lines: how to prove what may be faster, and what decode cases leave open."""
+def what_next(
+    decisions: Sequence[Decision], default: str, command: Sequence[str], budget_s: float
+) -> list[str]:
+    """Return lines: how to prove what may be faster, and what decode cases leave open.
+
+    command: the words that ran these cases, without backends and budget; none where nobody knows them.
+    budget_s: the budget that they had.
+    """
     cases = [parse_case(one.case) for one in decisions]
     lines = []
     open_ = [(case, one) for case, one in zip(cases, decisions, strict=True) if one.may_be]
     if open_:
-        names = dict.fromkeys([*(one.may_be for _, one in open_), default])
-        few = len(open_) <= _MOST_COMMANDS
-        words = [given_id(case) for case, _ in open_] if few else ["SUITE"]
-        command = ["attnbench", "run", *words, *(word for name in names for word in ("--backend", name))]
-        lines.append(f"a longer run may prove what may be faster: {shlex.join(command)} --budget 1")
+        backends = dict.fromkeys([*(one.may_be for _, one in open_), default])
+        few = [given_id(case) for case, _ in open_] if len(open_) <= _MOST_COMMANDS else []
+        if not command:
+            words = ["attnbench", "run", *(few or ["SUITE"])]
+        elif "--case" in command or len(open_) == len(cases):
+            words = [*command]
+        else:
+            words = [*command, *_each("--case", few)]
+        longer = max(_LONGER * budget_s, _LEAST_LONGER_S)
+        words += [*_each("--backend", backends), "--budget", f"{longer:g}"]
+        lines.append(f"a longer run may prove what may be faster: {shlex.join(words)}")
         if len({case.threads for case in cases if case.on_host}) == 1:
             lines.append("other threads may be faster: run with --threads 1 and with more, and compare")
     if any(case.Lq == 1 and case.cache == "hot" for case in cases):
@@ -99,6 +113,10 @@ def what_next(decisions: Sequence[Decision], default: str) -> list[str]:
             "run with --cache rotating"
         )
     return lines
+
+
+def _each(option: str, values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
 
 
 def _order(case: Case) -> tuple[object, ...]:

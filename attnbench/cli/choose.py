@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from attnbench.cli.options import force_option
+from attnbench.cli.options import SHOWING, force_option
 from attnbench.cli.output import note, say
 from attnbench.types.words import count_of
 
@@ -15,8 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attnbench.choice.table import Decision
+    from attnbench.reports.run import Run
 
 DEFAULT = "sdpa_flash"
+_NOT_AGAIN = (
+    "backends", "budget_s", "repetitions", "out", "plan", "benchmark_json", *SHOWING,
+)  # fmt: skip
+"""The parameters of a run that a longer one, into a new file, does not share."""
 
 
 @click.command("choose")
@@ -72,13 +77,38 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
         say(f"all counted calls{of}: {duration(ms, far)}{bounds} less, where calls are as the cases")
     for line in held(table.choices, lambda name: registry.backend(name).layout):
         say(line)
-    for line in what_next(decisions, default):
+    budget_s = max(float(head.protocol.get("budget_s", 0)) for head in run.manifests)
+    for line in what_next(decisions, default, _command(run), budget_s):
         say(line)
     for answer in filter(None, run.answers):
         for line in filter(None, [*threads_words(answer), busy_text(answer)]):
             say(line)
     write_files({out: write_table(table).encode()})
     note(f"{count_of(len(table.choices), 'choice')} in {out}")
+
+
+def _command(run: Run) -> list[str]:
+    """Return the words of the command that made a run, without those of :data:`_NOT_AGAIN`.
+
+    None for several runs, and for one that no command of this version made.
+    """
+    from attnbench.cli.run import command as run_command
+
+    made = run.manifests[0].command
+    if len(run.manifests) > 1 or made[:2] != ["attnbench", "run"]:
+        return []
+    try:
+        given, _, _ = run_command.make_parser(click.Context(run_command)).parse_args(made[2:])
+    except click.UsageError:
+        return []
+    if "resume" in given:
+        return []
+    words = [*made[:2], *(given["words"] or ())]
+    for param in run_command.params:
+        if isinstance(param, click.Option) and param.name in given and param.name not in _NOT_AGAIN:
+            values = given[param.name] if param.multiple else [given[param.name]]
+            words += [word for value in values for word in (param.opts[0], value)]
+    return words
 
 
 def _tell(decisions: Sequence[Decision]) -> None:

@@ -552,5 +552,5 @@ def busy_words(disturbed: int, timed: int) -> str:
     was = "was" if disturbed == 1 else "were"
     return (
         f"{disturbed} of {count_of(timed, 'measurement')} {was} disturbed: use an idle machine, "
-        "or --budget 1 (seconds)"
+        "or a longer --budget"
     )

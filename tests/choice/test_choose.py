@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from msgspec import structs
-from run_files import manifest_of
+from run_files import manifest_of, write_records
 
 from attnbench.choice.held import held, what_next
 from attnbench.choice.table import (
@@ -163,26 +163,30 @@ def test_a_table_tells_for_which_threads_layouts_and_lengths_it_holds() -> None:
     assert "--threads" not in on_a_card[1]
 
 
+def next_lines(run: Run) -> list[str]:
+    return what_next(decide(run, REGISTRY, "sdpa_flash"), "sdpa_flash", (), 1)
+
+
 def test_what_is_not_proved_comes_with_the_run_that_may_prove_it() -> None:
     near = {"sdpa_flash": 1.0, "bmm": 0.999}
     run = run_of({case(64): near, case(64, "causal"): BMM, case(512, Lq=1): near})
-    longer, threads, cold = what_next(decide(run, REGISTRY, "sdpa_flash"), "sdpa_flash")
+    longer, threads, cold = next_lines(run)
     command = longer.partition(": ")[2].split()
     assert command == [
         "attnbench", "run", "attention/scaled_dot/H2-L64-D8", "attention/scaled_dot/H2-Lq1-Lk512-D8",
-        "--backend", "bmm", "--backend", "sdpa_flash", "--budget", "1",
+        "--backend", "bmm", "--backend", "sdpa_flash", "--budget", "4",
     ]  # fmt: skip
     assert "--threads 1" in threads
     assert "--cache rotating" in cold
     tie = run_of({case(64): {"sdpa_flash": 1.0, "bmm": 1.001}})
-    assert what_next(decide(tie, REGISTRY, "sdpa_flash"), "sdpa_flash")[0] == (
+    assert next_lines(tie)[0] == (
         "a longer run may prove what may be faster: attnbench run attention/scaled_dot/H2-L64-D8 "
-        "--backend bmm --backend sdpa_flash --budget 1"
+        "--backend bmm --backend sdpa_flash --budget 4"
     )
     many = run_of({case(length): near for length in (16, 32, 64, 128)})
-    assert " run SUITE --backend bmm" in what_next(decide(many, REGISTRY, "sdpa_flash"), "sdpa_flash")[0]
+    assert " run SUITE --backend bmm" in next_lines(many)[0]
     proved = run_of({case(512, Lq=1) + "/rotating": BMM})
-    assert what_next(decide(proved, REGISTRY, "sdpa_flash"), "sdpa_flash") == []
+    assert next_lines(proved) == []
     assert held(chosen(proved), lambda name: "BHLD")[0] == (
         "holds for 1 thread, inputs in BHLD, not in the caches: 1 query and 512 keys"
     )
@@ -269,7 +273,33 @@ def test_the_command_tells_every_decision_and_writes_a_table(
     status, told, _ = invoke(str(REFERENCE))
     assert (status, read_table(Path("choice.toml")).choices) == (0, [])
     assert "the table is empty: torch's function computes every call" in told.splitlines()
-    assert "/causal --backend eager --backend sdpa_flash --budget 1" in told
+    assert "/causal --backend eager --backend sdpa_flash --budget 2" in told
+
+
+def test_a_longer_run_is_the_whole_command_of_the_first_with_more_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cases = [case(512, Lq=1) + "/rotating", case(256, Lq=1) + "/rotating"]
+    records = [
+        Record(one, "scaled_dot", name, "ok", median_ms=ms, best="bmm", delta=0.02)
+        for one, slow in zip(cases, (1.1, 0.9), strict=True)
+        for name, ms in (("bmm", 1.0), ("sdpa_flash", slow))
+    ]
+    made = (
+        "attnbench run decode.toml --dtype float32 --cache=rotating --plugin my.py --budget 1 --out r.jsonl"
+    )
+    facts = {"command": [*made.split(), "--details", "--backend", "eager"], "protocol": {"budget_s": 1.0}}
+    write_records(tmp_path / "r.jsonl", *records, **facts)
+    again = "attnbench run decode.toml --dtype float32 --cache rotating --plugin my.py"
+    backends = "--backend bmm --backend sdpa_flash --budget 4"
+    assert f" faster: {again} {backends}\n" in invoke("r.jsonl")[1]
+    proved = [structs.replace(records[0], case=f"{case(128, Lq=1)}/rotating"), *records[:2]]
+    write_records(tmp_path / "some.jsonl", *proved, **facts)
+    assert (
+        f"{again} --case attention/scaled_dot/H2-Lq1-Lk512-D8/rotating {backends}\n"
+        in (invoke("some.jsonl")[1])
+    )
 
 
 def test_a_file_of_somebody_else_is_kept(tmp_path: Path) -> None:
