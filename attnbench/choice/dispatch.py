@@ -185,6 +185,7 @@ class _Dispatch:
         self.known: dict[object, _Found] = {}
         self.served_none = self.left_none = True
         self._noticed: set[int] = set()
+        self._measured_threads = table.threads
         self._rows: _Rows = {}
         for choice in table.choices:
             first = parse_case(choice.case)
@@ -202,7 +203,7 @@ class _Dispatch:
             return
         self._noticed.add(threads)
         cases = [first for near in self._rows.values() for first, _ in near]
-        words, remedy = entries_by_threads(cases, threads)
+        words, remedy = entries_by_threads(cases, threads, self._measured_threads)
         if remedy:
             warnings.warn(f"attnbench: the choice, by threads of torch: {words}; {remedy}", stacklevel=3)
         else:

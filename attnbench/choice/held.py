@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from attnbench.cases.ids import given_id, parse_case
 from attnbench.choice.table import Choice, Decision
@@ -19,11 +19,11 @@ _LONGER, _LEAST_LONGER_S = 4, 1.0
 """A longer run has so many times the budget, which halves intervals, and so many seconds at least."""
 
 
-def entries_by_threads(cases: Iterable[Case], threads: int) -> tuple[str, str]:
+def entries_by_threads(cases: Iterable[Case], threads: int, measured: Collection[int]) -> tuple[str, str]:
     """Return how many entries a table has for each number of threads, and what to do if none fits here.
 
-    cases: of the entries. threads: of torch in this process. The second text is "" where an entry fits, as
-    each on a GPU does.
+    cases: of the entries. threads: of torch in this process. measured: the numbers of threads that the runs
+    had. The second text is "" where an entry fits, as each on a GPU does.
     """
     cases = list(cases)
     numbers = Counter(case.threads for case in cases if case.on_host)
@@ -40,10 +40,12 @@ def entries_by_threads(cases: Iterable[Case], threads: int) -> tuple[str, str]:
         remedy = "the table has no entry, so torch's function computes every call"
     elif not numbers[threads] and not on_gpu:
         ((most, _),) = numbers.most_common(1)
-        remedy = (
-            f"no entry fits, so torch's function computes every call: measure with `attnbench run SUITE "
-            f"--threads {threads}`, or call torch.set_num_threads({most})"
-        )
+        remedy = "no entry fits, so torch's function computes every call: "
+        if threads in measured:
+            remedy += f"with {count_of(threads, 'thread')} nothing was proved to be faster"
+        else:
+            remedy += f"measure with `attnbench run SUITE --threads {threads}`"
+        remedy += f", or call torch.set_num_threads({most})"
     return "; ".join(words), remedy
 
 

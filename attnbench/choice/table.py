@@ -68,7 +68,8 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A choice file.
 
     default: the backend that stood for torch's function. facts: the kinds of device, by ``cpu`` and ``cuda``,
-    and the version of torch, as in the runs; plugins too.
+    and the version of torch, as in the runs; plugins too. threads: the numbers of threads that were measured,
+    also where nothing was proved; older files have none.
     """
 
     attnbench: str
@@ -77,6 +78,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     facts: dict[str, Any]
     plugins: dict[str, str]
     choices: list[Choice] = []
+    threads: list[int] = []
 
 
 @dataclass(frozen=True)
@@ -287,17 +289,19 @@ def _ranges(row: list[Decision]) -> Iterator[Choice]:
 
 def table_of(run: Run, decisions: Iterable[Decision], default: str) -> Table:
     """Return the table of decisions."""
-    first = run.manifests[0]
+    first, decisions = run.manifests[0], list(decisions)
+    cases = [parse_case(one.case) for one in decisions]
     return Table(
         first.attnbench, [str(path) for path in dict.fromkeys(run.paths)], default, _facts(run),
-        _plugins(first), put_together(decisions),
+        _plugins(first), put_together(decisions), sorted({case.threads for case in cases if case.on_host}),
     )  # fmt: skip
 
 
 def write_table(table: Table) -> str:
     """Return the table as TOML."""
     lines = [TABLE.mark.decode(), f"attnbench = {_toml(table.attnbench)}"]
-    lines += [f"runs = {_toml(table.runs)}", f"default = {_toml(table.default)}", "", "[facts]"]
+    lines += [f"runs = {_toml(table.runs)}", f"default = {_toml(table.default)}"]
+    lines += [f"threads = {_toml(table.threads)}", "", "[facts]"]
     lines += [f"{name} = {_toml(value)}" for name, value in table.facts.items()]
     lines += ["", "[plugins]", *(f"{_toml(k)} = {_toml(v)}" for k, v in table.plugins.items())]
     for choice in table.choices:

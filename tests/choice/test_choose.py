@@ -245,6 +245,7 @@ def test_a_choice_is_of_one_kind_of_device_and_says_which() -> None:
         table = table_of(run, decide(run, REGISTRY, "sdpa_flash"), "sdpa_flash")
         chosen_on[kind] = [one.backend for one in table.choices]
         assert table.facts == {"cuda" if kind == "H100" else "cpu": kind, "torch": "2.13.0"}
+        assert table.threads == ([] if kind == "H100" else [1])
     assert chosen_on == {"a cpu, 2 cores": ["bmm"], "another": [], "H100": ["eager"]}
     both = table_of(beside(here, card), [], "sdpa_flash")
     assert both.facts == {"cpu": "a cpu, 2 cores", "cuda": "H100", "torch": "2.13.0"}

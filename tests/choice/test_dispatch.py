@@ -359,6 +359,10 @@ def test_loading_says_how_many_entries_fit_the_threads_of_this_process(
     assert f"attnbench run SUITE --threads {threads}" in str(told[0].message)
     left = attention(*qkv(16), is_causal=True, explain=True)
     assert left.endswith("differs in threads")
+    path.write_text(path.read_text().replace("threads = []", f"threads = [{threads}]"))
+    with pytest.warns(UserWarning, match=rf"with {threads} threads? nothing was proved to be faster") as told:
+        attnbench.choice.load(path)
+    assert "attnbench run" not in str(told[0].message)
 
 
 def test_the_first_calls_that_are_served_and_left_are_logged_once(
