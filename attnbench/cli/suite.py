@@ -178,15 +178,14 @@ def from_config(
     print_text(made.text)
     for words in made.notes:
         say(words, err=True)
-    if model.dtype not in (None, "float32"):
-        say(
-            f"cases are in {model.dtype}, as the config says: attnbench run --dtype float32 changes it",
-            err=True,
-        )
+    in_float32 = model.dtype not in (None, "float32")
+    if in_float32:
+        say(f"cases are in {model.dtype}, as the config says; on a CPU float32 may be much faster", err=True)
     note(count_of(made.cases, "case"))
     if wrote:
         note(wrote)
-    note("next: attnbench run FILE --plan says how long it takes")
+    dtype = " --dtype float32" if in_float32 else ""
+    note(f"next: attnbench run FILE{dtype} --plan says how long it takes")
 
 
 def _caches(words: tuple[str, ...]) -> tuple[str, ...]:

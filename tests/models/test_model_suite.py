@@ -350,9 +350,9 @@ def test_the_command_prints_a_suite_and_what_it_left_out(tmp_path: Path) -> None
     }  # fmt: skip
     assert suite.summary == "qwen3_next, one of 2 devices: gated delta net, full attention"
     assert done.stderr.splitlines() == [
-        "cases are in bfloat16, as the config says: attnbench run --dtype float32 changes it",
+        "cases are in bfloat16, as the config says; on a CPU float32 may be much faster",
         "9 cases",
-        "next: attnbench run FILE --plan says how long it takes",
+        "next: attnbench run FILE --dtype float32 --plan says how long it takes",
     ]
 
 
