@@ -205,7 +205,8 @@ def hold(compared: Compared, gate: Gate, file: str = "", plugins: tuple[str, ...
     elif all(cell.verdict == "unclear" for cell in counted if cell.ratio is not None):
         result = (0, f"holds, but nothing was decided: {others}")
     else:
-        result = (0, _joined(f"holds: {_none_words(len(counted), gate.fail_on)}", others))
+        rest = [cell for cell in counted if cell.verdict != "accepted"]
+        result = (0, _joined(f"holds: {_none_words(counted, gate.fail_on)}", _other_counts(rest, gate)))
     hints = tuple(idle_entries(compared, gate))
     return GateResult(*result, failing, tuple(ignored), warnings, hints, file, plugins)
 
@@ -213,8 +214,13 @@ def hold(compared: Compared, gate: Gate, file: str = "", plugins: tuple[str, ...
 _NOUNS: dict[Outcome, str] = {"mismatch": "a mismatch"}
 
 
-def _none_words(cells: int, fail_on: Sequence[Outcome]) -> str:
-    """Say that no cell has a verdict that fails."""
+def _none_words(counted: Sequence[ComparedCell], fail_on: Sequence[Outcome]) -> str:
+    """Say that no cell has a verdict that fails, or that all that would fail are accepted."""
+    cells = len(counted)
+    if accepted := sum(cell.verdict == "accepted" for cell in counted):
+        if cells == 1:
+            return "the only cell would fail, and is accepted"
+        return f"{accepted:,} of {cells:,} cells would fail, all accepted"
     *some, last = (_NOUNS.get(word, word) for word in fail_on) if fail_on else ("",)
     listed = f"{', '.join(some)} or {last}" if some else last
     if not fail_on:
@@ -230,7 +236,10 @@ def _unknown(cell: ComparedCell) -> bool:
 
 def _counts(cells: Sequence[ComparedCell]) -> str:
     counts = Counter(cell.verdict for cell in cells)
-    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+    told = {outcome: f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome]}
+    if counts["mismatch"] > 1:
+        told["mismatch"] += "es"
+    return ", ".join(told.values())
 
 
 def _other_counts(cells: Sequence[ComparedCell], gate: Gate) -> str:

@@ -8,8 +8,9 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import isfinite, log
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -87,15 +88,15 @@ def _time(cell: ComparedCell, ms: float | None) -> str:
     return duration(ms, None if far is None or not cell.ratio else ms * min(far / cell.ratio, _TWO_DIGITS))
 
 
-def worst_words(compared: Compared) -> str:
-    """Name the cell that became slower by most; "" if none did."""
+def worst_words(compared: Compared, names: Mapping[str, str]) -> str:
+    """Name the cell that became slower by most; "" if none did. names: of cases, as the table has them."""
     slower = [cell for cell in compared.cells if cell.verdict == "slower" and cell.ratio]
     if not slower:
         return ""
     cell = max(slower, key=lambda cell: cell.ratio or 0.0)
     far = reach(cell.ratio or 0.0, cell.low, cell.high)
     where = f" on {cell.device_kind}" if KIND in heads_of(compared) else ""
-    return f"worst: {name(cell)}{where} at {number(cell.ratio or 0.0, far)} × base"
+    return f"worst: {name(cell, names)}{where} at {number(cell.ratio or 0.0, far)} × base"
 
 
 def unclear_words(compared: Compared) -> list[str]:
@@ -114,9 +115,10 @@ def unclear_words(compared: Compared) -> list[str]:
 _MEASURE_LIVE = "attnbench compare --ref measures two commits at once, and shows smaller differences"
 
 
-def name(cell: ComparedCell) -> str:
-    """Backend and case, or the case alone for a benchmark without a backend."""
-    return f"{cell.backend} on {cell.case}" if cell.backend else cell.case
+def name(cell: ComparedCell, names: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Backend and case, or the case alone for a benchmark without a backend. names: of cases."""
+    case = names.get(cell.case, cell.case)
+    return f"{cell.backend} on {case}" if cell.backend else case
 
 
 def forced_words(compared: Compared) -> str:
@@ -240,6 +242,16 @@ def cause_lines(gate: GateResult) -> list[str]:
 _CAUSE = "to check a wrong output again:"
 
 
+def _explained(cell: ComparedCell, compared: Compared) -> bool:
+    """Return whether a line outside of the table says why a cell has its verdict.
+
+    Of unclear cells it has each reason once, of a wrong output the mistake rather than its errors.
+    """
+    if cell.verdict == "mismatch":
+        return any(line.startswith(f"advice for {cell.backend}: ") for line in compared.advice)
+    return cell.verdict == "unclear"
+
+
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
@@ -279,41 +291,48 @@ def table(compared: Compared, gate: GateResult, view: View) -> str:
         console.print(Text(forced_words(compared), style="bold red"))
     console.print()
     if view.details:
+        names: Mapping[str, str] = {}
         _print_by_case(console, compared.cells[:MOST_CELLS], heads_of(compared))
         if len(compared.cells) > MOST_CELLS:
             console.print(f"{len(compared.cells) - MOST_CELLS} more cells: --format json")
     else:
-        _print_changed(console, compared, gate)
-    _print_summary(console, compared, gate, view)
+        names = _print_changed(console, compared, gate)
+    _print_summary(console, compared, gate, view, names)
     hidden = ["--details"] * (not view.details) + ["--legend"] * (not view.legend)
     if hidden:
         console.print(Text(f"more: {', '.join(hidden)}", style="dim"))
     return written(console)
 
 
-def _print_changed(console: Console, compared: Compared, gate: GateResult) -> None:
-    """Print the cells that changed or fail, the worst first, and the others too if they are few."""
+def _print_changed(console: Console, compared: Compared, gate: GateResult) -> dict[str, str]:
+    """Print the cells that changed or fail, the worst first, and the others too if they are few.
+
+    Returns what the table calls each case.
+    """
     heads = heads_of(compared)
     rows = _worst_first(cell for cell in compared.cells if cell.verdict != "none")
     failing = set(map(id, gate.failing))
     if len(rows) > MOST_OPEN:
         rows = [cell for cell in rows if cell.verdict not in _UNCHANGED or id(cell) in failing]
     if not rows:
-        return
+        return {}
     from rich.text import Text
 
     if len(rows) > MOST_CELLS:
         console.print(f"{len(rows) - MOST_CELLS} more cells have changed: --format json")
         rows = rows[:MOST_CELLS]
+    hidden = frozenset(id(cell) for cell in rows if _explained(cell, compared))
+    cases = [cell.case for cell in rows if cell.backend]
+    names = short_names(cases)
     if len({cell.case for cell in rows}) == 1 and rows[0].backend:
         console.print(rows[0].case, style="bold", soft_wrap=True)
-        _print_rows(console, rows, heads)
+        _print_rows(console, rows, heads, hidden=hidden)
     else:
-        cases = [cell.case for cell in rows if cell.backend]
         if shared := shared_words(cases):
             console.print(Text(f"all {shared}:", style="dim"))
-        _print_rows(console, rows, heads, short_names(cases))
+        _print_rows(console, rows, heads, names, hidden=hidden)
     console.print()
+    return names
 
 
 def _worst_first(cells: Iterable[ComparedCell]) -> list[ComparedCell]:
@@ -328,7 +347,7 @@ def _print_by_case(console: Console, cells: Sequence[ComparedCell], heads: Seque
         by_case.setdefault(cell.case, []).append(cell)
     for case, those in by_case.items():
         console.print(case, style="bold", soft_wrap=True)
-        _print_rows(console, [cell for cell in those if cell.verdict != "none"], heads, unclear=True)
+        _print_rows(console, [cell for cell in those if cell.verdict != "none"], heads)
         none = [(cell.reason, cell.backend or cell.case) for cell in those if cell.verdict == "none"]
         for reason, names in gathered(none):
             print_indented(console, f"none: {names}: {reason}")
@@ -341,9 +360,9 @@ def _print_rows(
     heads: Sequence[str],
     names: Mapping[str, str] | None = None,
     *,
-    unclear: bool = False,
+    hidden: Collection[int] = (),
 ) -> None:
-    """Print cells in rows. names: of cases, if the rows are of several. unclear: give their reasons too."""
+    """Print cells in rows. names: of cases, if the rows are of several. hidden: ids of cells without why."""
     from rich.text import Text
 
     rows = [cell_words(cell) | {"case": (names or {}).get(cell.case, cell.case)} for cell in cells]
@@ -353,7 +372,7 @@ def _print_rows(
         head for head in (heads if names is None else ("case", *heads)) if any(row[head] for row in rows)
     ]
     widths = {head: max(len(head), *(len(row[head]) for row in rows)) for head in heads}
-    reasons = ["" if cell.verdict == "unclear" and not unclear else cell.reason for cell in cells]
+    reasons = ["" if id(cell) in hidden else cell.reason for cell in cells]
     for dropped in _DROPPED_FIRST:
         room = console.width - (GAP + _NARROW_REASON if any(reasons) else 0)
         if sum(widths[head] + GAP for head in heads) <= room:
@@ -373,10 +392,12 @@ def _print_rows(
     print_indented(console, block)
 
 
-def _print_summary(console: Console, compared: Compared, gate: GateResult, view: View) -> None:
+def _print_summary(
+    console: Console, compared: Compared, gate: GateResult, view: View, names: Mapping[str, str]
+) -> None:
     from rich.text import Text
 
-    for line in filter(None, (worst_words(compared), *ignored_words(gate))):
+    for line in (*compared.advice, *filter(None, (worst_words(compared, names), *ignored_words(gate)))):
         console.print(Text(line), soft_wrap=True)
     for line in () if view.details else unclear_words(compared):
         console.print(Text(line))
@@ -388,8 +409,6 @@ def _print_summary(console: Console, compared: Compared, gate: GateResult, view:
     if lines := acceptance_lines(gate):
         console.print(Text(_accept_words(gate)), soft_wrap=True)
         console.print(Text("\n".join(f"  {line}".rstrip() for line in lines)), soft_wrap=True)
-    for line in compared.advice:
-        console.print(Text(line), soft_wrap=True)
     if lines := cause_lines(gate):
         console.print(Text("\n".join([_CAUSE, *(f"  {line}" for line in lines)])), soft_wrap=True)
     conventions = compared.conventions if view.legend else ()
@@ -417,16 +436,19 @@ def markdown(compared: Compared, gate: GateResult) -> str:
     none = [cell for cell in ordered if cell.verdict == "none"]
     cases = [cell.case for cell in ordered if cell.backend]
     names, shared = short_names(cases), shared_words(cases)
-    lines = [f"{as_text(_sentence(compared, gate))}.", ""]
+    lines = [f"{as_text(_sentence(compared, gate, names))}.", ""]
+    lines += [f"{as_text(line)}\n" for line in compared.advice]
     if compared.forced:
         lines = [f"**{as_text(forced_words(compared))}**", "", *lines]
     if shared:
         lines += [f"All cases: {as_text(shared)}.", ""]
     if shown:
-        lines += [_rows(shown, heads, names, _LONGEST_LINE)]
+        lines += [_rows(compared, shown, heads, names, _LONGEST_LINE)]
     if folded or none:
         cut = f"\n{len(folded) - MOST_FOLDED} more: --format json\n" if len(folded) > MOST_FOLDED else ""
-        rows = f"{_rows(folded[:MOST_FOLDED], heads, names, _LONGEST_FOLDED)}{cut}\n" if folded else ""
+        rows = (
+            f"{_rows(compared, folded[:MOST_FOLDED], heads, names, _LONGEST_FOLDED)}{cut}\n" if folded else ""
+        )
         told_none = "".join(f"{line}\n" for line in _notes(_none_notes(none)))
         summary = f"<summary>{count_of(len(folded) + len(none), 'more cell')}</summary>"
         lines += [f"<details>{summary}\n\n{rows}{told_none}\n</details>\n"]
@@ -438,7 +460,6 @@ def markdown(compared: Compared, gate: GateResult) -> str:
             "```",
             "",
         ]
-    lines += [f"{as_text(line)}\n" for line in compared.advice]
     if commands := cause_lines(gate):
         lines += [f"{_CAUSE}\n", "```sh", *(_shortened(line, _LONGEST_LINE) for line in commands), "```", ""]
     notes = unclear_words(compared) + [f"warning: {warning}" for warning in gate.warnings]
@@ -450,21 +471,23 @@ def markdown(compared: Compared, gate: GateResult) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _sentence(compared: Compared, gate: GateResult) -> str:
+def _sentence(compared: Compared, gate: GateResult, names: Mapping[str, str]) -> str:
     """The whole comparison in a sentence: where and how long, the gate, the counts, the worst cell."""
     mark = "✅" if gate.exit_code == 0 else "❌"
     where = f", {compared.measured}" if compared.measured else ""
-    said = filter(None, (gate_words(gate), worst_words(compared)))
+    said = filter(None, (gate_words(gate), worst_words(compared, names)))
     return f"{mark} attnbench compare{where}: {'; '.join(said)}"
 
 
-def _rows(cells: Sequence[ComparedCell], heads: Sequence[str], names: Mapping[str, str], longest: int) -> str:
+def _rows(
+    compared: Compared, cells: Sequence[ComparedCell], heads: Sequence[str], names: Mapping[str, str],
+    longest: int,
+) -> str:  # fmt: skip
     rows = [
         {
             "case": names.get(cell.case, cell.case),
             **cell_words(cell),
-            # Of unclear cells, a line under the table has each reason once.
-            "why": "" if cell.verdict == "unclear" else _shortened(cell.reason, longest),
+            "why": "" if _explained(cell, compared) else _shortened(cell.reason, longest),
         }
         for cell in cells
     ]

@@ -105,15 +105,17 @@ def test_a_wrong_output_comes_with_the_command_that_looks_for_its_cause() -> Non
     command = f"attnbench check {SHORT} --backend numpy --plugin my_kernel\n"
     assert command in render_compared(whole, gate, "table", View(120, colour=False))
     assert f"```sh\n{command}```" in markdown(whole, gate)
-    # A reason and advice of usual lengths are not cut.
+    # A reason and advice of usual lengths are not cut; beside advice the errors are a detail.
     reason = "on the variant case " + "x" * 350
     told = replace(
         whole, cells=(cell("numpy", "mismatch", reason=reason),), advice=("advice for numpy: " * 40,)
     )
     for format_ in ("table", "markdown"):
         text = render_compared(told, hold(told, Gate()), format_, View(1000, colour=False))
-        assert reason in text
         assert ("advice for numpy: " * 40).rstrip() in text
+        assert reason not in text
+        assert reason in rendered(replace(told, advice=()), format_, width=1000)
+    assert reason in rendered(told, "table", width=1000, details=True)
     # A benchmark of others has a name that is no case.
     foreign = Compared("base", "new", (cell("", "mismatch", case="tests/a.py::b", rule=""),))
     assert "attnbench check" not in markdown(foreign, hold(foreign, Gate()))
@@ -145,7 +147,8 @@ def test_unclear_cells_have_the_reason_and_the_advice_once() -> None:
 
 
 def test_the_worst_is_a_loss_and_nothing_else_however_large() -> None:
-    assert worst_words(Compared("a", "b", (cell("x", "unclear", 2.0), cell("y", "faster", 0.5)))) == ""
+    quick = Compared("a", "b", (cell("x", "unclear", 2.0), cell("y", "faster", 0.5)))
+    assert worst_words(quick, {}) == ""
 
 
 def test_of_many_cells_only_those_that_changed_are_shown_the_worst_first() -> None:

@@ -95,7 +95,9 @@ def test_what_the_lines_under_a_red_gate_accept_is_accepted(tmp_path: Path) -> N
     assert after.cells[0].reason == "slower; exact now"
     assert hold(after, gate).sentence == "fails: 1 mismatch of 4 cells; 2 accepted, 1 same"
     right = with_accepted(compared(*found.cells[:2], found.cells[3]), gate)
-    assert hold(right, gate).sentence.endswith("; 2 accepted, 1 same")
+    assert hold(right, gate).sentence == "holds: 2 of 3 cells would fail, all accepted; 1 same"
+    wrong = compared(*(cell("mismatch", name) for name in "abc"))
+    assert hold(wrong, Gate()).sentence == "fails: 3 mismatches of 3 cells"
     again = with_accepted(compared(replace(slower, ratio=1.31, low=1.278, high=1.44)), gate)
     assert again.cells[0].verdict == "accepted", "the same code, measured again"
     worse = with_accepted(compared(replace(slower, ratio=1.46, low=1.408, high=1.57)), gate)
