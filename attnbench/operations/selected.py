@@ -157,7 +157,7 @@ def _solve(problem: Problem, every: bool = False) -> dict[str, Array]:
     from attnbench.oracle.solve import scores_of, softmax
 
     case, rule, own = problem.case, problem.rule, problem.rule_parameters
-    wide = np.longdouble if case.dtype == "float64" else np.float64
+    wide: type[np.floating[Any]] = np.longdouble if case.dtype == "float64" else np.float64
     q, k, v = (np.asarray(problem.inputs[name], wide) for name in "qkv")
     out = np.zeros((case.B, case.H, case.Lq, case.Dv), wide)
     for b, h, at, scores in scores_of(case, rule, own, q, k, np.arange(case.Lq)):

@@ -104,7 +104,7 @@ def _all(test: Test, *fields_: str) -> Tests:
     return dict.fromkeys(fields_, test)
 
 
-_RULE = {
+_RULE: Tests = {
     **_all(_text, "formula", "source"),
     **_all(_function, "reference", "bind", "parameters", "sink", "score_elements", "score_flops", "supports"),
     **_all(_function, "no_gradients"),
@@ -112,7 +112,7 @@ _RULE = {
     "laws": partial(_some_of, get_args(Law)),
     "constants": partial(_ranged, Constant, "constant", "example"),
 }
-_BACKEND = {
+_BACKEND: Tests = {
     "summary": _text,
     **_all(_function, "prepare", "supports", "available", "weights"),
     **_all(_some_words, "operations", "storages", "encodings"),
@@ -128,26 +128,27 @@ _BACKEND = {
     "computes_in": partial(_word, ARITHMETICS),
     "quadratic_copies": partial(_count, 0),
 }
-_OPERATION = {
+_OPERATION: Tests = {
     **_all(_text, "summary", "baseline"),
     **_all(_function, "inputs", "outputs", "flops", "solve", "parameters", "draw", "check", "reference"),
     **_all(_function, "unread", "stress", "trivial", "growth", "change"),
     **_all(_words, "returns", "lengths", "encoded"),
+    "sizes": partial(_ranged, Size, "size", "default"),
 }
-_STORAGE = {
+_STORAGE: Tests = {
     **_all(_text, "summary", "baseline"),
     **_all(_function, "tensors", "put", "take", "planned", "plan", "shares", "touched", "refuses"),
     "kept": _words,
     "sizes": partial(_ranged, Size, "size", "default"),
 }
-_ENCODING = {
+_ENCODING: Tests = {
     **_all(_text, "summary", "baseline"),
     **_all(_function, "tensors", "encode", "decode", "refuses"),
     **_all(_words, "grains", "keeps"),
     **_all(_flag, "mirrors", "shared"),
 }
-_SUITE = {**_all(_text, "summary", "baseline"), "cases": _cases, "check_only": _flag}
-_METRIC = {"summary": _text, "head": _head, "value": _function, "digits": partial(_count, 1)}
+_SUITE: Tests = {**_all(_text, "summary", "baseline"), "cases": _cases, "check_only": _flag}
+_METRIC: Tests = {"summary": _text, "head": _head, "value": _function, "digits": partial(_count, 1)}
 
 
 @dataclass(frozen=True)
