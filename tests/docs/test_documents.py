@@ -224,11 +224,13 @@ def test_the_tests_of_the_document_on_pytest_pass(pytester: pytest.Pytester) -> 
 
 @pytest.mark.usefixtures("not_in_xdist")
 @pytest.mark.parametrize("line", PYTEST_LINES)
-def test_lines_for_pytest_make_tests(line: str, pytester: pytest.Pytester) -> None:
+def test_lines_for_pytest_make_tests_and_run_no_others(line: str, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_of_the_project(): ...")
     words = shlex.split(line)[1:]
     result = pytester.runpytest_subprocess(*PLUGIN, *QUIET, *words, "--collect-only", "-q")
     assert result.ret == 0, result.stderr.str()
     result.stdout.fnmatch_lines(["attnbench::test_attention*sdpa_flash?"])
+    result.stdout.no_fnmatch_line("*test_of_the_project*")
 
 
 def test_there_are_lines_for_pytest() -> None:
