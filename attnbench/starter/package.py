@@ -76,6 +76,7 @@ FILES = {
     "README.md": "README.md",
     ".gitignore": "gitignore",
     ".github/workflows/ci.yml": "ci.yml",
+    "gate.toml": "gate.toml",
     "src/$module/__init__.py": "module.py",
     "src/$module/py.typed": "py.typed",
     "tests/test_$backend.py": "test_backend.py",

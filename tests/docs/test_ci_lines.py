@@ -72,6 +72,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     origin.mkdir()
     git(origin, "init", "--quiet")
     (origin / "my_kernel.py").write_text(KERNEL.format(factor="1.0"))
+    (origin / "gate.toml").touch()
     (origin / ".gitignore").write_text("__pycache__/\nresults/\n")
     git(origin, "add", "--all")
     git(origin, "commit", "--quiet", "--message", "a kernel")
@@ -87,7 +88,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.setenv("PATH", os.pathsep.join([str(tools), os.environ["PATH"]]))
     monkeypatch.setenv("PIP_WAS_ASKED", str(tmp_path / "asked"))
-    monkeypatch.setenv("GITHUB_BASE_REF", "main")
+    monkeypatch.setenv("BASE", "origin/main")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     monkeypatch.setenv("CI_MERGE_REQUEST_DIFF_BASE_SHA", git(origin, "rev-parse", "main"))
     return clone
