@@ -81,7 +81,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     for line in what_next(decisions, default, _command(run), budget_s):
         say(line)
     for answer in filter(None, run.answers):
-        for line in filter(None, [*threads_words(answer), busy_text(answer)]):
+        for line in filter(None, [*threads_words(answer, proved=True), busy_text(answer)]):
             say(line)
     write_files({out: write_table(table).encode()})
     note(f"{count_of(len(table.choices), 'choice')} in {out}")

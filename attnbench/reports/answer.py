@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.suites import TORCHS
 from attnbench.reports.columns import KIND, UNCERTAIN, arithmetic_text, time_text
+from attnbench.reports.columns import TIED as TIED
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach, times
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from attnbench.stats.caches import CacheStep
 
-FASTEST, TIED, ABSENT = "1", "≈", "·"
+FASTEST, ABSENT = "1", "·"
 NARROW, WIDE = 80, 100
 """From so many characters on there is room for the next backend of each case, and from ``WIDE`` on for two
 spaces between columns."""
@@ -388,10 +389,10 @@ def stage_words(stage: str, threads: int) -> str:
     return f"{stage or 'a step'} with {count_of(threads, 'thread')}" if threads else stage
 
 
-def threads_words(answer: RunAnswer) -> list[str]:
+def threads_words(answer: RunAnswer, *, proved: bool = False) -> list[str]:
     """Say for each stage with which number of threads it is the fastest, where it was measured with several.
 
-    Compared are the totals of the fastest backend of each case.
+    Compared are the totals of the fastest backend of each case. proved: only where it is proved.
     """
     by_stage: dict[str, list[Total]] = {}
     for (stage, threads), totals in _stages(answer).items():
@@ -406,6 +407,8 @@ def threads_words(answer: RunAnswer) -> list[str]:
         times += [f"{_total_time(total)} with {total.threads}" for total in others]
         high, low = ends(best)[1], ends(others[0])[0]
         sure = high is not None and low is not None and high < low
+        if proved and not sure:
+            continue
         advice = f"call torch.set_num_threads({best.threads})" if sure else "which is faster is not proved"
         told.append(f"attention in {stage or 'a step'} takes {', '.join(times)}: {advice}")
     return told

@@ -34,6 +34,10 @@ NAMES, KIND = "backend", "device kind"
 """The heads of the first column, and of the kind of device, which tables show only where kinds differ."""
 UNCERTAIN = "?"
 """Stands in place of an interval if there were too few repetitions for one."""
+TIED = "≈"
+"""Stands in place of a ratio to the fastest that may be 1."""
+NOISY = ">100%"
+"""The half-width of an interval that says nothing."""
 
 
 def _nothing(_: JudgedRecord) -> None:
@@ -92,7 +96,9 @@ def _spread(value: float | None, low: float | None, high: float | None) -> str |
     if not value:
         return None
     far = reach(value, low, high)
-    return UNCERTAIN if far is None else plus_minus(value, far)
+    if far is None:
+        return UNCERTAIN
+    return plus_minus(value, far) if far <= value else NOISY
 
 
 def _time_spread(judged: JudgedRecord) -> str | None:
@@ -115,6 +121,9 @@ def _ratio_to_best(judged: JudgedRecord) -> str | None:
         # Files from before 2026-11-28 have no ends; those of the ratio to the baseline are about as far off.
         share = record.ratio_to_best / record.ratio
         low, high = share * record.ratio_low, share * record.ratio_high
+    if low is not None and high is not None and low <= 1 <= high:
+        # Its median could be that of another order than the rows have, or below 1.
+        return TIED
     text = times(record.ratio_to_best, low, high)[0]
     # Another than the fastest has a digit more, where its own would make it look like the fastest.
     return number(record.ratio_to_best) if text == "1" else text

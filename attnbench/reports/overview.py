@@ -88,6 +88,7 @@ def answer_blocks(
         if several:
             yield Line(part_head(part), "bold")
         yield Line(verdict_words(records, answer), "")
+        yield from busy_lines(answer)
         yield from (Line(words, "") for words in steps_words(answer, numbers))
         yield from (Line(words, "") for words in cache_words(part.caches))
         yield from _failures(records, numbers, details=details)
@@ -192,10 +193,14 @@ def part_head(part: ReportPart) -> str:
 def end_blocks(
     part: ReportPart, answer: RunAnswer, numbers: Mapping[str, int], *, details: bool
 ) -> Iterator[Line | Grid]:
-    """Yield what all counted calls take, where they were counted, and what to mend in the measurement."""
+    """Yield what all counted calls take, where they were counted, and how a decode found its inputs."""
     yield from totals_grids(answer, numbers, details=details)
     if hot := hot_words(part):
         yield Line(hot, "yellow")
+
+
+def busy_lines(answer: RunAnswer) -> Iterator[Line]:
+    """Yield that other processes disturbed the run, if they did: it stands beside the sentence it weakens."""
     if busy := busy_text(answer):
         yield Line(busy, "yellow")
 

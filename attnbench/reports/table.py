@@ -26,6 +26,7 @@ from attnbench.reports.overview import (
     Line,
     answer_blocks,
     asked_words,
+    busy_lines,
     checked_words,
     counted,
     end_blocks,
@@ -56,7 +57,7 @@ NO_INTERVAL = f"?: no interval, which needs {T_TEST_FROM} repetitions: omit --re
 KERNEL_CONVENTION = "a → b: a runs the kernel of b, by a trace of one call (see --trace)"
 SAMPLED = "large cases were checked on a sample of rows: see rows and rows_of in --format json"
 CONVENTIONS = {
-    "×best": "×best: time over that of the fastest backend of the case, from pairs",
+    "×best": f"×best: time over that of the fastest backend of the case, from pairs; {TIED}: it may be 1",
     "limit": "limit: share of the best speed possible here: that at which this machine, in this run, could "
     "do the operations or move the bytes of the case",
     "rms/ref": "rms/ref, max/ref: error against the float64 oracle over that of the plain computation in the "
@@ -234,6 +235,8 @@ def _print_cases(console: Console, parts: Sequence[ReportPart], *, trace: bool, 
             leads = [lead for lead in part.answer.leads if lead.best.case == case]
             said = map(lead_text, leads) if leads else [checked_words(records)]
             print_blocks(console, (Line(text, "") for text in said))
+            if len(cases) == 1 and not several:
+                print_blocks(console, busy_lines(part.answer))
         _print_failures(console, records)
         _print_block(console, group, columns, widths)
         if words := unlike_words(records):

@@ -43,6 +43,17 @@ def test_one_case_has_its_table() -> None:
     assert text.splitlines()[1].startswith("use quick: 500 µs; eager takes 2.00 [")
 
 
+def test_a_busy_machine_is_told_beside_the_sentence_that_it_weakens() -> None:
+    for cases in ([64], [64, 128]):
+        run = run_of({case(length): {"eager": 1.0, "quick": 0.5} for length in cases})
+        busy = tuple(structs.replace(one, pairs=1, pairs_left_out=9) for one in run.records)
+        lines = shown(replace(run, by_file=(busy,))).splitlines()
+        number = 2 * len(cases)
+        assert lines[2] == (
+            f"{number} of {number} measurements were disturbed: use an idle machine, or a longer --budget"
+        )
+
+
 def test_a_sentence_names_ties_the_next_and_the_baseline() -> None:
     times = {"eager": 20.0, "quick": 1.0, "twin": 1.0, "next": 2.0}
     (lead,) = run_of({case(64): times}).answers[0].leads

@@ -49,6 +49,17 @@ def test_rates_have_no_more_digits_than_the_time() -> None:
     assert (rough["time"], rough["TFLOP/s"], rough["limit"]) == ("40 µs", "1.1", "40%")
 
 
+def test_a_ratio_to_the_fastest_that_may_be_1_is_a_tie_and_a_wide_interval_has_no_number() -> None:
+    def over(ratio: float, low: float, high: float) -> Record:
+        found = {"ratio_to_best": ratio, "ratio_to_best_low": low, "ratio_to_best_high": high}
+        return ok("sdpa_flash", 4.0, low_ms=2.0, high_ms=43.0, best="bmm", **found)
+
+    fast = ok("bmm", 3.9, best="bmm", ratio_to_best=1.0)
+    for ratio, low, high, told in ((2.0, 0.4, 9.0, "≈"), (0.98, 0.97, 1.0, "≈"), (2.0, 1.9, 2.1, "2.0")):
+        row = cells([fast, over(ratio, low, high)])["sdpa_flash"]
+        assert (row["×best"], row["±"]) == (told, ">100%")
+
+
 def test_too_few_repetitions_for_an_interval_are_named_with_the_remedy() -> None:
     few = ok(
         "bmm", 0.5128, repetitions=2, p_value=0.5, low_ms=None, high_ms=None, confidence=None, ratio_low=None,
