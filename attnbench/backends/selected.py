@@ -1,26 +1,26 @@
-"""selected_gather: the chosen keys copied together, then attention; selected_mask: a mask of those chosen."""
+"""selected_gather: the chosen keys copied together, then attention; selected_mask: a mask of those chosen.
+
+select_topk: the choice itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from attnbench.backends.sdpa import call_with, mask_dtype, refuse_cap
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.masks import additive_mask
-from attnbench.kit.problems import problem_setups, ranges
 from attnbench.kit.scores import form_of, map_keys, map_queries, soft_cap
-from attnbench.kit.selection import chosen_keys, key_places
+from attnbench.kit.selection import Sequences, chosen_keys, key_places, prepare_choice
 from attnbench.types.backend import Backend, Setup
-from attnbench.types.problem import is_empty
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attnbench.kit.selection import Make
     from attnbench.types.case import Case
     from attnbench.types.rule import Rule
-
-    Make = Callable[[Setup], Callable[..., Tensor]]
 
 ELEMENTS_AT_ONCE = 1 << 24
 """Elements of gathered keys and values that are held at once."""
@@ -86,47 +86,8 @@ def prepare_mask(setup: Setup) -> Callable[..., Tensor]:
     return call
 
 
-class Sequences:
-    """A prepared function of packed sequences, or of queries packed and keys in pages: one after the other.
-
-    make: prepares the function of equal sequences.
-    """
-
-    def __init__(self, setup: Setup, make: Make) -> None:
-        self.case = setup.case
-        self.calls = [None if is_empty(one.case) else make(one) for one in problem_setups(setup)]
-        self.queries: list[slice] = []
-        self.keys: list[Callable[[Tensor], Tensor]] = []
-
-    def renew(self, ahead: Mapping[str, Any]) -> None:
-        """Read where the queries and the keys of each sequence lie."""
-        self.queries = ranges(ahead["cu_seqlens_q"])
-        if "block_table" in ahead:
-            pairs = zip(ahead["block_table"].long(), ahead["seqused_k"].tolist(), strict=True)
-            self.keys = [_in_pages(*pair) for pair in pairs]
-        else:
-            self.keys = [_in_range(keys) for keys in ranges(ahead["cu_seqlens_k"])]
-
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, indices: Tensor, *places: Tensor) -> Tensor:
-        """Attend from each sequence to its own keys; zeros where it has none."""
-        out = q.new_zeros(len(q), self.case.H, self.case.Dv)
-        for rows, keys, call in zip(self.queries, self.keys, self.calls, strict=True):
-            if call is not None:
-                own = (x.transpose(0, 1)[None] for x in (q[rows], keys(k), keys(v), indices[rows]))
-                out[rows] = call(*own)[0].transpose(0, 1)
-        return out
-
-
-def _in_range(keys: slice) -> Callable[[Tensor], Tensor]:
-    return lambda x: x[keys]
-
-
-def _in_pages(pages: Tensor, length: int) -> Callable[[Tensor], Tensor]:
-    return lambda x: x[pages[: -(-length // x.shape[1])]].flatten(0, 1)[:length]
-
-
 def _with(make: Make) -> Callable[[Setup], Callable[..., Tensor]]:
-    return lambda setup: Sequences(setup, make) if setup.case.batch else make(setup)
+    return lambda setup: Sequences(setup, make, 0) if setup.case.batch else make(setup)
 
 
 def _refuse(case: Case, rule: Rule) -> str | None:
@@ -154,6 +115,16 @@ SELECTED_MASK = Backend(
     operations=("selected",),
     storages=("dense", "packed", "paged"),
     needs_dot_form=True,
+    masks=("any",),
+    masks_by_head=True,
+)
+
+SELECT_TOPK = Backend(
+    name="select_topk",
+    summary="scores of all keys summed over heads, then torch.topk",
+    prepare=lambda setup: Sequences(setup, prepare_choice, -1) if setup.case.batch else prepare_choice(setup),
+    operations=("select",),
+    storages=("dense", "packed", "paged"),
     masks=("any",),
     masks_by_head=True,
 )

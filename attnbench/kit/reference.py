@@ -84,7 +84,7 @@ def _log_sums(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
             setup = replace(setup, scoring=replace(scoring, dot=own))
         for rows in row_chunks(setup):
             keys = k[:, :, rows] if setup.rule.pairs_keys else k
-            scores = _masked(setup, row_scores(setup, q[:, :, rows], keys).to(wide), rows)
+            scores = masked(setup, row_scores(setup, q[:, :, rows], keys).to(wide), rows)
             found.append(scores.logsumexp(-1))
     return torch.cat(found, dim=2)
 
@@ -144,7 +144,7 @@ def row_weights(setup: Setup, scores: Tensor, rows: slice, held: bool) -> Tensor
     scoring = setup.scoring
     if setup.case.Lk == 0:
         return scores
-    scores = _masked(setup, scores, rows)
+    scores = masked(setup, scores, rows)
     if scoring.sink is not None:
         sink = scoring.sink.to(scores)[:, None, None].expand(*scores.shape[:-1], 1)
         return _softmax(torch.cat([scores, sink], dim=-1), held)[..., :-1]
@@ -152,7 +152,7 @@ def row_weights(setup: Setup, scores: Tensor, rows: slice, held: bool) -> Tensor
     return _softmax(scores, held).masked_fill(empty, 0)
 
 
-def _masked(setup: Setup, scores: Tensor, rows: slice) -> Tensor:
+def masked(setup: Setup, scores: Tensor, rows: slice) -> Tensor:
     """Apply bias and mask to scores."""
     import torch
 

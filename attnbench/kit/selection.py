@@ -1,17 +1,23 @@
-"""Attention to selected keys in torch: the plain reference of ``selected``, and pieces for backends."""
+"""Selected keys in torch: the plain references of ``selected`` and ``select``, and pieces for backends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from attnbench.kit.reference import row_chunks, row_scores, row_weights, wide_dtype
+from attnbench.kit.dtypes import case_dtype
+from attnbench.kit.problems import problem_setups, ranges
+from attnbench.kit.reference import masked, row_chunks, row_scores, row_weights, wide_dtype
 from attnbench.types.backend import Setup
+from attnbench.types.operation import operation_of
+from attnbench.types.problem import call_outputs, is_empty
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from attnbench.types.case import Case
+
+    Make = Callable[[Setup], Callable[..., Tensor]]
 
 
 def prepare(setup: Setup) -> Callable[..., Tensor]:
@@ -58,3 +64,73 @@ def key_places(case: Case, indices: Tensor) -> tuple[Tensor, Tensor]:
     places = (indices.long()[..., None] * block + within).flatten(-2)
     valid = (indices >= 0).repeat_interleave(block, dim=-1) & (places < case.Lk)
     return places.masked_fill(~valid, 0), valid
+
+
+def prepare_choice(setup: Setup) -> Callable[..., Tensor]:
+    """Return a function of q, k and weights that scores all keys, and gives the places of the best."""
+    import torch
+
+    case, rule, wide = setup.case, setup.rule, wide_dtype(setup)
+    places = case.size("top")
+
+    def call(q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
+        k = k.repeat_interleave(case.group, dim=1)
+        found = []
+        for rows in row_chunks(setup):
+            keys = k[:, :, rows] if rule.pairs_keys else k
+            scores = masked(setup, row_scores(setup, q[:, :, rows], keys).to(wide), rows)
+            kept = ~scores.isneginf().unflatten(1, (case.Hkv, -1)).any(2)
+            own = weights[:, :, rows, None].to(wide) * scores.relu()
+            total = own.unflatten(1, (case.Hkv, -1)).sum(2).masked_fill(~kept, -torch.inf)
+            best, indices = total.topk(min(places, case.Lk), dim=-1)
+            found.append(indices.masked_fill(best.isneginf(), -1).int())
+        chosen = torch.cat(found, dim=2)
+        return torch.nn.functional.pad(chosen, (0, places - chosen.shape[-1]), value=-1)
+
+    return call
+
+
+class Sequences:
+    """A prepared function of packed sequences, or of queries packed and keys in pages: one after the other.
+
+    make: prepares the function of equal sequences, which has one output. nothing: what that holds where a
+    sequence has no queries or no keys.
+    """
+
+    def __init__(self, setup: Setup, make: Make, nothing: float) -> None:
+        self.case, self.nothing = setup.case, nothing
+        self.calls = [None if is_empty(one.case) else make(one) for one in problem_setups(setup)]
+        self.of_keys = ["j" in spec.axes for spec in operation_of(self.case).inputs(self.case, setup.rule)]
+        self.queries: list[slice] = []
+        self.keys: list[Callable[[Tensor], Tensor]] = []
+
+    def renew(self, ahead: Mapping[str, Any]) -> None:
+        """Read where the queries and the keys of each sequence lie."""
+        self.queries = ranges(ahead["cu_seqlens_q"])
+        if "block_table" in ahead:
+            pairs = zip(ahead["block_table"].long(), ahead["seqused_k"].tolist(), strict=True)
+            self.keys = [_in_pages(*pair) for pair in pairs]
+        else:
+            self.keys = [_in_range(keys) for keys in ranges(ahead["cu_seqlens_k"])]
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """Return the outputs of all sequences."""
+        import torch
+
+        (spec,) = call_outputs(self.case)
+        dtype = case_dtype(self.case) if spec.kind == "float" else getattr(torch, spec.kind)
+        out = torch.full(spec.shape, self.nothing, dtype=dtype, device=inputs[0].device)
+        for rows, keys, call in zip(self.queries, self.keys, self.calls, strict=True):
+            if call is not None:
+                own = zip(inputs, self.of_keys, strict=False)
+                taken = (keys(x) if of_keys else x[rows] for x, of_keys in own)
+                out[rows] = call(*(x.transpose(0, 1)[None] for x in taken))[0].transpose(0, 1)
+        return out
+
+
+def _in_range(keys: slice) -> Callable[[Tensor], Tensor]:
+    return lambda x: x[keys]
+
+
+def _in_pages(pages: Tensor, length: int) -> Callable[[Tensor], Tensor]:
+    return lambda x: x[pages[: -(-length // x.shape[1])]].flatten(0, 1)[:length]

@@ -98,7 +98,7 @@ class Operation:
     inputs, parameters: ``inputs(case, rule)`` and ``parameters(case, rule)`` return the tensors that a call
         reads, in the order of its arguments, and those that ``Setup.projections`` holds.
     outputs: ``outputs(case)`` lists what a call returns: one tensor, or a tuple of several, in this order.
-        Outputs are of the kind ``float``.
+        Outputs are of the kind ``float`` or ``float32``.
     flops: ``flops(case, rule, pairs)`` counts the operations of a forward call; pairs are the kept (query,
         key) pairs over all heads.
     solve: ``solve(problem)`` returns the exact outputs by name, in float64, from the rule's reference.
@@ -132,6 +132,10 @@ class Operation:
     change: ``change(case, rule, rng)`` draws a change of the inputs whose effect on the outputs is known
         without new rounding: the orders and the factors of :class:`attnbench.inputs.symmetries.Change`.
         Inputs of timed calls are refreshed by it; None: by new draws, each solved anew.
+    measured: for an answer that is a choice, of which several are right: ``measured(problem, answer)``
+        returns the numbers by which the outputs (as int64 or float64) are judged, by their names and in their
+        shapes, and what is wrong with the choice in words, or "". ``solve`` and ``trivial`` give such numbers
+        too, and outputs may then be integers.
     """
 
     name: str
@@ -156,6 +160,7 @@ class Operation:
     trivial: Callable[[Problem], Mapping[str, Arrays]] = lambda problem: {}
     growth: Callable[[Case, Rule, Named], tuple[float, float]] = lambda case, rule, inputs: (0.0, 0.0)
     change: Callable[[Case, Rule, Generator], tuple[Named, Named]] | None = None
+    measured: Callable[[Problem, Named], tuple[Arrays, str]] | None = None
 
     def refuses(self, case: Case) -> str | None:
         """Return the reason why a case can't have this operation, or None."""

@@ -36,7 +36,7 @@ from attnbench.oracle.solve import solve_weights
 from attnbench.types.arithmetic import assumed
 from attnbench.types.case import Case
 from attnbench.types.encoding import is_encoded
-from attnbench.types.operation import operation_of
+from attnbench.types.operation import Problem, operation_of
 from attnbench.types.problem import ProblemCase
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
@@ -282,6 +282,23 @@ class CaseVerifier:
             errors[name] = found
         return errors
 
+    def _measured(self, answer: Answer, drawn: Drawn, change: Change) -> tuple[Answer, Change, str]:
+        """Return the numbers that an answer is judged by, the change to undo on them, and a fault in words.
+
+        They are the answer's own but for a choice, whose change is undone first.
+        """
+        if self.operation.measured is None:
+            return answer, change, ""
+        _same_parts(answer, drawn.expected)
+        undone: dict[str, Any] = {}
+        for name, array in answer.items():
+            numbers = change.undo(name, self._part(name).axes, array, self._part(name).dtype)
+            undone[name] = numbers.astype(np.int64) if array.dtype.kind == "i" else numbers
+        given = meant(self.case, self.rule, drawn.inputs)
+        problem = Problem(self.case, self.rule, self.wide.rule, self.wide.projections, given)
+        found, told = self.operation.measured(problem, undone)
+        return {name: array.astype(np.float64) for name, array in found.items()}, NO_CHANGE, told
+
     def _undone(self, part: Part, stored: Stored, change: Change) -> Array:
         """Return a part as it was without a change, in float64, of the rows compared."""
         rows = self.rows if part.sampled else None
@@ -292,7 +309,10 @@ class CaseVerifier:
 
     def score(self, who: str, index: int, parts: Answer) -> str:
         """Compare an answer with the exact one; return the fault of values that are not finite, else ""."""
+        parts, _, told = self._measured(parts, self.draw(index), NO_CHANGE)
         errors = self._errors(parts, self.draw(index).expected, NO_CHANGE)
+        if told:
+            self._mistakes |= {(who, index, name): f"; {told}" for name in parts}
         if who == PLAIN:
             errors |= self.draw(index).plain_errors
         self._scores.setdefault(who, {})[index] = errors
@@ -359,13 +379,15 @@ class CaseVerifier:
 
     def score_timed(self, index: int, change: int, parts: Answer, arithmetic: str = "") -> str:
         """Compare the answer of a timed call; return its fault, "" for none."""
-        errors = self._errors_in_place(parts, *self._after(index, change))
+        drawn, made = self._after(index, change)
+        parts, made, told = self._measured(parts, drawn, made)
+        errors = self._errors_in_place(parts, drawn, made)
         references = [at for at in self._scores.get(PLAIN, {}) if self._stress(at) == NORMAL]
         for name, found in errors.items():
             part = self._part(name)
             _, problem = self._verdict(part, [found], [index], references, arithmetic, in_place=True)
             if problem:
-                return part.words + problem
+                return part.words + problem + (f"; {told}" if told else "")
         return ""
 
     def begin_timed(self) -> None:

@@ -1,0 +1,98 @@
+"""The choice of keys: judged by what it scores, whichever of equal keys it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import choices
+import numpy as np
+import pytest
+from batch_judge import Judge
+
+from attnbench.cases.ids import parse_case
+from attnbench.cases.select import check_case
+from attnbench.inputs.draw import draw_inputs, draw_parameters, widen_inputs, widened
+from attnbench.oracle.solve import solve_outputs
+from attnbench.plugins.registry import Registry, load_wanted
+from attnbench.types.errors import BadCase
+from attnbench.verifier.case import passing_trivial_answer
+
+PLUGIN = str(Path(choices.__file__))
+CASE = "select/scaled_dot/B3-H6-Hkv2-L37-D8-top6/causal/{}"
+PACKED = "select/scaled_dot/q9s37_q0s5_2q5s20_q4s0-H4-Hkv2-D8-top6/causal:lower_right/float32/{}"
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return load_wanted([PLUGIN])
+
+
+@pytest.fixture(scope="module")
+def judges(registry: Registry) -> Callable[[str], Judge]:
+    """Open each case once."""
+    return cache(lambda case: Judge(registry, case))
+
+
+def test_the_exact_answer_has_the_largest_scores(registry: Registry) -> None:
+    """Written down for one query at a time, from DeepSeek-V3.2's formula."""
+    case, rule = (
+        parse_case("select/scaled_dot/H4-Hkv2-Lq5-Lk9-D4-top7/causal:lower_right/float64"),
+        "scaled_dot",
+    )
+    record = registry.rule(rule)
+    stored = draw_inputs(case, record, 3, 0)
+    exact = solve_outputs(
+        case, record, widened(draw_parameters(case, record), case), widen_inputs(case, record, stored)
+    )["indices"]
+    for g, i in np.ndindex(2, 5):
+        seen = i + 5
+        scores = np.zeros(seen)
+        for h in (2 * g, 2 * g + 1):
+            dots = stored["k"][0, g, :seen] @ stored["q"][0, h, i] / 2
+            scores += stored["weights"][0, h, i] * np.maximum(dots, 0)
+        expected = np.zeros(7)
+        expected[: min(7, seen)] = np.sort(scores)[::-1][:7]
+        np.testing.assert_allclose(exact[0, g, i].astype(float), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_right_choices_are_kept_in_any_order_and_with_any_tie(
+    judges: Callable[[str], Judge], dtype: str
+) -> None:
+    judge = judges(CASE.format(dtype))
+    names = (*choices.RIGHT, "select_topk")
+    assert {name: found for name in names if (found := judge.problem(name))} == {}
+    assert passing_trivial_answer(judge.opened) == ""
+
+
+@pytest.mark.parametrize("mistake", choices.MISTAKES)
+def test_a_wrong_choice_is_refused_and_its_fault_named(judges: Callable[[str], Judge], mistake: str) -> None:
+    problem = judges(CASE.format("float32")).problem(mistake)
+    assert problem != ""
+    assert choices.MISTAKES[mistake] in problem
+
+
+@pytest.mark.parametrize("storage", ["packed", "paged"])
+def test_choices_of_batches_count_from_their_own_first_key(
+    judges: Callable[[str], Judge], storage: str
+) -> None:
+    judge = judges(PACKED.format(storage))
+    assert judge.problem("select_topk") == ""
+    assert judge.opened.passing_trivial_answer() == ""
+    if storage == "packed":
+        assert judge.problem("packed_choice") == ""
+        assert judge.problem("counts_from_the_first_sequence").startswith("sequence 2: ")
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("select/scaled_dot/H2-L8-D8-Dv4", "select has no values"),
+        ("select/scaled_dot/H2-L8-D8/none/float32/cpu/both", "select has no gradients"),
+    ],
+)
+def test_what_a_choice_can_not_have_is_refused(registry: Registry, case: str, reason: str) -> None:
+    with pytest.raises(BadCase, match=reason):
+        check_case(parse_case(case), registry)
