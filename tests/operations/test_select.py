@@ -37,11 +37,8 @@ def judges(registry: Registry) -> Callable[[str], Judge]:
 
 def test_the_exact_answer_has_the_largest_scores(registry: Registry) -> None:
     """Written down for one query at a time, from DeepSeek-V3.2's formula."""
-    case, rule = (
-        parse_case("select/scaled_dot/H4-Hkv2-Lq5-Lk9-D4-top7/causal:lower_right/float64"),
-        "scaled_dot",
-    )
-    record = registry.rule(rule)
+    case = parse_case("select/scaled_dot/H4-Hkv2-Lq5-Lk9-D4-top7/causal:lower_right/float64")
+    record = registry.rule("scaled_dot")
     stored = draw_inputs(case, record, 3, 0)
     exact = solve_outputs(
         case, record, widened(draw_parameters(case, record), case), widen_inputs(case, record, stored)
