@@ -1,0 +1,76 @@
+"""Gated and differential attention: exact answers, and what their judge refuses and keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import relatives
+from batch_judge import Judge
+
+from attnbench.cases.ids import parse_case
+from attnbench.cases.select import check_case
+from attnbench.inputs.draw import draw_inputs, draw_parameters, widen_inputs, widened
+from attnbench.oracle.solve import solve_outputs
+from attnbench.plugins.registry import Registry, load_wanted
+from attnbench.types.errors import BadCase
+from attnbench.verifier.case import passing_trivial_answer
+
+PLUGIN = str(Path(relatives.__file__))
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return load_wanted([PLUGIN])
+
+
+@pytest.fixture(scope="module")
+def judges(registry: Registry) -> Callable[[str], Judge]:
+    """Open each case once."""
+    return cache(lambda case: Judge(registry, case))
+
+
+@pytest.mark.parametrize(
+    "case", ["gated/scaled_dot/H4-Hkv2-L5-D3-Dv4", "differential/scaled_dot/H8-Hkv4-L5-D3-Dv4"]
+)
+def test_the_exact_answer_is_that_of_the_paper(registry: Registry, case: str) -> None:
+    """Written down for one query at a time."""
+    one, rule = parse_case(f"{case}/causal/float64"), registry.rule("scaled_dot")
+    given = draw_inputs(one, rule, 3, 0)
+    exact = solve_outputs(
+        one, rule, widened(draw_parameters(one, rule), one), widen_inputs(one, rule, given)
+    )["out"]
+
+    def weights(h: int, i: int) -> np.ndarray:
+        powers = np.exp(given["k"][0, h // 2, : i + 1] @ given["q"][0, h, i] / 3**0.5)
+        return powers / powers.sum()
+
+    for h, i in np.ndindex(exact.shape[1], 5):
+        v = given["v"][0, h // 2, : i + 1]
+        if one.operation == "gated":
+            expected = weights(h, i) @ v / (1 + np.exp(-given["gate"][0, h, i]))
+        else:
+            expected = (weights(h, i) - given["lam"][0] * weights(h + 4, i)) @ v
+        np.testing.assert_allclose(exact[0, h, i].astype(float), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("case", [relatives.GATED, relatives.DIFFERENTIAL])
+def test_right_kernels_are_kept(judges: Callable[[str], Judge], case: str, dtype: str) -> None:
+    judge = judges(case.format(dtype))
+    names = ("by_products", f"{parse_case(case.format(dtype)).operation}_sdpa")
+    assert {name: found for name in names if (found := judge.problem(name))} == {}
+    assert passing_trivial_answer(judge.opened) == ""
+
+
+@pytest.mark.parametrize("mistake", relatives.MISTAKES)
+def test_a_wrong_kernel_is_refused(judges: Callable[[str], Judge], mistake: str) -> None:
+    assert judges(relatives.MISTAKES[mistake].format("bfloat16")).problem(mistake) != ""
+
+
+def test_heads_of_differential_attention_come_in_pairs(registry: Registry) -> None:
+    with pytest.raises(BadCase, match="H = 5 and Hkv = 1 must be even"):
+        check_case(parse_case("differential/scaled_dot/H5-Hkv1-L8-D8"), registry)
