@@ -45,10 +45,10 @@ def prepare_gather(setup: Setup) -> Callable[..., Tensor]:
         batch = torch.arange(B, device=q.device)[:, None, None, None]
         heads = torch.arange(G, device=q.device)[:, None, None]
         own, values = k[batch, heads, keys], v[batch, heads, keys]
-        queries = q[:, :, rows].unflatten(1, (G, -1))
+        queries = torch.unflatten(q[:, :, rows], 1, (G, -1))
         scores = soft_cap(dot, torch.einsum("bgnrd,bgrsd->bgnrs", queries, own) * dot.scale).to(wide)
         if mask is not None:
-            by_head = mask[..., rows, :].expand(B, case.H, R, case.Lk).unflatten(1, (G, -1))
+            by_head = torch.unflatten(mask[..., rows, :].expand(B, case.H, R, case.Lk), 1, (G, -1))
             scores = scores + by_head.gather(-1, keys[:, :, None].expand_as(scores))
         scores = scores.masked_fill(~valid[:, :, None], -torch.inf)
         if sink is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from attnbench.types.batch import batch_text, begins_batch, parse_batch
 from attnbench.types.case import CACHE_MODES, DTYPES, NICKNAMES, ORDERS, PASSES, Case, Layer
 from attnbench.types.device import CPU, CUDA, DEVICES
-from attnbench.types.encoding import is_encoded, known_encodings, parse_encoding
+from attnbench.types.encoding import known_encodings, names_encoding, parse_encoding
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import mask_names, mask_text, parse_mask
 from attnbench.types.operation import known_operations, operation_named
@@ -44,7 +44,7 @@ def case_id(case: Case) -> str:
     ]
     if case.storage != "dense":
         segments.append(storage_word(case.storage, dict(case.sizes)))
-    if is_encoded(case):
+    if names_encoding(case):
         segments.append(f"kv={case.kv}")
     segments += case.returns
     if case.dropout:

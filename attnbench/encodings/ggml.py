@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attnbench.types.encoding import Encoding
+from attnbench.types.encoding import Encoding, Written
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,6 +68,8 @@ def _blocks(
     read: Callable[[Bytes], Wide],
     *,
     mirrors: bool,
+    codes_of: Callable[[Wide], Bytes],
+    ends: tuple[float, float],
 ) -> Encoding:
     size = 2 + bytes_of_codes
 
@@ -98,6 +100,34 @@ def _blocks(
             numbers.append((read(np.ascontiguousarray(blocks[..., 2:])) * d).reshape(spec.shape))
         return numbers
 
+    def settle(
+        case: Case, specs: Specs, numbers: Sequence[Wide], stored: Sequence[Bytes], written: Written
+    ) -> Sequence[Bytes]:
+        import numpy as np
+
+        settled = []
+        for array, given in zip(numbers, stored, strict=True):
+            blocks = array.reshape(*array.shape[:3], array.shape[3] // BLOCK, BLOCK)
+            got = np.asarray(given).astype(np.uint8).reshape(*blocks.shape[:4], size)
+            exact, _ = write(np.nan_to_num(blocks))
+            exact = np.where(np.isnan(blocks).any(-1, keepdims=True), np.nan, exact)
+            d = np.ascontiguousarray(got[..., :2]).view(np.float16)
+            scale = _settled_scale(d, exact)
+            read_back = read(np.ascontiguousarray(got[..., 2:]))
+            with np.errstate(all="ignore"):
+                # By the scale that was stored, or by that before it was rounded, as llama.cpp has it.
+                near = [
+                    np.abs(read_back - (blocks / one).clip(*ends)) <= 0.5 + written.steps + 127 * 2.0**-21
+                    for one in (d.astype(np.float64), exact)
+                ]
+                nearest = np.rint(np.nan_to_num(blocks / exact).clip(*ends))
+            free = ~np.isfinite(exact) | (exact == 0)
+            codes = np.where(near[0] | near[1], read_back, np.where(free, read_back, nearest))
+            codes = np.where(exact == 0, 0.0, codes)
+            whole = [np.ascontiguousarray(scale).view(np.uint8), codes_of(codes)]
+            settled.append(np.concatenate(whole, axis=-1).reshape(np.shape(given)))
+        return settled
+
     return Encoding(
         name=name,
         summary=summary,
@@ -108,13 +138,54 @@ def _blocks(
         refuses=lambda case: (
             f"D and Dv must be multiples of {BLOCK}" if case.D % BLOCK or case.Dv % BLOCK else None
         ),
+        settle=settle,
+        largest=65504.0 * max(ends),
         baseline="dequantise_sdpa",
     )
 
 
+def _settled_scale(d: NDArray[np.float16], exact: Wide) -> NDArray[np.float16]:
+    """Return scales as they were written where they are right, else the right ones; NaN where NaN is."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        off = np.abs(d.astype(np.float64) - exact)
+        # Half a gap; a little more, since float32 comes before.
+        right = off <= np.maximum(1.001 * 2.0**-11 * np.abs(exact), 1.001 * 2.0**-25)
+        right |= np.isnan(d) & np.isnan(exact)
+        return np.where(right, d, exact.astype(np.float16))
+
+
+def _in_q8_0(codes: Wide) -> Bytes:
+    import numpy as np
+
+    return codes.astype(np.int8).view(np.uint8)
+
+
+def _in_q4_0(codes: Wide) -> Bytes:
+    import numpy as np
+
+    nibbles = (codes + 8).astype(np.uint8)
+    return np.bitwise_or(nibbles[..., :16], nibbles[..., 16:] << 4, dtype=np.uint8)
+
+
 Q8_0 = _blocks(
-    "q8_0", "llama.cpp's blocks of 32 int8 codes, 34 bytes each", 32, _q8_0, _of_q8_0, mirrors=True
+    "q8_0",
+    "llama.cpp's blocks of 32 int8 codes, 34 bytes each",
+    32,
+    _q8_0,
+    _of_q8_0,
+    mirrors=True,
+    codes_of=_in_q8_0,
+    ends=(-127.0, 127.0),
 )
 Q4_0 = _blocks(
-    "q4_0", "llama.cpp's blocks of 32 codes of 4 bits, 18 bytes each", 16, _q4_0, _of_q4_0, mirrors=False
+    "q4_0",
+    "llama.cpp's blocks of 32 codes of 4 bits, 18 bytes each",
+    16,
+    _q4_0,
+    _of_q4_0,
+    mirrors=False,
+    codes_of=_in_q4_0,
+    ends=(-8.0, 7.0),
 )

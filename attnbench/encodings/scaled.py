@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnbench.types.encoding import Encoding, grain_of
+from attnbench.types.encoding import Encoding, Written, grain_of
 from attnbench.types.operation import Kind, TensorSpec
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     Wide = NDArray[np.float64]
 
 BLOCK = 32
+ROUNDED = 2.0**-22
+"""A writer in float32 may be off by as much of a number: two gaps, of a scale, a quotient and a product."""
 SHARED: dict[str, tuple[int, ...]] = {
     "head": (2, 3), "token": (3,), "channel": (2,), "block32": (4,), "tensor": (0, 1, 2, 3),
 }  # fmt: skip
@@ -67,6 +69,24 @@ class NumberCode:
     """How many codes a byte holds, one after the other along the features, the first in the low bits."""
     zeros: bool = False
     """Whether there are zero points."""
+    order: Callable[[NDArray[Any]], Wide] | None = None
+    """Numbers codes in the order of what they stand for, by steps of 1; None where they do so themselves."""
+
+    def scale_and_zero(self, grouped: Wide, shared: tuple[int, ...]) -> tuple[Wide, Wide]:
+        """Return the scale of each group and its zero point, not rounded; of zeros the scale is 1."""
+        import numpy as np
+
+        highest = grouped.max(axis=shared, keepdims=True, initial=0.0)
+        lowest = grouped.min(axis=shared, keepdims=True, initial=0.0)
+        span = highest - lowest if self.zeros else np.maximum(highest, -lowest)
+        scale = np.where(span == 0, 1, span / self.largest)
+        return scale, -lowest / scale if self.zeros else np.zeros_like(scale)
+
+    def clipped(self, steps: Wide) -> Wide:
+        """Return numbers of steps as the nearest that a code can stand for."""
+        import numpy as np
+
+        return np.clip(steps, 0.0 if self.zeros else -self.largest, self.largest)
 
 
 def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
@@ -86,20 +106,15 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
 
         codes, scales, zeros = [], [], []
         for spec, array in zip(specs, numbers, strict=True):
-            shared = SHARED[grain_of(case)]
             grouped = array.reshape(_grouped(case, spec.shape, spec.axes)[0])
-            highest = grouped.max(axis=shared, keepdims=True, initial=0.0)
-            lowest = grouped.min(axis=shared, keepdims=True, initial=0.0)
-            span = highest - lowest if code.zeros else np.maximum(highest, -lowest)
-            # A group of zeros has the scale 1.
-            scale = np.where(span == 0, 1, span / code.largest).astype(np.float32)
+            wide, zero = code.scale_and_zero(grouped, SHARED[grain_of(case)])
+            scale = wide.astype(np.float32)
             steps = grouped / scale.astype(np.float64)
             if code.zeros:
-                zero = np.rint(-lowest / scale.astype(np.float64))
+                zero = np.rint(zero * wide / scale.astype(np.float64))
                 steps = np.rint(steps) + zero
                 zeros.append(zero.astype(np.uint8).reshape(scale_spec(case, spec, "zero", "uint8").shape))
-            least = 0.0 if code.zeros else -code.largest
-            codes.append(code.write(np.clip(steps, least, code.largest).reshape(spec.shape)))
+            codes.append(code.write(code.clipped(steps).reshape(spec.shape)))
             scales.append(scale.reshape(scale_spec(case, spec, "scale", "float32").shape))
         return [*codes, *scales, *zeros]
 
@@ -114,6 +129,45 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
                 steps = steps - zeros[place].reshape(shape).astype(float)
             numbers.append((steps * scales[place].reshape(shape).astype(float)).reshape(spec.shape))
         return numbers
+
+    def settle(
+        case: Case, specs: Specs, numbers: Sequence[Wide], stored: Sequence[Any], written: Written
+    ) -> Sequence[Any]:
+        import numpy as np
+
+        count = len(specs)
+        codes: list[Any] = []
+        scales: list[Any] = []
+        zeros: list[Any] = []
+        for place, (spec, array) in enumerate(zip(specs, numbers, strict=True)):
+            shape, of_scales = _grouped(case, spec.shape, spec.axes)[0], _shape_of_scales(case, spec)
+            grouped = array.reshape(shape)
+            wide, low = code.scale_and_zero(grouped, SHARED[grain_of(case)])
+            scale = np.asarray(stored[count + place]).reshape(of_scales).astype(np.float64)
+            settled = scale
+            if not written.given:
+                empty = np.logical_not(grouped.any(SHARED[grain_of(case)], keepdims=True))
+                settled = settled_scale(scale, wide, empty=empty)
+            scales.append(settled.astype(np.float32).reshape(np.shape(stored[count + place])))
+            # Codes are those of the scale and zero point that stand there, or of the right ones, so that a
+            # wrong scale is told of alone.
+            used = np.where(np.isfinite(scale) & (scale > 0), scale, settled)
+            zero = right = np.zeros_like(used)
+            if code.zeros:
+                zero = np.asarray(stored[2 * count + place]).reshape(of_scales).astype(np.float64)
+                with np.errstate(all="ignore"):
+                    right = zero if written.given else settled_zero(zero, low * wide / used)
+                zeros.append(right.astype(np.uint8).reshape(np.shape(stored[2 * count + place])))
+            given = np.asarray(stored[place]).astype(code.kind)
+            near = []
+            for one, middle in ((used, zero), (settled, right)):
+                with np.errstate(all="ignore"):
+                    steps = (grouped / one + middle).reshape(spec.shape)
+                # What a scale of NaN multiplies is NaN whatever the code.
+                lost = (np.isnan(grouped) & np.isfinite(one)).reshape(spec.shape)
+                near.append(_settled_codes(code, given, steps, lost, written.steps))
+            codes.append(np.where(near[1] == given, given, near[0]))
+        return [*codes, *scales, *zeros]
 
     def refuses(case: Case) -> str | None:
         if grain_of(case) == "tensor" and case.batch:
@@ -132,8 +186,64 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
         grains=tuple(SHARED),
         mirrors=not code.zeros,
         refuses=refuses,
+        settle=settle,
+        # The span of numbers of both signs is a float32 number too.
+        largest=3e38 if not code.zeros else 1.5e38,
         baseline="dequantise_sdpa",
     )
+
+
+def settled_scale(scale: Wide, exact: Wide, *, empty: NDArray[Any]) -> Wide:
+    """Return scales as they were written where they are right, else the right ones; NaN for groups with NaN.
+
+    exact: before they are rounded. empty: the groups of zeros, which may have any scale that is finite.
+    """
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        right = np.abs(scale - exact) <= np.maximum(ROUNDED * np.abs(exact), 2.0**-149)
+    right |= (np.isnan(scale) & np.isnan(exact)) | (empty & np.isfinite(scale) & (scale >= 0))
+    return np.where(right, scale, exact)
+
+
+def settled_zero(zero: Wide, exact: Wide) -> Wide:
+    """Return zero points as they were written where they are the nearest, else the nearest."""
+    import numpy as np
+
+    nearest = np.rint(np.nan_to_num(exact).clip(0, 255))
+    free = ~np.isfinite(exact)
+    return np.where(free | (np.abs(zero - exact) <= 0.5 + 255 * ROUNDED), zero, nearest)
+
+
+def _settled_codes(
+    code: NumberCode, given: NDArray[Any], steps: Wide, lost: NDArray[np.bool_], further: int
+) -> NDArray[Any]:
+    """Return codes as they were written where they are right, else the nearest.
+
+    steps: numbers over their scales, with their zero points; NaN where any code is right. lost: the NaN among
+    numbers, which float8 has codes for. further: how many steps from the nearest a code may be.
+    """
+    import numpy as np
+
+    known = np.isfinite(steps)
+    wanted = code.clipped(np.where(known, steps, 0))
+    wanted = np.where(np.isinf(steps), code.clipped(np.nan_to_num(steps)), wanted)
+    best = code.write(np.rint(wanted) if code.zeros else wanted)
+    order = code.order or code.read
+    with np.errstate(invalid="ignore"):
+        slack = ROUNDED * np.abs(wanted) + (255 * ROUNDED if code.zeros else 0)
+        off, least = np.abs(code.read(given) - wanted), np.abs(code.read(best) - wanted)
+        right = (off <= least + 2 * slack) | (np.abs(order(given) - order(best)) <= further)
+    free = np.isnan(steps)
+    if code.order:
+        best = np.where(lost, 0x7F, best).astype(best.dtype)
+        free &= ~lost | np.isnan(code.read(given))
+        right &= ~lost
+    right |= free
+    if code.in_a_byte == 1:
+        return np.where(right, given, best)
+    low, high = right[..., ::2], right[..., 1::2]
+    return np.where(low, given & 15, best & 15) | np.where(high, given & 0xF0, best & 0xF0)
 
 
 def _integers(kind: str, numbers: Wide) -> NDArray[Any]:
@@ -200,15 +310,30 @@ def write_float8(form: Float8, numbers: Wide) -> NDArray[Any]:
 
 
 def read_float8(form: Float8, codes: NDArray[Any]) -> Wide:
-    """Return the numbers of codes, which are finite."""
-    size = float8_numbers(form)[codes & 0x7F]
+    """Return the numbers of codes."""
+    import numpy as np
+
+    finite = float8_numbers(form)
+    beyond = [np.inf, np.nan, np.nan, np.nan] if form == "e5m2" else [np.nan]
+    size = np.concatenate([finite, beyond])[codes & 0x7F]
     numbers: Wide = size * (1 - 2 * (codes >> 7).astype(float))
     return numbers
 
 
+def _order_of_float8(codes: NDArray[Any]) -> Wide:
+    import numpy as np
+
+    size = (codes & 0x7F).astype(float)
+    return np.where(codes >> 7, -size, size)
+
+
 def _float8(form: Float8, largest: float) -> NumberCode:
     return NumberCode(
-        "uint8", largest, lambda numbers: write_float8(form, numbers), lambda codes: read_float8(form, codes)
+        "uint8",
+        largest,
+        lambda numbers: write_float8(form, numbers),
+        lambda codes: read_float8(form, codes),
+        order=_order_of_float8,
     )
 
 

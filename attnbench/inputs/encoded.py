@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from attnbench.inputs.draw import Stored, Wide, store, stream, widen, widen_inputs
+from attnbench.inputs.kinds import NEAR_DUPLICATE, NORMAL, STRIDED
 from attnbench.types.case import Case
 from attnbench.types.encoding import encoding_of, is_encoded
 from attnbench.types.problem import encoded_specs, stored_inputs
@@ -22,6 +23,9 @@ SPREADS = 1.0, 0.5, 0.5
 OUTLIERS, LARGER = 16, 8.0
 """In every second draw one in so many channels, at least one, is so many times larger. Evenly drawn numbers
 flatter few bits: keys of language models have such channels (Liu and others, KIVI, 2024, figure 2)."""
+
+AMPLIFIED = (NORMAL, NEAR_DUPLICATE, STRIDED)
+"""The kinds of inputs whose numbers differ in size so."""
 
 
 def with_amplitudes(

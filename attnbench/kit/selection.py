@@ -79,9 +79,9 @@ def prepare_choice(setup: Setup) -> Callable[..., Tensor]:
         for rows in row_chunks(setup):
             keys = k[:, :, rows] if rule.pairs_keys else k
             scores = masked(setup, row_scores(setup, q[:, :, rows], keys).to(wide), rows)
-            kept = ~scores.isneginf().unflatten(1, (case.Hkv, -1)).any(2)
+            kept = ~torch.unflatten(scores.isneginf(), 1, (case.Hkv, -1)).any(2)
             own = weights[:, :, rows, None].to(wide) * scores.relu()
-            total = own.unflatten(1, (case.Hkv, -1)).sum(2).masked_fill(~kept, -torch.inf)
+            total = torch.unflatten(own, 1, (case.Hkv, -1)).sum(2).masked_fill(~kept, -torch.inf)
             best, indices = total.topk(min(places, case.Lk), dim=-1)
             found.append(indices.masked_fill(best.isneginf(), -1).int())
         chosen = torch.cat(found, dim=2)

@@ -58,7 +58,7 @@ def attended(problem: Problem, v: Array, heads: Callable[[int], int]) -> Array:
     from attnbench.oracle.solve import scores_of, softmax
 
     case, rule, own = problem.case, problem.rule, problem.rule_parameters
-    wide = np.longdouble if case.dtype == "float64" else np.float64
+    wide: type[np.floating[Any]] = np.longdouble if case.dtype == "float64" else np.float64
     q, k = (np.asarray(problem.inputs[name], wide) for name in "qk")
     v = np.asarray(v, wide)
     out = np.zeros((case.B, case.H, case.Lq, case.Dv), wide)

@@ -60,7 +60,7 @@ def index_scores(problem: Problem) -> Array:
     from attnbench.oracle.solve import scores_of
 
     case = problem.case
-    wide = np.longdouble if case.dtype == "float64" else np.float64
+    wide: type[np.floating[Any]] = np.longdouble if case.dtype == "float64" else np.float64
     q, k, weights = (np.asarray(problem.inputs[name], wide) for name in ("q", "k", "weights"))
     total = np.zeros((case.B, case.Hkv, case.Lq, case.Lk), wide)
     for b, h, at, scores in scores_of(case, problem.rule, problem.rule_parameters, q, k, np.arange(case.Lq)):

@@ -13,7 +13,7 @@ from attnbench.plugins.sources import installed, named, wanted
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.compared import sided
-from attnbench.types.encoding import Encoding, encoding_name, is_encoded, make_encodings_known
+from attnbench.types.encoding import Encoding, encoding_name, make_encodings_known, names_encoding
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Source, Suite, VerdictRule
 from attnbench.types.fleet import Executor
@@ -89,8 +89,8 @@ class Registry:
 
     @property
     def scoring_rules(self) -> dict[str, Rule]:
-        """The rules that score pairs of queries and keys, by name; the others are updates of a recurrence."""
-        return {name: entry.record for name, entry in self.rules.items() if entry.record.update is None}
+        """The rules that score pairs of queries and keys, by name; others are of recurrences and writers."""
+        return {name: entry.record for name, entry in self.rules.items() if entry.record.kind == "scores"}
 
     def backend(self, name: str) -> Backend:
         """Return the backend of a name; raises :class:`BadInput` with the nearest name."""
@@ -215,7 +215,7 @@ def storage_source(registry: Registry, case: Case) -> Source | None:
 def encoding_source(registry: Registry, case: Case) -> Source | None:
     """Return the plugin that brings the encoding of a case; None for one that every process knows."""
     entry = registry.encodings.get(encoding_name(case))
-    return entry.source if entry is not None and is_encoded(case) else None
+    return entry.source if entry is not None and names_encoding(case) else None
 
 
 def named_by(words: Iterable[str], entries: Mapping[str, Entry[T]]) -> tuple[str, ...]:

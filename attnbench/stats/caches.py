@@ -22,7 +22,7 @@ from attnbench.stats.answer import (
     sums_over,
     totals,
 )
-from attnbench.types.encoding import DTYPE, unencoded
+from attnbench.types.encoding import DTYPE, is_encoded, unencoded
 from attnbench.types.record import Record
 
 Variants = Mapping[str, str]
@@ -121,7 +121,7 @@ def cache_steps(
 
 
 def _is_encoded(case: str) -> bool:
-    return "/kv=" in case
+    return "/kv=" in case and is_encoded(parse_case(case))
 
 
 def _step(

@@ -158,8 +158,8 @@ def rules_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
     if options.rules:
         return [rules[name] for name in options.rules]
     names = [name for name in (rules if backend.rules is None else backend.rules) if name in rules]
-    updates = {operation_named(name).updates for name in backend.operations}
-    taken = [rules[name] for name in names if (rules[name].update is not None) in updates]
+    kinds = {operation_named(name).kind for name in backend.operations}
+    taken = [rules[name] for name in names if rules[name].kind in kinds]
     return [rule for rule in taken if rule.has_dot_form or not backend.needs_dot_form]
 
 
@@ -222,9 +222,10 @@ def _with_rule(row: Row, rules: Sequence[Rule], number: int, options: Overrides)
     for turn in range(len(rules)):
         rule, mask = rules[(number + turn) % len(rules)], row["mask"]
         sizes = _lengths(row) | {"returns": row.get("returns", ()), "kv": row.get("kv", DTYPE.name)}
-        if rule.update is not None:
-            # A recurrence has one length, and sees what comes before each step.
+        if rule.kind != "scores":
+            # A recurrence has one length, and sees what comes before each step. A writer has no queries.
             sizes, mask = sizes | _steps(row), "none"
+            H = Hkv if rule.kind == "rounding" else row["heads"][0]
         case = _case(
             rule, row["layer"], **sizes, H=H, Hkv=Hkv, D=D, Dv=Dv, mask=mask,
             dtype=row["dtype"], device=row["device"], pass_=row["pass"], **_fixed(options),

@@ -115,7 +115,7 @@ class _AskedCase(CaseVerifier):
 
     def is_right(self, index: int, parts: Mapping[str, Stored], arithmetic: str) -> bool:
         """Return whether an answer to a draw, of which the plain one is scored, would pass alone."""
-        errors = self._errors(parts, self.draw(index).expected, NO_CHANGE)
+        errors = self._errors(parts, self.draw(index), NO_CHANGE)
         verdicts = (
             self._verdict(self._part(name), [found], [index], [index], arithmetic)
             for name, found in errors.items()

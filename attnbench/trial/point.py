@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.inputs.kinds import STRESS_INPUTS, NORMAL, SEARCHED
+from attnbench.inputs.kinds import NORMAL, SEARCHED, STRESS_INPUTS
 from attnbench.types.case import AUTOCAST, Case
 from attnbench.types.errors import BadInput
 from attnbench.types.words import unknown_name
@@ -119,7 +119,8 @@ def parse_point(text: str) -> Point:
     values, found = NORMAL, {}
     for word in words:
         name, _, value = word.partition(":")
-        allowed = tuple(one.name for one in (*STRESS_INPUTS, *SEARCHED)) if name == _VALUES else CHOICES.get(name)
+        drawn = tuple(one.name for one in (*STRESS_INPUTS, *SEARCHED))
+        allowed = drawn if name == _VALUES else CHOICES.get(name)
         if allowed is None:
             raise BadInput(f"{text!r}: {unknown_name('word', name, (_VALUES, *CHOICES))}")
         if value not in allowed:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, get_args
 
 from attnbench.types.batch import batch_text, parse_batch
 from attnbench.types.device import CPU, DEVICES
-from attnbench.types.encoding import encoding_of, is_encoded, parse_encoding
+from attnbench.types.encoding import encoding_of, names_encoding, parse_encoding
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import EVERYTHING, Mask
 from attnbench.types.mask_base import check_choice, check_whole
@@ -246,7 +246,7 @@ def _check_storage(case: Case) -> None:
 
 def _check_encoding(case: Case) -> None:
     """Raise :class:`BadCase` unless the case can have its encoding."""
-    if not is_encoded(case):
+    if not names_encoding(case):
         return
     if case.kv != (whole := parse_encoding(case.kv)):
         raise BadCase(f"kv={case.kv}: write {whole!r}")
@@ -257,7 +257,7 @@ def _check_encoding(case: Case) -> None:
 
 def _of_encodings(case: Case) -> str | None:
     """Return what encoded keys and values can't have, or None."""
-    if not operation_of(case).encoded:
+    if not (operation_of(case).encoded or operation_of(case).rounds):
         return f"{case.operation} has no keys and values to encode"
     if case.pass_ != "forward":
         return f"codes have no gradients: take the forward pass, not {case.pass_!r}"

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from attnbench.types.errors import BadCase
-from attnbench.types.operation import TensorSpec
+from attnbench.types.operation import TensorSpec, operation_of
 from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
 KEPT = ("one_hot", "large_logits", "even")
 """Stress inputs that mean the same if equal numbers of a head have equal codes, and 0 is held as 0."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a right writer may do: take a code so many steps beside the nearest; and whether it was given its
+    scales, as for a cache whose scales were found before, or finds them itself."""
+
+    steps: int = 0
+    given: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,12 @@ class Encoding:
     """The kinds of stress inputs that still mean the same. Others are left out."""
     refuses: Callable[[Case], str | None] = lambda case: None
     """Returns the reason why a case can't have this encoding, or None."""
+    settle: Callable[[Case, Specs, Sequence[Any], Sequence[Any], Written], Sequence[Any]] | None = None
+    """``settle(case, specs, numbers, stored, written)`` returns the right arrays that are nearest to stored
+    ones, for numbers in float64: a writer may take either code at the middle between two, and a scale that is
+    rounded otherwise. None where nothing is rounded, or where no writer of it can be judged."""
+    largest: float = 0.0
+    """The largest number that a writer can hold without the overflow of a scale; 0 for any of the dtype."""
     baseline: str = ""
     """The backend that ratios of its cases refer to, unless the user or a suite names one; "" for none."""
 
@@ -123,14 +138,19 @@ def encoding_words(names: Iterable[str]) -> tuple[str, ...]:
     return (*(name for name in names if name in known and not known[name].grains), *words)
 
 
-def is_encoded(case: Case) -> bool:
-    """Return whether the keys and values of a case are held in another way than in its dtype."""
+def names_encoding(case: Case) -> bool:
+    """Return whether a case has another encoding than its dtype, which its operation reads or writes."""
     return case.kv != DTYPE.name
 
 
+def is_encoded(case: Case) -> bool:
+    """Return whether the keys and values that a case reads are held in another way than in its dtype."""
+    return names_encoding(case) and bool(operation_of(case).encoded)
+
+
 def unencoded(case: Case) -> Case:
-    """Return the case with keys and values in its dtype, as the plain reference computes it."""
-    return replace(case, kv=DTYPE.name)
+    """Return the case with the keys and values that it reads in its dtype, as the plain reference has it."""
+    return replace(case, kv=DTYPE.name) if is_encoded(case) else case
 
 
 def encoding_name(case: Case) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Draw = Callable[[Case, Rule, Callable[[str], Generator]], Named]
 
 Shape = tuple[int, ...]
+RuleKind = Literal["scores", "update", "rounding"]
+"""What a rule says, and an operation asks of its rules."""
 Kind = Literal["float", "float32", "int8", "uint8", "int32", "int64", "bool"]
 
 
@@ -113,7 +115,8 @@ class Operation:
     unread: ``unread(case, rule, queries, keys)`` counts the elements of inputs that no kept pair reads, where
         so many queries and keys are kept over all batch elements.
     returns: the names of further outputs, which ``outputs`` lists where ``case.returns`` asks for them.
-    updates: whether its rules are updates of a state, and not scores.
+    updates: whether its rules are updates of a state, and not scores. rounds: whether its rules say how codes
+        are rounded: it writes keys and values as the encoding of the case holds them.
     lengths: the lengths of a sequence in a batch of unlike ones: ``("q", "k")`` for queries and keys, one
         name where each step has both; () where it has no batches.
     baseline: the backend that ratios of its cases refer to where nobody names one; "" for the storage's.
@@ -136,6 +139,10 @@ class Operation:
         returns the numbers by which the outputs (as int64 or float64) are judged, by their names and in their
         shapes, and what is wrong with the choice in words, or "". ``solve`` and ``trivial`` give such numbers
         too, and outputs may then be integers.
+    settle: ``settle(problem, answer)`` gives that right answer which is nearest to a given one, where several
+        are right, as codes at the middle between two steps. Nothing else may then differ from it: NaN equals
+        NaN, and no error of rounding is allowed. answer: as ``inputs`` of a problem. None: there is one right
+        answer, up to rounding.
     """
 
     name: str
@@ -152,6 +159,7 @@ class Operation:
     unread: Callable[[Case, Rule, int, int], int] = lambda case, rule, queries, keys: 0
     returns: tuple[str, ...] = ()
     updates: bool = False
+    rounds: bool = False
     lengths: tuple[str, ...] = ()
     baseline: str = ""
     encoded: tuple[str, ...] = ()
@@ -161,6 +169,12 @@ class Operation:
     growth: Callable[[Case, Rule, Named], tuple[float, float]] = lambda case, rule, inputs: (0.0, 0.0)
     change: Callable[[Case, Rule, Generator], tuple[Named, Named]] | None = None
     measured: Callable[[Problem, Named], tuple[Arrays, str]] | None = None
+    settle: Callable[[Problem, Named], Arrays] | None = None
+
+    @property
+    def kind(self) -> RuleKind:
+        """What its rules say."""
+        return "update" if self.updates else "rounding" if self.rounds else "scores"
 
     def refuses(self, case: Case) -> str | None:
         """Return the reason why a case can't have this operation, or None."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnbench.types.operation import operation_of
+from attnbench.types.operation import RuleKind, operation_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,8 +121,15 @@ class Update:
     removes: bool = False
 
 
+_KINDS: dict[RuleKind, str] = {
+    "scores": "a scoring rule",
+    "update": "the update of a recurrence",
+    "rounding": "a way to round codes",
+}
+
+
 def _no_scores(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
-    raise TypeError("this rule is an update of a state: it scores no pairs of queries and keys")
+    raise TypeError("this rule scores no pairs of queries and keys")
 
 
 def _no_scoring(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
@@ -131,7 +138,7 @@ def _no_scoring(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
 
 @dataclass(frozen=True)
 class Rule:
-    """A scoring rule, or the update of a recurrence.
+    """A scoring rule, the update of a recurrence, or the rounding of a writer.
 
     name: used everywhere. formula: the score of query i and key j in one line, with the names of parameters
     and constants; q and k are columns in it. source: of the formula, one line. constants: numbers that a case
@@ -158,7 +165,8 @@ class Rule:
     kept pair; None for 2·D, the dot product.
 
     update: what a step does to the state, for a rule of a recurrence. It has no scores, so it needs neither
-    ``reference`` nor ``bind``.
+    ``reference`` nor ``bind``. rounds: whether it says how operations that write codes round. Then it has no
+    scores either.
 
     laws: the ones of :data:`Law` that hold. They let attnbench check outputs on new inputs in every call.
     Those that hold for any rule need no entry.
@@ -173,6 +181,7 @@ class Rule:
     reference: Callable[[Array, Array, Mapping[str, Array], Array], Array] = _no_scores
     bind: Callable[[Case, Mapping[str, Tensor]], Scoring] = _no_scoring
     update: Update | None = None
+    rounds: bool = False
     parameters: Callable[[Case], tuple[Parameter, ...]] = lambda case: ()
     constants: tuple[Constant, ...] = ()
     inner: Callable[[Array, Array, Mapping[str, Array], Array], Mapping[str, Array]] | None = None
@@ -186,11 +195,15 @@ class Rule:
     supports: Callable[[Case], str | None] = lambda case: None
     no_gradients: Callable[[Case], str | None] = lambda case: None
 
+    @property
+    def kind(self) -> RuleKind:
+        """What it says: scores, the update of a state, or how codes are rounded."""
+        return "update" if self.update is not None else "rounding" if self.rounds else "scores"
+
     def refuses(self, case: Case) -> str | None:
         """Return why the rule can't be that of a case, or None."""
-        if (self.update is not None) != operation_of(case).updates:
-            kind = "a scoring rule" if self.update is None else "the update of a recurrence"
-            return f"{self.name} is {kind}, which {case.operation} has not"
+        if self.kind != operation_of(case).kind:
+            return f"{self.name} is {_KINDS[self.kind]}, which {case.operation} has not"
         return self.supports(case)
 
 

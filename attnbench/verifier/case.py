@@ -20,15 +20,8 @@ from attnbench.inputs.draw import (
     widen,
     widened,
 )
-from attnbench.inputs.encoded import encoded, meant, read_back, with_amplitudes
-from attnbench.inputs.kinds import (
-    DELIVERIES,
-    NEAR_DUPLICATE,
-    NORMAL,
-    STRIDED,
-    draw_stress_input,
-    largest_score,
-)
+from attnbench.inputs.encoded import AMPLIFIED, encoded, meant, read_back, with_amplitudes
+from attnbench.inputs.kinds import DELIVERIES, NEAR_DUPLICATE, NORMAL, draw_stress_input, largest_score
 from attnbench.inputs.symmetries import NO_CHANGE, Change
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ERROR, HELD, OUT, PLAIN, UPSTREAM
@@ -245,27 +238,36 @@ class CaseVerifier:
     def _stored(self, inputs: Mapping[str, Stored]) -> dict[str, Stored]:
         return encoded(self.case, self.rule, inputs) if is_encoded(self.case) else dict(inputs)
 
-    def _errors(self, answer: Answer, expected: Mapping[str, Array], change: Change) -> dict[str, Errors]:
+    def _errors(self, answer: Answer, drawn: Drawn, change: Change) -> dict[str, Errors]:
         """Return the errors of each part of an answer to changed inputs.
 
         Raises:
             ValueError: the answer has other parts.
         """
-        _same_parts(answer, expected)
+        _same_parts(answer, drawn.expected)
         return {
-            name: compare_wide(
-                self._undone(self._part(name), answer[name], change), exact, self._part(name).axes
+            name: self._compared(
+                self._part(name), self._undone(self._part(name), answer[name], change), exact
             )
-            for name, exact in expected.items()
+            for name, exact in self.judging.settled(drawn, answer).items()
         }
+
+    def _compared(self, part: Part, got: Array, exact: Array) -> Errors:
+        """Compare a part, from which a change is undone, with the exact one."""
+        if self.operation.settle is not None:
+            # A writer hands on NaN as it got it.
+            both = np.isnan(got) & np.isnan(exact)
+            got, exact = np.where(both, 0, got), np.where(both, 0, exact)
+        return compare_wide(got, exact, part.axes)
 
     def _errors_in_place(self, answer: Answer, drawn: Drawn, change: Change) -> dict[str, Errors]:
         """Return the errors of an answer on some of the rows, each with its place in the changed answer."""
         _same_parts(answer, drawn.expected)
+        expected = self.judging.settled(drawn, answer)
         rows = np.arange(self.case.Lq) if self.rows is None else self.rows
         some = self.judging.some_rows(self._rng)
         errors: dict[str, Errors] = {}
-        for name, exact in drawn.expected.items():
+        for name, exact in expected.items():
             part = self._part(name)
             if part.sampled:
                 axis = part.axes.index("i")
@@ -276,7 +278,7 @@ class CaseVerifier:
                     worst[axis] = int(rows[some][worst[axis]])
                     found = replace(found, worst=tuple(worst))
             else:
-                found = compare_wide(self._undone(part, answer[name], change), exact, part.axes)
+                found = self._compared(part, self._undone(part, answer[name], change), exact)
             if part.axes and found.worst:
                 found = replace(found, worst=change.place(part.axes, found.worst))
             errors[name] = found
@@ -309,19 +311,20 @@ class CaseVerifier:
 
     def score(self, who: str, index: int, parts: Answer) -> str:
         """Compare an answer with the exact one; return the fault of values that are not finite, else ""."""
-        parts, _, told = self._measured(parts, self.draw(index), NO_CHANGE)
-        errors = self._errors(parts, self.draw(index).expected, NO_CHANGE)
+        drawn = self.draw(index)
+        parts, _, told = self._measured(parts, drawn, NO_CHANGE)
+        errors = self._errors(parts, drawn, NO_CHANGE)
         if told:
             self._mistakes |= {(who, index, name): f"; {told}" for name in parts}
         if who == PLAIN:
-            errors |= self.draw(index).plain_errors
+            errors |= drawn.plain_errors
         self._scores.setdefault(who, {})[index] = errors
         plain = self._scores.get(PLAIN, {}).get(index, {})
         # If the plain reference is not finite either, the rule is at fault, and the verdict says so.
         wrong = [p for p, e in errors.items() if e.not_finite and not (p in plain and plain[p].not_finite)]
         if who == PLAIN:
             return ""
-        for name, exact in self.draw(index).expected.items():
+        for name, exact in self.judging.settled(drawn, parts).items():
             part = self._part(name)
             if part.mistake is not None:
                 known = part.mistake(self._undone(part, parts[name], NO_CHANGE), exact)
@@ -475,8 +478,9 @@ class CaseVerifier:
 
     def passes(self, index: int, answer: Answer) -> bool:
         """Return whether the parts of an answer, of the rows compared, would pass on a draw alone."""
+        expected = self.judging.settled(self.draw(index), answer)
         for name, stored in answer.items():
-            errors = compare_wide(widen(stored, self.case.dtype), self.draw(index).expected[name])
+            errors = compare_wide(widen(stored, self.case.dtype), expected[name])
             if self._verdict(self._part(name), [errors], [index], [index])[1]:
                 return False
         return True
@@ -504,7 +508,7 @@ class CaseVerifier:
         else:
             (stress, number), entropy = self._check[index], self.case.seed
         inputs = self._drawn_of(stress, number, entropy)
-        if is_encoded(self.case) and stress in (NORMAL, NEAR_DUPLICATE, STRIDED):
+        if is_encoded(self.case) and stress in AMPLIFIED:
             return with_amplitudes(self.case, self.rule, inputs, entropy, number)
         return inputs
 

@@ -83,6 +83,19 @@ class Judging:
         """Return the exact outputs for inputs in float64, of the rows that are compared."""
         return solve_outputs(self.case, self.rule, self.parameters, wide)
 
+    def settled(self, drawn: Drawn, answer: Mapping[str, Stored]) -> Mapping[str, Array]:
+        """Return the exact answer to a draw; of several the one that is nearest to a given answer."""
+        settle = operation_of(self.case).settle
+        if settle is None:
+            return drawn.expected
+        given, own = meant(self.case, self.rule, drawn.inputs), self.parameters
+        kinds = {spec.name: spec.kind for spec in operation_of(self.case).outputs(self.case)}
+        read = {
+            name: widen(array, self.case.dtype) if kinds[name] == "float" else array
+            for name, array in answer.items()
+        }
+        return settle(Problem(self.case, self.rule, own.rule, own.projections, given), read)
+
     def change(self, rng: np.random.Generator) -> Change | None:
         """Draw a change whose effect on answers is known; None where none is."""
         draw = operation_of(self.case).change
@@ -100,9 +113,12 @@ class Judging:
             "zeros": {name: np.zeros_like(exact) for name, exact in drawn.expected.items()}
         }
         answers.update(operation_of(self.case).trivial(problem))
+        kinds = {spec.name: spec for spec in operation_of(self.case).outputs(self.case)}
         return {
             words: {
                 name: store(array.astype(np.float64), self.parts[name].dtype)
+                if kinds[name].is_floating
+                else array.astype(kinds[name].kind)
                 for name, array in answer.items()
             }
             for words, answer in answers.items()

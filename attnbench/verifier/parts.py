@@ -94,6 +94,23 @@ class OwnScale:
 
 
 @dataclass(frozen=True)
+class Settled:
+    """The limits of an output of which all right answers are known (``Operation.settle``): no error."""
+
+    def scales(self, draws: Sequence[Drawn], arithmetic: str) -> tuple[Scale, Scale]:
+        """Return scales of 0, by which no rounding is allowed."""
+        return Scale(0.0, 0.0), Scale(0.0, 0.0)
+
+    def unit(self, largest_score: float, arithmetic: str) -> float:
+        """Return one gap, of nothing."""
+        return 1.0
+
+    def few(self, count: int) -> float:
+        """Return 1: outputs have numbers enough."""
+        return 1.0
+
+
+@dataclass(frozen=True)
 class WeightedMean:
     """The limits of an output that is a weighted mean of values: see ``rounding_unit``.
 
@@ -231,7 +248,7 @@ def output_parts(case: Case, rule: Rule, operation: Operation) -> tuple[Part, ..
             name=spec.name,
             axes=spec.axes,
             words=f"the output {spec.name!r}: " if several else "",
-            limits=OwnScale(spec.name, dtype_of(spec, case), growth),
+            limits=Settled() if operation.settle else OwnScale(spec.name, dtype_of(spec, case), growth),
             dtype=dtype_of(spec, case),
             leads=place == 0,
         )

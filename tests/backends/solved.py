@@ -28,9 +28,9 @@ Array = NDArray[Any]
 BACKENDS = {
     backend.name: backend
     for backend in attnbench_backends()
-    if "dense" in backend.storages and "dtype" in backend.encodings and backend.operations != ("recurrent",)
+    if "dense" in backend.storages and "dtype" in backend.encodings and "attention" in backend.operations
 }
-RULES = {rule.name: rule for rule in attnbench_rules() if rule.update is None}
+RULES = {rule.name: rule for rule in attnbench_rules() if rule.kind == "scores"}
 QUICK = [name for name, backend in BACKENDS.items() if "cpu" in backend.devices and not backend.compiles]
 
 WITHOUT_GROUPS = () if flash_takes_groups() else ("sdpa_flash",)

@@ -20,7 +20,7 @@ from attnbench.types.case import Case, Layer
 from attnbench.types.errors import BadInput, PluginFailed
 from attnbench.types.mask import Mask
 
-RULES = {rule.name: rule for rule in attnbench_rules() if rule.update is None}
+RULES = {rule.name: rule for rule in attnbench_rules() if rule.kind == "scores"}
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))

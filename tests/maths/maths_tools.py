@@ -15,7 +15,7 @@ from attnbench.types.case import Case, Layer
 from attnbench.types.mask import Mask
 from attnbench.worker.outputs import to_tensors
 
-RULES = {rule.name: rule for rule in attnbench_rules() if rule.update is None}
+RULES = {rule.name: rule for rule in attnbench_rules() if rule.kind == "scores"}
 
 torch.set_num_threads(1)
 

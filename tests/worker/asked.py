@@ -23,7 +23,7 @@ from attnbench.types.extensions import Source
 
 Stored = NDArray[Any]
 
-RULES = {rule.name: rule for rule in attnbench_rules() if rule.update is None}
+RULES = {rule.name: rule for rule in attnbench_rules() if rule.kind == "scores"}
 BUILT_IN_RULES = Source("rules", "attnbench.rules", "attnbench", "0")
 BUILT_IN_BACKENDS = Source("backends", "attnbench.backends", "attnbench", "0")
 OUTSPOKEN = Source("outspoken", "outspoken_plugin", "outspoken", "1.0")
