@@ -166,7 +166,8 @@ def _in_q4_0(codes: Wide) -> Bytes:
     import numpy as np
 
     nibbles = (codes + 8).astype(np.uint8)
-    return np.bitwise_or(nibbles[..., :16], nibbles[..., 16:] << 4, dtype=np.uint8)
+    joined: Bytes = np.bitwise_or(nibbles[..., :16], nibbles[..., 16:] << 4, dtype=np.uint8)
+    return joined
 
 
 Q8_0 = _blocks(

@@ -51,7 +51,7 @@ def test_a_right_writer_of_codes_passes(registry: Registry, word: str) -> None:
     judge = Judge(registry, QUANTISE.format(ASKED, "bfloat16", word))
     assert judge.problem("torch_quantise") == ""
     assert passing_trivial_answer(judge.opened) == ""
-    assert {"zeros", "largest", "nan"} <= set(judge.opened.families)
+    assert {"zeros", "largest", "nan"} <= set(judge.opened.stress_inputs)
 
 
 @pytest.mark.parametrize("word", ["dtype", *WORDS])
