@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstream, widen
+from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstream, store, widen
+from attnbench.inputs.encoded import AMPLIFIED, encoded, with_amplitudes
 from attnbench.inputs.kinds import DELIVERIES, NORMAL, SEARCHED, STRESS_INPUTS, applies, draw_stress_input
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, OUT, UPSTREAM, parameter_names
@@ -27,6 +28,12 @@ from attnbench.testing.advice import (
 )  # fmt: skip
 from attnbench.testing.diagnosis_process import Diagnosed, Look, Smallest, WrongPlaces
 from attnbench.testing.mistakes import mistakes_for
+from attnbench.testing.mistakes.encodings import (
+    EncodedMistake,
+    StoredTensors,
+    encoded_mistakes,
+    stored_tensors,
+)
 from attnbench.testing.mistakes.inputs import WEIGHS
 from attnbench.testing.mistakes.masks import added_mask
 from attnbench.testing.mistakes.parts import Mistake
@@ -36,6 +43,7 @@ from attnbench.trial.shrink import least_sizes, shrink
 from attnbench.types.arithmetic import UNIT
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
+from attnbench.types.encoding import is_encoded
 from attnbench.types.extensions import Source
 from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
@@ -81,11 +89,16 @@ MOST_ASKED = 60
 
 @dataclass
 class Trial:
-    """A prepared backend with inputs. inputs, upstream: copies of the same numbers, in BHLD."""
+    """A prepared backend with inputs.
+
+    inputs, upstream: copies of the same numbers, in BHLD; of encoded keys and values what they mean.
+    stored: the tensors that encode them, if the case has such.
+    """
 
     held: PreparedBackend
     inputs: tuple[Any, ...]
     upstream: Tensor | None
+    stored: StoredTensors | None = None
 
     def call(self) -> Parts:
         """Make one call; return its parts in BHLD and float64. Raises whatever the backend raises."""
@@ -122,12 +135,29 @@ def begin(
         # Bits of 0 are the number 0 in every dtype.
         values = stored[ACTIVATIONS[2]] = stored[ACTIVATIONS[2]].copy()
         values[:, :, zeroed] = 0
+    if is_encoded(case):
+        return _begun_encoded(held, rule, stored, family)
     if case.pass_ != "forward":
         stored[UPSTREAM] = draw_upstream(case, case.seed, 0)
     held = held.with_inputs(stored, fresh=True, delivery=family if family in DELIVERIES else "")
     tensors = to_tensors(stored, case)
     upstream = tensors.pop(UPSTREAM, None)
     return Trial(held, tuple(tensors.values()), upstream)
+
+
+def _begun_encoded(held: PreparedBackend, rule: Rule, drawn: dict[str, Any], family: str) -> Trial:
+    """Give a backend drawn inputs as its case encodes them, as the verifier does."""
+    case = held.case
+    drawn = dict(zip(("q", "k", "v"), drawn.values(), strict=True))
+    if family in AMPLIFIED:
+        drawn = with_amplitudes(case, rule, drawn, case.seed, 0)
+    arrays = encoded(case, rule, drawn)
+    tensors = stored_tensors(case, rule, arrays)
+    keys, values = tensors.read()
+    meant = {"q": drawn["q"], "k": store(keys, case.dtype), "v": store(values, case.dtype)}
+    delivery = family if family in DELIVERIES else ""
+    given = held.with_inputs(arrays, fresh=True, delivery=delivery)
+    return Trial(given, tuple(to_tensors(meant, case).values()), None, tensors)
 
 
 def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
@@ -246,7 +276,7 @@ def _dropped_keys_weigh(case: Case, backend: str, source: Source, rule_source: S
     return bool(np.abs(other - one).max() > RIGHT * EPS[case.dtype] * np.abs(one).max())
 
 
-def _fits_ordinary(mistake: Mistake, plain: Trial) -> bool:
+def _fits_ordinary(mistake: Mistake | EncodedMistake, plain: Trial) -> bool:
     """Return False for a mistake that is wrong on ordinary inputs, on which the backend is right.
 
     Of a backend that is wrong there too, nothing is known: it may have a second fault.
@@ -255,8 +285,22 @@ def _fits_ordinary(mistake: Mistake, plain: Trial) -> bool:
     right = _answer(PLAIN.prepare, *wide)
     if not _near(plain.call(), right, case):
         return True
-    given = (plain.held.setup, plain.inputs, plain.upstream) if mistake.by_rounding else wide
-    return _near(_answer(mistake.prepare, *given), right, case)
+    return _near(_mistaken(mistake, plain, wide), right, case)
+
+
+def _mistaken(
+    mistake: Mistake | EncodedMistake, trial: Trial, wide: tuple[Setup, Triple, Tensor | None]
+) -> Parts:
+    """Return the answer of a mistake. wide: the trial in float64."""
+    import torch
+
+    if not isinstance(mistake, EncodedMistake):
+        given = (trial.held.setup, trial.inputs, trial.upstream) if mistake.by_rounding else wide
+        return _answer(mistake.prepare, *given)
+    setup, (q, _, _), _ = wide
+    assert trial.stored is not None
+    keys, values = (torch.from_numpy(np.ascontiguousarray(x)).to(q) for x in mistake.reads(trial.stored))
+    return _answer(PLAIN.prepare, setup, (q, keys, values), None)
 
 
 def _nothing(got: Parts) -> Diagnosed | None:
@@ -269,16 +313,15 @@ def _nothing(got: Parts) -> Diagnosed | None:
     return None if out.any() else Diagnosed(ALL_ZERO, kind="nothing")
 
 
-def _known_mistakes(got: Parts, right: Parts, trial: Trial) -> list[Mistake]:
+def _known_mistakes(got: Parts, right: Parts, trial: Trial) -> list[Mistake | EncodedMistake]:
     """Return the mistakes whose answers are near enough and as near as any, the nearest first."""
-    setup, inputs, upstream = trial.held.setup, trial.inputs, trial.upstream
-    wide = _in_float64(trial)
+    case, wide = trial.held.case, _in_float64(trial)
     best, least = None, NEAR * min(_distance(got, right, right), 1.0)
-    near: list[tuple[float, Mistake]] = []
-    for mistake in mistakes_for(setup.case):
-        given = (setup, inputs, upstream) if mistake.by_rounding else wide
+    near: list[tuple[float, Mistake | EncodedMistake]] = []
+    of_codes = encoded_mistakes(case) if trial.stored is not None else ()
+    for mistake in (*of_codes, *mistakes_for(case)):
         try:
-            theirs = _answer(mistake.prepare, *given)
+            theirs = _mistaken(mistake, trial, wide)
         except Exception:
             # It can't be made in this case.
             continue
@@ -289,12 +332,18 @@ def _known_mistakes(got: Parts, right: Parts, trial: Trial) -> list[Mistake]:
             best, least = mistake, distance
     if best is None:
         return []
-    as_near = max(AS_NEAR * least, RIGHT * EPS[setup.case.dtype])
+    as_near = max(AS_NEAR * least, RIGHT * EPS[case.dtype])
     return [best, *(one for distance, one in near if distance <= as_near and one is not best)]
 
 
 def _in_float64(trial: Trial) -> tuple[Setup, Triple, Tensor | None]:
+    import torch
+
     setup, inputs = recast(trial.held.setup, trial.inputs, "float64")
+    if trial.stored is not None:
+        # What is encoded means more bits than the dtype has.
+        q, *_ = inputs
+        inputs = (q, *(torch.from_numpy(x).to(q) for x in trial.stored.read()))
     return setup, inputs, None if trial.upstream is None else trial.upstream.double()
 
 
