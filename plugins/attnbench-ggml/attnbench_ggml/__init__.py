@@ -7,15 +7,17 @@ from collections.abc import Iterable
 from attnbench import Backend, hookimpl
 from attnbench_ggml.attention import GGML_FLASH_ATTN, GGML_FLASH_ATTN_BLOCKS
 from attnbench_ggml.recurrences import GGML_GATED_DELTA_NET, GGML_GATED_LINEAR_ATTN, GGML_RWKV_WKV7
+from attnbench_ggml.writers import GGML_QUANTISE_ROW
 
 
 @hookimpl
 def attnbench_backends() -> Iterable[Backend]:
-    """Bring attention, the gated delta net, gated linear attention, and the update of RWKV-7."""
+    """Bring attention, the gated delta net, gated linear attention, RWKV-7's update, and a writer."""
     return (
         GGML_FLASH_ATTN,
         GGML_FLASH_ATTN_BLOCKS,
         GGML_GATED_DELTA_NET,
         GGML_GATED_LINEAR_ATTN,
         GGML_RWKV_WKV7,
+        GGML_QUANTISE_ROW,
     )

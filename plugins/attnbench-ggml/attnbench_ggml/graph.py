@@ -72,7 +72,7 @@ Pointer = Any
 
 
 @cache
-def _libraries() -> tuple[ctypes.CDLL, ctypes.CDLL]:
+def libraries() -> tuple[ctypes.CDLL, ctypes.CDLL]:
     """Load ggml, once in a process, and return its functions for graphs and those that compute."""
     import libggml
 
@@ -96,7 +96,7 @@ def _libraries() -> tuple[ctypes.CDLL, ctypes.CDLL]:
 
 def other_layout(device: str) -> str | None:
     """Return why this ggml can't be called from here, or None."""
-    base, _ = _libraries()
+    base, _ = libraries()
     held = base.ggml_tensor_overhead() - _OBJECT_BYTES
     if held != ctypes.sizeof(GgmlTensor):
         return f"this ggml has tensors of {held} bytes, where {ctypes.sizeof(GgmlTensor)} are known"
@@ -110,7 +110,7 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        self._base, self._cpu = _libraries()
+        self._base, self._cpu = libraries()
         self._context = self._base.ggml_init(_InitParams(_CONTEXT_BYTES, None, True))
         self.inputs: list[Pointer] = []
         self.output: Pointer = None

@@ -11,6 +11,7 @@ import attnbench
 pytestmark = pytest.mark.skipif(find_spec("libggml") is None, reason="not installed: libggml-python")
 
 DELTA, LINEAR, WKV7 = "ggml_gated_delta_net", "ggml_gated_linear_attn", "ggml_rwkv_wkv7"
+WRITER = "ggml_quantise_row"
 
 RIGHT = {
     "recurrent/linear/B2-H4-Hkv2-Lq37-Lk37-D32/none/float32/cpu/forward": (LINEAR, WKV7),
@@ -21,8 +22,10 @@ RIGHT = {
     "recurrent/gated_delta/B2-H6-Hkv2-Lq65-Lk65-D64/none/float32/cpu/forward/threads2": (DELTA, WKV7),
     "recurrent/rwkv7/B2-H4-Hkv2-Lq37-Lk37-D32/none/float32/cpu/forward": (WKV7,),
     "recurrent/gated_delta_channels/B2-H4-Hkv2-Lq37-Lk37-D32/none/float32/cpu/forward": (DELTA, WKV7),
+    "quantise/nearest/B2-H2-Lq10-Lk10-D64-Dv32/none/float32/cpu/forward/kv=q8_0": (WRITER,),
+    "quantise/nearest/B2-H2-Lq10-Lk10-D64-Dv32/none/bfloat16/cpu/forward/kv=q4_0": (WRITER,),
 }
-"""Each update; one step; fewer heads of q and k than of v; odd sizes; two threads."""
+"""Each update; one step; fewer heads of q and k than of v; odd sizes; two threads; writers of blocks."""
 
 REFUSED = {
     (DELTA, "recurrent/gated_delta/B1-H2-Lq9-Lk9-D16-Dv8/none/float32/cpu/forward"): "as many features of v",
@@ -37,7 +40,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tup
     """Status and reason by backend and case."""
     run = attnbench.run(
         [*RIGHT, *(case for _, case in REFUSED)],
-        [DELTA, LINEAR, WKV7],
+        [DELTA, LINEAR, WKV7, WRITER],
         timed=False,
         out=tmp_path_factory.mktemp("runs"),
     )

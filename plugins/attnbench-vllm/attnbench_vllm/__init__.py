@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from attnbench import Backend, hookimpl
 from attnbench_vllm.backend import VLLM
+from attnbench_vllm.writers import VLLM_CONCAT_AND_CACHE_MLA, VLLM_QUANTISE_INT8, VLLM_RESHAPE_AND_CACHE
 
 
 @hookimpl
 def attnbench_backends() -> Iterable[Backend]:
-    """Bring the backend."""
-    return (VLLM,)
+    """Bring attention and the writers of caches."""
+    return VLLM, VLLM_RESHAPE_AND_CACHE, VLLM_CONCAT_AND_CACHE_MLA, VLLM_QUANTISE_INT8

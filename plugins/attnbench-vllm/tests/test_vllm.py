@@ -11,9 +11,10 @@ import pytest
 import torch
 from attnbench_vllm import library
 from attnbench_vllm.backend import VLLM, supports
+from attnbench_vllm.writers import VLLM_RESHAPE_AND_CACHE
 
 import attnbench
-from attnbench.cases.ids import parse_case
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.registry import load_wanted
 
 ABSENT = library.absent("cpu")
@@ -27,6 +28,17 @@ CASES = (
     "attention/scaled_dot@scale=0.3/q7s4_q3s50-H4-Hkv1-D32/none/float32/cpu/forward/paged:48",
 )
 """The three dtypes and orders of the cache; a window with sinks; a scale; no mask, where q > k has keys."""
+
+WRITERS = {
+    "reshape_and_cache/nearest@nan=1/B3-H2-Lq20-Lk32-D64/bfloat16": "vllm_reshape_and_cache",
+    "reshape_and_cache/nearest/B3-H2-Lq20-Lk48-D80/float16": "vllm_reshape_and_cache",
+    "reshape_and_cache/nearest@steps=1/B3-H2-Lq20-Lk32-D64/bfloat16/kv=fp8_e4m3:tensor":
+        "vllm_reshape_and_cache",
+    "reshape_and_cache/nearest@steps=1/B3-H2-Lq20-Lk32-D64/float32/kv=fp8_e5m2:tensor":
+        "vllm_reshape_and_cache",
+    "reshape_and_cache/nearest/B3-H1-Lq10-Lk16-D72-Dv64/bfloat16/kv=latent": "vllm_concat_and_cache_mla",
+    "quantise/nearest/B2-H2-L10-D64-Dv32/bfloat16/kv=int8:token": "vllm_quantise_int8",
+}  # fmt: skip
 
 REFUSED = {
     "scaled_dot/2q1s40-H2-D64-Dv32/paged": "D and Dv must be equal",
@@ -45,6 +57,26 @@ def test_right_by_the_oracle(tmp_path: Path) -> None:
     run = attnbench.run(CASES, ["vllm"], timed=False, out=tmp_path)
     found = [(record.status, record.reason) for record in run.records if record.backend == "vllm"]
     assert found == [("ok", "")] * len(CASES)
+
+
+@needs_library
+def test_writers_are_right_in_the_cases_that_they_take(tmp_path: Path) -> None:
+    run = attnbench.run(tuple(WRITERS), tuple(set(WRITERS.values())), timed=False, out=tmp_path)
+    found = {record.case: (record.backend, record.status) for record in run.records if record.status == "ok"}
+    assert {case_id(parse_case(case)): (name, "ok") for case, name in WRITERS.items()} == found
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("reshape_and_cache/nearest/B3-H2-Lq20-Lk32-D64/kv=fp8_e4m3:tensor", "ask nearest@steps=1"),
+        ("reshape_and_cache/nearest/B3-H2-Lq20-Lk32-D64/kv=fp8_e4m3:head", "not for each head"),
+        ("reshape_and_cache/nearest/B3-H2-Lq20-Lk8-D64", "pages of a multiple of 16"),
+    ],
+)
+def test_caches_that_the_writer_has_not_are_refused_in_words(case: str, words: str) -> None:
+    asked = parse_case(case)
+    assert words in (VLLM_RESHAPE_AND_CACHE.supports(asked, load_wanted([]).rule("nearest")) or "")
 
 
 @pytest.mark.parametrize("case", REFUSED)
