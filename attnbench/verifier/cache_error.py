@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.inputs.draw import draw_inputs, store, widen_inputs
-from attnbench.inputs.encoded import amplified, meant
+from attnbench.inputs.draw import draw_inputs, widen_inputs
+from attnbench.inputs.encoded import amplified
 from attnbench.ipc.names import OUT
 from attnbench.types.case import Case
 from attnbench.types.encoding import encoding_of
 from attnbench.types.rule import Rule
+from attnbench.verifier.parts import Drawn
 
 DRAWS = 2
 """Of two ordinary draws the second has large channels (:data:`attnbench.inputs.encoded.OUTLIERS`)."""
@@ -41,19 +42,27 @@ Solve = Callable[[Mapping[str, Any]], Mapping[str, NDArray[Any]]]
 """Returns the exact outputs by name, of inputs in float64."""
 
 
-def cache_error(problems: Iterable[tuple[Case, Solve]], rule: Rule) -> CacheError:
-    """Return the error of a case's cache, over all its problems that have queries and keys."""
+Ordinary = Callable[[int], Drawn]
+"""Returns an ordinary draw of the check by its number, solved."""
+
+
+def cache_error(problems: Iterable[tuple[Case, Solve, Ordinary]], rule: Rule) -> CacheError:
+    """Return the error of a case's cache, over all its problems that have queries and keys.
+
+    The draws are those of the check, which has solved them for what the cache holds.
+    """
     encoded = dtype = whole = 0.0
-    for case, solve in problems:
+    for case, solve, ordinary in problems:
         for number in range(DRAWS):
-            stored = draw_inputs(case, rule, case.seed, number)
-            numbers = amplified(case, rule, stored, case.seed, number)
+            drawn = ordinary(number)
+            numbers = amplified(case, rule, draw_inputs(case, rule, case.seed, number), case.seed, number)
+            held = dict(drawn.inputs)
             if encoding_of(case).shared:
                 numbers["v"] = numbers["k"][..., : case.Dv]
-            rounded = stored | {name: store(array, case.dtype) for name, array in numbers.items()}
-            wide = widen_inputs(case, rule, rounded)
+                held["v"] = held["k"][..., : case.Dv]
+            wide = widen_inputs(case, rule, held)
             exact = solve(wide | numbers)[OUT]
-            encoded += _squares(solve(meant(case, rule, rounded))[OUT] - exact)
+            encoded += _squares(drawn.expected[OUT] - exact)
             dtype += _squares(solve(wide)[OUT] - exact)
             whole += _squares(exact)
     # An output of zeros alone has no error that could be told as a share.

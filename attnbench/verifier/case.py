@@ -146,6 +146,14 @@ class CaseVerifier:
                 }
         return self._draws[index]
 
+    def ordinary(self, number: int) -> Drawn:
+        """Return an ordinary draw of the check by its number.
+
+        Raises:
+            ValueError: the check has no such draw.
+        """
+        return self.draw(self._check.index((NORMAL, number)))
+
     def _solved(self, inputs: Mapping[str, Stored], arithmetic: str = "") -> dict[str, Array]:
         """Return the exact outputs for inputs, as they are stored or as an arithmetic holds them."""
         wide = meant(self.case, self.rule, inputs)

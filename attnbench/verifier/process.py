@@ -138,7 +138,7 @@ def _opened(
 def error_of_cache(opened: Opened) -> CacheError:
     """Return what the encoding of an open case changes in its exact output."""
     every = opened.problems if isinstance(opened, BatchVerifier) else (opened,)
-    there = ((one.case, one.judging.solve) for one in every if not is_empty(one.case))
+    there = ((one.case, one.judging.solve, one.ordinary) for one in every if not is_empty(one.case))
     return cache_error(there, opened.rule)
 
 
