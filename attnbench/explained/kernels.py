@@ -20,10 +20,12 @@ def gqa(_: RuleOf, seed: int) -> Iterator[Step]:
     q, k = rng.integers(-2, 3, (4, 2, 3)) * 1.0, rng.integers(-2, 3, (2, 4, 3)) * 1.0
     heads, queries, keys = numbered("q head ", 4), numbered("q", 2), numbered("k", 4)
     yield Step("q", "four heads of queries", q, queries, blocks=heads)
-    yield Step("k", "two heads of keys; v has two as well", k, keys, blocks=numbered("k head ", 2))
+    v = rng.integers(-2, 3, (2, 4, 3)) * 1.0
+    text = "two heads of keys: q heads 1 and 2 read k head 1, q heads 3 and 4 read k head 2"
+    yield Step("k", text, k, keys, blocks=numbered("k head ", 2))
+    yield Step("v", "two heads of values, read in the same way", v, keys, blocks=numbered("v head ", 2))
     shared = k.repeat(2, axis=0)
-    text = "k.repeat_interleave(2, dim=0): q heads 1 and 2 read k head 1, 3 and 4 read k head 2"
-    yield Step("k for each q head", text, shared, keys, blocks=heads)
+    yield Step("k for each q head", "k.repeat_interleave(2, dim=0)", shared, keys, blocks=heads)
     scores = q @ shared.swapaxes(1, 2) / np.sqrt(3)
     yield Step(
         "scores",
@@ -33,7 +35,10 @@ def gqa(_: RuleOf, seed: int) -> Iterator[Step]:
         keys,
         heads,
     )
-    yield Step("weights", "softmax of each row", softmax(scores), queries, keys, heads, drawn="shades")
+    weights = softmax(scores)
+    yield Step("weights", "softmax of each row", weights, queries, keys, heads, drawn="shades")
+    text = "weights @ v of the head that is read: v.repeat_interleave(2, dim=0)"
+    yield Step("output", text, weights @ v.repeat(2, axis=0), queries, blocks=heads)
     kinds = ("multihead", "grouped (gqa)", "multiquery (mqa)")
     kept = np.array([[count, 2.0 * count * 3] for count in (4, 2, 1)])
     text = "numbers of k and v that a decode keeps for each token, with 3 features"
@@ -81,16 +86,16 @@ def kv_cache(_: RuleOf, seed: int) -> Iterator[Step]:
     yield Step("k in the cache", "of the three tokens so far; no key changes any more", k[:3], kept)
     yield Step("v in the cache", "likewise", v[:3], kept)
     yield Step(
-        f"q, k, v of {new}, the new token",
+        f'q, k, v of "{new}", the new token',
         "three rows; k and v join the cache",
         np.stack([q[3], k[3], v[3]]),
         ("q", "k", "v"),
     )
-    yield Step("k in the cache now", f"with the row of {new}", k, words)
+    yield Step("k in the cache now", f'with the row of "{new}"', k, words)
     yield Step("v in the cache now", "likewise", v, words)
     yield Step(
         "q·k",
-        f"one row: q of {new} with each key of the cache; no mask is needed",
+        f'one row: q of "{new}" with each key of the cache; no mask is needed',
         q[3:] @ k.T,
         (new,),
         words,
@@ -101,7 +106,7 @@ def kv_cache(_: RuleOf, seed: int) -> Iterator[Step]:
     yield Step("weights", "softmax of the scores", weights, (new,), words, drawn="shades")
     yield Step("output", "weights @ v of the cache now", weights @ v, (new,))
     whole = np.where(np.tri(4, dtype=bool), q @ k.T / np.sqrt(3), -np.inf)
-    text = f"without a cache: all rows anew, with a causal mask; the row of {new} is the same"
+    text = f'without a cache: all rows anew, with a causal mask; the row of "{new}" is the same'
     yield Step("output of all tokens", text, softmax(whole) @ v, words)
     lengths = (16, 128, 1024)
     cost = np.array([[n, n * (n + 1) / 2] for n in lengths], dtype=float)

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
-from attnbench.explained.steps import Step, grid, short
+from attnbench.explained.steps import DIGITS, Step, grid, short
 from attnbench.results.targets import FileKind, check_target
 from attnbench.types.errors import BadInput
 from attnbench.types.words import clean
@@ -124,7 +124,7 @@ def _matrix(step: Step, label: str, array: Array) -> Panel:
     largest = (float(step.values.max()) or 1.0) if step.drawn == "shades" else 0.0
     # Shades are never folded, so that their rows are those of the array.
     most = max(array.shape) if largest else _MANY
-    (_, *heads), *rows = grid(step, array, 3, most, most)
+    (_, *heads), *rows = grid(step, array, DIGITS, most, most)
     with_numbers = most <= _MANY
     wide, high = (_CELL, _ROW) if with_numbers else (max(1, min(14, _LARGEST // most)),) * 2
     left, longest = 8 + _LETTER * max(len(row[0]) for row in rows), _LETTER * max(map(len, heads))

@@ -20,6 +20,8 @@ T = TypeVar("T")
 Drawn = Literal["numbers", "shades", "lines"]
 
 GAP = "…"
+DIGITS = 4
+"""The decimals of numbers unless asked otherwise, in text and in pictures."""
 ROWS = 12
 """The number of rows of an array that are shown unless asked otherwise."""
 _SHADES = " ░▒▓█"
@@ -64,7 +66,7 @@ class Step:
         ]
 
 
-def steps_text(steps: Sequence[Step], *, width: int = 120, digits: int = 4, rows: int = ROWS) -> str:
+def steps_text(steps: Sequence[Step], *, width: int = 120, digits: int = DIGITS, rows: int = ROWS) -> str:
     """Write every step: name, shape, how it is made, numbers, and shades where it has some.
 
     Shades stand beside the numbers where those of all steps fit, else beneath. rows: the most rows of each
@@ -98,21 +100,35 @@ def _folded(parts: list[tuple[str, Array]], rows: int) -> list[tuple[str, Array]
 
 
 def _beside(blocks: Sequence[list[str]], width: int) -> list[str]:
-    """Put blocks of lines beside each other, as many as fit, and the next ones below them."""
-    bands: list[list[str]] = []
-    for block in map(_filled, blocks):
-        if bands and columns_of(bands[-1][0]) + 3 + columns_of(block[0]) <= width:
-            pairs = zip_longest(bands[-1], block, fillvalue="")
-            blank = " " * columns_of(bands[-1][0])
-            bands[-1] = _filled([f"{left or blank}   {right}" for left, right in pairs])
-        else:
-            bands.append([f"  {line}" for line in block])
+    """Put blocks of lines beside each other, as many as fit, and the next ones below them.
+
+    Four of which three fit stand two by two.
+    """
+    bands = _bands(blocks, width, len(blocks))
+    if len(bands) > 1:
+        bands = _bands(blocks, width, -(-len(blocks) // len(bands)))
     lines: list[str] = []
     for band in bands:
         if lines:
             lines.append("")
         lines += [line.rstrip() for line in band]
     return lines
+
+
+def _bands(blocks: Sequence[list[str]], width: int, most: int) -> list[list[str]]:
+    """Join blocks of lines to bands of at most so many blocks."""
+    bands: list[list[str]] = []
+    count = 0
+    for block in map(_filled, blocks):
+        if bands and count < most and columns_of(bands[-1][0]) + 3 + columns_of(block[0]) <= width:
+            pairs = zip_longest(bands[-1], block, fillvalue="")
+            blank = " " * columns_of(bands[-1][0])
+            bands[-1] = _filled([f"{left or blank}   {right}" for left, right in pairs])
+            count += 1
+        else:
+            bands.append([f"  {line}" for line in block])
+            count = 1
+    return bands
 
 
 def columns_of(text: str) -> int:
@@ -217,7 +233,7 @@ def some(items: Sequence[T], most: int, gap: T) -> list[T]:
     return list(items) if len(items) <= most else [*items[: most - 2], gap, items[-1]]
 
 
-def steps_markdown(steps: Sequence[Step], *, digits: int = 4, rows: int = ROWS) -> str:
+def steps_markdown(steps: Sequence[Step], *, digits: int = DIGITS, rows: int = ROWS) -> str:
     """Write every step as a heading, a sentence and a table."""
     parts = []
     for step in steps:
