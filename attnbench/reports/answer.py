@@ -5,6 +5,7 @@ Tables, Markdown, JSON, CSV, frames and the page all take it from here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -369,8 +370,8 @@ def totals_grids(
 ) -> Iterator[Grid]:
     """Yield for each stage a row for its counted calls with each backend, and where it loses most.
 
-    numbers: what stands for each case, its number or a name. bounds: with the intervals of ratios; details:
-    with those of times too.
+    numbers: what stands for each case, its number or a name. bounds: with intervals beside times and ratios;
+    details: with a column for those of times.
     """
     for totals in _stages(answer).values():
         yield _totals_grid(totals, numbers, details=details, bounds=bounds or details)
@@ -414,22 +415,43 @@ def threads_words(answer: RunAnswer, *, proved: bool = False) -> list[str]:
     return told
 
 
-def steps_words(answer: RunAnswer, numbers: Mapping[str, int]) -> list[str]:
-    """Say for each stage what all its counted calls take at best, and what they take with the baseline."""
-    told = []
-    for best, *others in _stages(answer).values():
-        words = f"{_step_of(best, numbers)}: {_total_time(best)} with {FASTEST_OF_EACH}"
-        baseline = [total for total in others if total.backend == answer.baseline]
-        told.append("; ".join([words, *(_against_best(answer, total, best) for total in baseline)]))
-    return [*told, *threads_words(answer)]
+def steps_words(answer: RunAnswer, numbers: Mapping[str, int | str]) -> list[str]:
+    """Say for each stage which backend to use, and how much longer a step takes with what users have.
+
+    numbers: what stands for each case, its number or a name.
+    """
+    return [
+        *(_step_words(answer, those, numbers) for those in _stages(answer).values()),
+        *threads_words(answer),
+    ]
 
 
-def _against_best(answer: RunAnswer, total: Total, best: Total) -> str:
+def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str, int | str]) -> str:
+    best, *others = totals
+    leaders = Counter(lead.best.backend for lead in answer.leads if lead.best.case in best.by_case)
+    time = _total_time(best) + (" a step" if best.stage else "")
+    if len(leaders) == 1:
+        words, first = f"{named(*leaders)}, {time}", []
+    else:
+        where = [f"{name} in {count}" for name, count in leaders.most_common()]
+        words, first = f"{time} with {FASTEST_OF_EACH} ({_listed(where)})", others[:1]
+    # One backend everywhere is simpler than a choice by case, so the best of them is told too.
+    users = [total for total in others if total.backend in (TORCHS, answer.baseline) and total not in first]
+    against = [_against_best(answer, total) for total in (*first, *users) if not is_best(total)]
+    head = (stage_words(best.stage, best.threads) or STEP) + _lacking(best, numbers)
+    return "; ".join([f"{head}: {words}", *against])
+
+
+def named(backend: str) -> str:
+    """Return a backend in a sentence; torch's function as such."""
+    return f"torch's function ({backend})" if backend == TORCHS else backend
+
+
+def _against_best(answer: RunAnswer, total: Total) -> str:
+    name = named(total.backend or "")
     if ties_throughout(answer, total):
-        return f"{total.backend} may be as fast ({_total_time(total)})"
-    if is_best(total):
-        return f"{total.backend} takes as long"
-    return f"{total.backend} takes {total_times_text(total, bounds=True)} times as long"
+        return f"{name} may be as fast ({_total_time(total)})"
+    return f"{name} takes {total_times_text(total, bounds=True)} times as long"
 
 
 def ties_throughout(answer: RunAnswer, total: Total) -> bool:
@@ -444,13 +466,17 @@ def ties_throughout(answer: RunAnswer, total: Total) -> bool:
 
 def _step_of(total: Total, numbers: Mapping[str, int | str]) -> str:
     """The calls that a total is of, and the cases that have no time."""
-    words = stage_words(total.stage, total.threads)
-    step = f"{STEP} of {words}" if words else STEP
+    words = stage_words(total.stage, total.threads) or STEP
+    return (f"step of {words}" if total.stage else words) + _lacking(total, numbers)
+
+
+def _lacking(total: Total, numbers: Mapping[str, int | str]) -> str:
+    """Name the cases of a total that have no time."""
     missing = [str(numbers[case]) for case in total.missing if case in numbers]
     if not missing:
-        return step
-    named = f"case {', '.join(missing)}" if len(missing) <= _MOST_LOST else f"{len(missing)} cases"
-    return f"{step} but {named}"
+        return ""
+    named_cases = f"case {', '.join(missing)}" if len(missing) <= _MOST_LOST else f"{len(missing)} cases"
+    return f" without {named_cases}"
 
 
 def _total_time(total: Total) -> str:
@@ -480,7 +506,8 @@ def _totals_grid(
 ) -> Grid:
     best = totals[0]
     rows = []
-    for total in totals:
+    # One backend that is the fastest of each case says it all.
+    for total in totals[1:] if any(map(is_best, totals[1:])) else totals:
         low, high, _ = ends(total)
         spread = UNCERTAIN if low is None or high is None else duration_interval(total.ms, low, high)
         lost = sorted(
@@ -489,8 +516,8 @@ def _totals_grid(
             reverse=True,
         )
         worst = [f"{duration(ms)} in {n}" for ms, n in lost[:_MOST_LOST] if ms > _WORTH * total.ms]
-        times = total_times_text(total, bounds=bounds)
-        told = (_total_time(total), *([spread] if details else []), times)
+        time = f"{_total_time(total)} {spread}" if bounds and not details else _total_time(total)
+        told = (time, *([spread] if details else []), total_times_text(total, bounds=bounds))
         rows.append((total.backend or FASTEST_OF_EACH, *told, ", ".join(worst)))
     columns = ("time", *(["interval"] if details else []), "×")
     return Grid(

@@ -266,10 +266,11 @@ def test_a_run_with_counts_ends_with_what_all_calls_of_a_backend_take() -> None:
             assert total.interval.low <= total.ms <= total.interval.high
     right = {record.backend for record in run.records if record.status == "ok"}
     assert {one.backend for one in answer.totals} == {None, *right}
-    text = shown(step)
+    text = shown(step, 200)
     sentence, *_ = (line for line in text.splitlines() if line.startswith("all counted calls: "))
     assert re.fullmatch(
-        r".*: \d+ ms with the fastest of each case; eager takes 1.\d+ \[1.\d+, 1.\d+\] times as long",
+        r".*: \d+ ms with the fastest of each case \(sdpa_flash in 4 and eager in 1\); torch's function "
+        r"\(sdpa_flash\) may be as fast \(\d+ ms\); eager takes 1.\d+ \[1.\d+, 1.\d+\] times as long",
         sentence,
     )
     head_line, first, *others = text[text.rindex("all counted calls") :].splitlines()
@@ -292,7 +293,8 @@ def test_a_backend_that_ties_in_every_case_may_be_as_fast_in_a_step() -> None:
     ((part,),) = run.reports
     assert all(lead.ties for lead in part.answer.leads)
     text = table([part], View(width=100))
-    assert "with the fastest of each case; eager may be as fast (" in text
+    assert " with the fastest of each case (bmm in 1 and eager in 1); " in text
+    assert "; eager may be as fast (" in text
     _, *others = text[text.rindex("the fastest of each case") :].splitlines()
     # 1.2 as "1" would read as the fastest.
     assert all(re.search(r" 1\.\d", line) for line in others[:2])
@@ -303,8 +305,8 @@ def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> N
     times = {case(64): {"eager": 1.4, "bmm": 1.0}, case(64) + "/threads2": {"eager": 14.0, "bmm": 13.0}}
     run = run_of(times, counts=dict.fromkeys(times, 10.0))
     text = shown(run, 200)
-    assert "all counted calls of a step with 1 thread: 10.00 ms with the fastest of each case" in text
-    assert "all counted calls of a step with 2 threads: 130.0 ms with the fastest of each case" in text
+    assert "a step with 1 thread: bmm, 10.00 ms; eager takes 1.4" in text
+    assert "a step with 2 threads: bmm, 130.0 ms; eager takes 1." in text
     compared = (
         "attention in a step takes 10.00 ms with 1 thread, 130.0 ms with 2: call torch.set_num_threads(1)"
     )
@@ -314,7 +316,7 @@ def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> N
         (None, 1, pytest.approx(10.0)), (None, 2, pytest.approx(130.0)),
     ]  # fmt: skip
     mixed = {case(64): times[case(64)], case(128) + "/threads2": times[case(64)]}
-    assert "all counted calls: 20" in shown(run_of(mixed, counts=dict.fromkeys(mixed, 10.0)), 200)
+    assert "all counted calls: bmm, 20" in shown(run_of(mixed, counts=dict.fromkeys(mixed, 10.0)), 200)
 
 
 def test_a_case_without_a_time_is_named_and_left_out_of_the_sum() -> None:
@@ -327,7 +329,7 @@ def test_a_case_without_a_time_is_named_and_left_out_of_the_sum() -> None:
     step = counted(replace(run, by_file=(records,)), dict.fromkeys(cases, 2))
     (answer,) = step.answers
     assert answer.totals[0].by_case.keys() == {*cases} - {cases[2]}
-    assert "all counted calls but case 3 " in shown(step)
+    assert "all counted calls without case 3: " in shown(step)
 
 
 @pytest.mark.parametrize(

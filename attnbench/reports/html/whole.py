@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from dataclasses import replace
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import TORCHS
-from attnbench.reports.answer import (
-    busy_words,
-    is_best,
-    is_failure,
-    stage_words,
-    ties_throughout,
-    times_text,
-    total_times_text,
-)
+from attnbench.reports.answer import busy_words, case_numbers, is_failure, named, steps_words, times_text
 from attnbench.reports.caches import cache_words
 from attnbench.reports.columns import time_text
 from attnbench.reports.html.words import MOST_TIES, Sentence, capital, isolated, suite_of, use_words
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
-from attnbench.reports.overview import checked_words, hot_words
+from attnbench.reports.overview import HOT_DECODE, checked_words, hot_words
 from attnbench.reports.run import Run
-from attnbench.reports.units import duration, reach
-from attnbench.stats.answer import Lead, RunAnswer, TimeRatio, Total
-from attnbench.stats.tests import ends
+from attnbench.stats.answer import Lead, TimeRatio
 from attnbench.types.mask import mask_text
 from attnbench.types.words import count_of, first_of, printable
 
 _FAR = 2.0
 """From so many times as long as the fastest on, a number is told in red."""
 _MOST_WORDS = 5
+_MOST_RUNS = 6
+"""Of more runs without steps none is told above all."""
 
 
 def user_has(part: ReportPart) -> tuple[str, ...]:
@@ -41,21 +33,19 @@ def user_has(part: ReportPart) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in (TORCHS, baseline) if name in timed and name is not None))
 
 
-def named(backend: str) -> str:
-    """Return a backend in a sentence; torch's function as such."""
-    return f"torch's function ({backend})" if backend == TORCHS else backend
-
-
 def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[Sentence]:
     """Return sentences over all runs. labels: of the parts, where there are several."""
     leads = [lead for part in parts if part.answer is not None for lead in part.answer.leads]
-    # On several kinds of device a case has a backend to use on each, which the parts below say.
-    use = use_words(leads) if len({part.kind for part in parts}) == 1 else []
-    checked, busy = _checked(parts), _busy(parts)
     # The sentence on a single case has torch's function in it.
     against = [] if len(leads) == 1 else _against_the_fastest(parts, labels)
-    # Of a model the stages are what a reader came for.
-    return [*_steps(parts, labels), *_caches(parts, labels), *use, *_hot(parts), *busy, *against, *checked]
+    return [
+        *_answers(parts, labels),
+        *_caches(parts, labels),
+        *_hot(parts, labels),
+        *_busy(parts),
+        *against,
+        *_checked(parts),
+    ]
 
 
 def _checked(parts: Sequence[ReportPart]) -> list[Sentence]:
@@ -64,9 +54,13 @@ def _checked(parts: Sequence[ReportPart]) -> list[Sentence]:
     return [Sentence("", checked_words(records), "bad" if wrong else "plain")] if records else []
 
 
-def _hot(parts: Sequence[ReportPart]) -> list[Sentence]:
-    words = dict.fromkeys(filter(None, map(hot_words, parts)))
-    return [Sentence("", f"{capital(text)}.", "unsure") for text in words]
+def _hot(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[Sentence]:
+    """Name the runs whose decode was not as in a model: beside another run it would be taken for that one."""
+    runs = [label for part, label in zip(parts, labels, strict=True) if hot_words(part)]
+    before = f"{first_of(runs, _MOST_RUNS)}: " if len(parts) > 1 else ""
+    return (
+        [Sentence("", f"{before}{HOT_DECODE if before else capital(HOT_DECODE)}.", "unsure")] if runs else []
+    )
 
 
 def _busy(parts: Sequence[ReportPart]) -> list[Sentence]:
@@ -116,21 +110,22 @@ def _distance(name: str, cases: int, fast: int, ratios: Sequence[tuple[TimeRatio
     return Sentence("", f"{before} {places}{most}.", "bad" if worst.ratio >= _FAR else "plain")
 
 
-def _steps(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
-    """Say what a step of a model takes with the fastest backend of each case, and with what users have."""
+def _answers(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
+    """Say for each run what to use: in a step of each stage of a model, or else in how many cases.
+
+    Of many runs without steps, or several kinds of device, their own parts of the page say it.
+    """
+    several = len(parts) > 1
     for part, label in zip(parts, labels, strict=True):
         if part.answer is None:
             continue
-        for stage, those in groupby(
-            part.answer.totals, key=lambda total: stage_words(total.stage, total.threads)
-        ):
-            found = {total.backend: total for total in those}
-            best = found.get(None)
-            others = [found[name] for name in user_has(part) if name in found]
-            if best is not None:
-                before = f"{label}: " if len(parts) > 1 else ""
-                compared = [_compared(part.answer, other) for other in others]
-                yield Sentence("", _step_text(before, stage, best, compared))
+        numbers = short_names(case_numbers([part]))
+        found = [Sentence("", f"{words}.") for words in steps_words(part.answer, numbers)]
+        if not several or (not found and len(parts) <= _MOST_RUNS):
+            found += use_words(part.answer.leads)
+        for one in found:
+            text = f"{label}: {one.text[:1].lower()}{one.text[1:]}" if several else capital(one.text)
+            yield replace(one, text=text)
 
 
 def _caches(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
@@ -139,29 +134,6 @@ def _caches(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sent
         before = f"{label}: " if len(parts) > 1 else ""
         for words in cache_words(part.caches):
             yield Sentence("", f"{before}{words}.")
-
-
-def _step_text(before: str, stage: str, best: Total, compared: Iterable[str]) -> str:
-    step = f"attention in one step of {stage}" if stage else "attention in one step"
-    missing = f"; {count_of(len(best.missing), 'case')} without a time left out" if best.missing else ""
-    text = f"{step} takes {_time(best)} with the fastest backend of each case"
-    text = f"{before}{'; '.join([text, *compared])}{missing}."
-    return text if before else capital(text)
-
-
-def _compared(answer: RunAnswer, total: Total) -> str:
-    name = named(total.backend or "")
-    if ties_throughout(answer, total):
-        return f"{name}, which takes {_time(total)}, may be as fast in each of its cases"
-    if is_best(total):
-        return f"as long with {name}"
-    times, _, interval = total_times_text(total, bounds=True).partition(" ")
-    return f"{_time(total)} ({' '.join(filter(None, (times, '×', interval)))}) with {name}"
-
-
-def _time(total: Total) -> str:
-    low, high, _ = ends(total)
-    return duration(total.ms, reach(total.ms, low, high))
 
 
 def cases_words(ids: Iterable[str]) -> str:
@@ -199,8 +171,9 @@ def _listed(values: Sequence[str]) -> str:
 
 
 def run_labels(run: Run, parts: Sequence[ReportPart]) -> list[str]:
-    """Name each part by suite and date; those of one day by their time too, or else by their place."""
-    for letters in (10, 16):
+    """Name each part by its suite: of several days by the date too, or else by the time or the place."""
+    days = {run.manifests[part.runs[0]].started[:10] for part in parts}
+    for letters in (0, 10, 16) if len(days) == 1 else (10, 16):
         found = [_run_label(run, part, letters) for part in parts]
         if len(set(found)) == len(found):
             return found
@@ -210,4 +183,4 @@ def run_labels(run: Run, parts: Sequence[ReportPart]) -> list[str]:
 def _run_label(run: Run, part: ReportPart, letters: int) -> str:
     first = part.runs[0]
     suite = suite_of(run.manifests[first]) or printable(run.paths[first].name)
-    return f"{isolated(suite)} {run.manifests[first].started[:letters].replace('T', ' ')}"
+    return f"{isolated(suite)} {run.manifests[first].started[:letters].replace('T', ' ')}".rstrip()
