@@ -209,9 +209,8 @@ class Run:
         return [part for parts in self.reports for part in parts]
 
     def head_of(self, part: ReportPart) -> str:
-        """Return a line that names the file of a part, and when and where it was measured."""
-        head = self.manifests[part.runs[0]]
-        return f"{self.paths[part.runs[0]]}: {head.started}, {head.environment.get('cpu')}"
+        """Return a line that names the file of a part, and when it was measured."""
+        return f"{self.paths[part.runs[0]]}: {self.manifests[part.runs[0]].started}"
 
     @property
     def answers(self) -> list[RunAnswer | None]:

@@ -91,7 +91,7 @@ def footer(judged: Sequence[JudgedRecord], *, busy: bool = False) -> list[str]:
     unclear = _unclear(judged)
     if busy and unclear:
         count = sum(one.verdict == "unclear" for one in judged)
-        unclear = [f"unclear, {count} of {_family(judged)}"]
+        unclear = [f"unclear, {count} of {count_of(_family(judged), 'verdict')}"]
     return [counts, *unclear, *no_ratios(judged), *([NO_INTERVAL] if few else ())]
 
 
@@ -124,7 +124,8 @@ def _without_interval(record: Record) -> bool:
 def _unclear(judged: Sequence[JudgedRecord]) -> list[str]:
     """Say why verdicts are unclear and what to do; each reason once, because many rows share it."""
     reasons = Counter(one.why for one in judged if one.verdict == "unclear")
-    lines = [f"unclear, {count} of {_family(judged)}: {why}" for why, count in reasons.most_common()]
+    family = count_of(_family(judged), "verdict")
+    lines = [f"unclear, {count} of {family}: {why}" for why, count in reasons.most_common()]
     if len(lines) > _MOST_REASONS:
         others = sum(count for _, count in reasons.most_common()[_MOST_REASONS:])
         lines[_MOST_REASONS:] = [f"unclear, {others} more: see verdict_reason in --format json"]

@@ -71,7 +71,7 @@ def test_too_few_repetitions_for_an_interval_are_named_with_the_remedy() -> None
     ]  # fmt: skip
     text = " ".join(table([ok("eager", 0.5), few], 120).split())
     assert "?: no interval, which needs 3 repetitions: omit --repetitions" in text
-    assert "unclear, 1 of 1: " in text
+    assert "unclear, 1 of 1 verdict: " in text
     assert "--repetitions 9" in text
     assert "too few repetitions" not in table(RUN, 120)
 
@@ -82,9 +82,9 @@ def test_many_reasons_are_cut_short() -> None:
         line for line in judged_table([ReportPart(few)], View(200)).splitlines() if line.startswith("unclear")
     ]
     assert lines == [
-        "unclear, 2 of 9: reason 2",
-        "unclear, 2 of 9: reason 3",
-        "unclear, 2 of 9: reason 4",
+        "unclear, 2 of 9 verdicts: reason 2",
+        "unclear, 2 of 9 verdicts: reason 3",
+        "unclear, 2 of 9 verdicts: reason 4",
         "unclear, 3 more: see verdict_reason in --format json",
     ]
 
