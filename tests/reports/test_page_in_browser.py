@@ -96,7 +96,7 @@ def test_filters_narrow_together_and_clear(browser: Any, tmp_path: Path) -> None
     opened = Opened(browser, tmp_path, WHOLE)
     everything = len(WHOLE.records)
     opened.tab.select_option("select[name=verdict]", "faster")
-    assert opened.column("verdict") == ["faster"] * 3
+    assert opened.column("verdict") == ["faster than eager"] * 3
     opened.tab.fill("#f-words", "lq256 FLOAT32")
     assert opened.column("backend") == ["quick"]
     assert opened.tab.locator("#count").inner_text() == f"1 of {everything} outcomes"
@@ -136,6 +136,11 @@ def test_on_a_phone_the_deciding_columns_are_seen_and_frames_that_scroll_say_so(
     for user in ("sdpa_flash", "eager"):
         head = opened.tab.locator(".leads thead th", has_text=user).bounding_box()
         assert head["x"] + head["width"] <= 390
+    # The case of an outcome has one line below the cells of its row.
+    outcome = opened.tab.locator("#records tbody tr").first
+    case_of, row = outcome.locator("small").bounding_box(), outcome.bounding_box()
+    assert case_of["height"] < 24
+    assert case_of["y"] + case_of["height"] <= row["y"] + row["height"]
     frame = opened.tab.locator(".scroll", has=opened.tab.locator(".heat"))
     assert frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
     assert "to the right" in frame.evaluate("frame => frame.previousElementSibling.textContent")

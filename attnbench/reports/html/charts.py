@@ -112,7 +112,7 @@ _BESIDE = (("time", "length"), ("pareto", "name"), ("roofline", "name"), ("cache
 """The charts that leave out what is far slower than others with the same value of a field."""
 LEAST_PERCENT = 1e-4
 """Smaller errors of caches stand here."""
-_LABEL_SHARE = 0.055
+_LABEL_SHARE = 0.06
 """The height of a label at the end of a line, as a share of the axis."""
 _CASE_SHARE = 0.04
 """The distance of two cases in the chart of limits, as a share of the axis."""
@@ -261,7 +261,7 @@ def _roofline(judged: JudgedRecord) -> Row:
 def _add_families(rows: Sequence[Row], stages: Mapping[str, str]) -> None:
     """Add ``length`` and the views to rows with a time whose case has others that differ in length alone.
 
-    Memory has a view where it was counted at several lengths.
+    Memory has a view where that of two backends, or of the only one, was counted at several lengths.
     """
     lengths: dict[str, set[int]] = {}
     timed = [row for row in rows if "ms" in row]
@@ -283,7 +283,12 @@ def _add_families(rows: Sequence[Row], stages: Mapping[str, str]) -> None:
         for row in those:
             row["in_time"] = label
         counted = [row for row in those if "mib" in row]
-        if len({row["length"] for row in counted}) > 1:
+        lengths_of: dict[str, set[int]] = {}
+        for row in counted:
+            lengths_of.setdefault(row["backend"], set()).add(row["length"])
+        lines = sum(len(found) > 1 for found in lengths_of.values())
+        # A line beside lone points compares nothing.
+        if lines > 1 or lines == len(lengths_of) == 1:
             for row in counted:
                 row["in_memory"] = label
             _tell_of_little(

@@ -24,7 +24,9 @@ from attnbench.reports.html.heat import heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
 from attnbench.reports.html.words import (
     MOST_VALUES,
+    against_words,
     busy,
+    calls_of,
     facts,
     failures,
     findings,
@@ -34,14 +36,13 @@ from attnbench.reports.html.words import (
     minute,
     stages_of,
     suite_of,
-    unclear_words,
     use_words,
 )
 from attnbench.reports.judged import BASELINE, JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.overview import absent_words, part_head
 from attnbench.reports.run import Run
-from attnbench.reports.table import legend
+from attnbench.reports.table import footer, legend
 from attnbench.results.targets import FileKind
 from attnbench.stats.answer import disturbed
 from attnbench.stats.records import CONTENDED
@@ -168,17 +169,17 @@ def _section(
     failed, quiet = failures(judged)
     unfinished = [path in run.unfinished for path in paths]
     go_on = go_on_words(Path(shown[0]), live=bool(manifest.sides), command="attnbench run")
-    machine = ", ".join(map(isolated, kinds_of(part))) or "an unnamed machine"
     several = len(report) > 1 or len(part.runs) > 1
     users, names = user_has(part), short_names(case_numbers(report))
     ended = f"The run was cut off; {isolated(printable(go_on))}."
     if any(path in run.going for path in paths):
         ended = "The run still goes on: this is what it has measured so far."
     return {
-        "title": part_head(part) if several else f"{label} on {machine}",
+        "title": part_head(part) if several else label,
         "label": label,
         "path": ", ".join(dict.fromkeys(shown)),
         "started": minute(manifest.started),
+        "place": ", ".join(map(isolated, kinds_of(part))) if not alone else "",
         "torch": isolated(str(manifest.environment.get("torch") or "")),
         "cases": cases_words(one.record.case for one in judged),
         "cut_off": ended if any(unfinished) else "",
@@ -186,6 +187,8 @@ def _section(
         "totals": [] if part.answer is None else list(totals_grids(part.answer, names, bounds=True)),
         "caches": None if part.answer is None else caches_grid(part.caches, part.answer, details=True),
         "stages": stages_of(run, part),
+        "calls": calls_of(run, part),
+        "not_asked": part.not_asked,
         "leads": lead_rows(part, users),
         "users": users,
         "heat": heat_of(part),
@@ -193,7 +196,7 @@ def _section(
         "quiet": quiet,
         "absent": absent_words([one.record for one in judged]),
         "names": names,
-        "unclear": unclear_words(part),
+        "unclear": footer(part.judged)[1:],
         "facts": facts(manifests, shown, [not one for one in unfinished]),
     }
 
@@ -279,6 +282,7 @@ def _table(run: Run, parts: Sequence[ReportPart], labels: Sequence[str]) -> dict
         "rest": [column for column in columns if column.key not in _FIRST],
         "names": names,
         "meaning": MEANING,
+        "against": against_words,
         "backend_of": name_text,
         "backends": list(dict.fromkeys(name_text(one.record) for one in every)),
         "statuses": [status for status in STATUSES if status in statuses],

@@ -15,7 +15,6 @@ from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.overview import asked_counts, counted, wins_words
 from attnbench.reports.run import Run
-from attnbench.reports.table import footer
 from attnbench.stats.answer import Lead
 from attnbench.types.compared import BASE, HEAD
 from attnbench.types.record import Manifest
@@ -94,6 +93,17 @@ def findings(judged: Sequence[JudgedRecord], manifest: Manifest) -> list[Sentenc
     return found
 
 
+def against_words(one: JudgedRecord) -> str:
+    """Say what a verdict is against, as "than eager"; "" for the baseline itself."""
+    joined = _AGAINST.get(one.verdict or "")
+    return f"{joined} {one.record.baseline}" if joined else ""
+
+
+def verdict_words(one: JudgedRecord) -> str:
+    """Return a verdict with the backend that it is against, as "faster than eager"."""
+    return f"{one.verdict or ''} {against_words(one)}".strip()
+
+
 def use_words(leads: Sequence[Lead]) -> list[Sentence]:
     """Say which backends are clearly the fastest in how many cases, and how many have ties."""
     if not leads:
@@ -115,10 +125,9 @@ def busy(part: ReportPart) -> list[Sentence]:
     return [Sentence("", f"{words}.", "unsure")] if words else []
 
 
-def unclear_words(part: ReportPart) -> list[str]:
-    """Say why verdicts are unclear. On a busy machine that is the reason of the others, so it comes first."""
-    told = footer(part.judged)[1:]
-    return [one.text for one in busy(part) if told] + told
+def calls_of(run: Run, part: ReportPart) -> dict[str, float]:
+    """Return the calls of each case in a step, where they were counted."""
+    return {case: count for one in part.runs for case, count in run.manifests[one].counts.items()}
 
 
 def stages_of(run: Run, part: ReportPart) -> dict[str, str]:
@@ -178,6 +187,7 @@ def failures(judged: Sequence[JudgedRecord]) -> tuple[list[FailedOutcomes], list
     return [one for one in found if not MEANING[one.status].declined], quiet
 
 
+_AGAINST = {"faster": "than", "slower": "than", "same": "as", "unclear": "vs"}
 MOST_TIES = 3
 """A row names no more backends that may be as fast."""
 MOST_VALUES = 3

@@ -140,8 +140,8 @@
   hint();
 
   // On paper a reader can't open what is folded, and a chart drawn for a screen would have tiny letters.
-  // Three backends stand in a row of a legend.
-  const paper = { width: 660, height: (backends) => 220 + 14 * Math.ceil(backends / 3) };
+  // Three backends stand in a row of a legend. Names at the ends of lines are a share of the height apart.
+  const paper = { width: 660, height: (backends) => 255 + 14 * Math.ceil(backends / 3) };
   addEventListener("beforeprint", () => {
     for (const one of document.querySelectorAll("details.on-paper")) one.open = true;
     for (const { drawn, backends } of figures) drawn?.view.width(paper.width).height(paper.height(backends)).run();
