@@ -10,6 +10,7 @@ import sys
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -62,6 +63,15 @@ def test_the_python_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "bmm" in done.stdout
+
+
+def test_the_run_of_the_reports_is_shown_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    names: dict[str, Any] = {}
+    exec(blocks(DOCS / "reports.md", "python")[0], names)
+    shown = names["run"]._repr_html_()
+    assert "outputs checked, all correct." in shown
+    assert "<b>The fastest backend of each case</b>" in shown
 
 
 def test_the_plugin_of_the_readme_is_right_and_declines_masks(tmp_path: Path) -> None:

@@ -45,11 +45,11 @@ def test_a_model_has_its_steps_and_stages_and_how_sure_its_ratios_are() -> None:
     stages = {case(64): "prefill", case(128): "decode"}
     times = {one: {"eager": 3.0, "bmm": 1.0} for one in counts}
     shown = Elements(run_of(times, counts=counts, stages=stages)._repr_html_()).words
-    assert "all counted calls of decode time × loses most in case" in " ".join(shown.split())
+    assert "Step of decode backend time × loses most in case" in " ".join(shown.split())
     assert shown.count("L128 decode") == 2
-    # The table of each stage, the sentence over all cases, and both columns of each case.
-    assert shown.count("3.00 [2.96, 3.04]") == 2 + 1 + 2 * 2
-    assert shown.count("6.00 ms (3.00 × [2.96, 3.04]) with eager") == 1
+    # The sentence and the table of each stage, the sentence over all cases, and both columns of each case.
+    assert shown.count("3.00 [2.96, 3.04]") == 2 * 2 + 1 + 2 * 2
+    assert shown.count("Prefill: bmm, 2.00 ms a step; eager takes 3.00 [2.96, 3.04] times as long.") == 1
 
 
 def test_one_case_has_one_table_of_its_backends() -> None:
@@ -86,6 +86,7 @@ def test_names_of_files_are_text() -> None:
 def test_several_runs_and_many_cases_are_told_apart_and_cut() -> None:
     many = run_of({case(n): {"eager": 2.0, "b": 1.0} for n in range(2, MOST_CASES + 5)}, name="many.jsonl")
     shown = Elements(together(run_of(TIMES), many)._repr_html_())
-    assert shown.tags.count("b") == 2
+    # The label of each run, and the title of each table.
+    assert shown.tags.count("b") == 2 + shown.tags.count("table")
     assert "3 more cases: attnbench report FILE --html page.html" in shown.words
     assert Elements(run_of({})._repr_html_()).tags.count("table") == 0

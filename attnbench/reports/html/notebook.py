@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from html import escape
 
 from attnbench.reports.answer import ABSENT, Grid, case_numbers, over_text, totals_grids
-from attnbench.reports.columns import NAMES, in_order, name_text, table_columns, time_text
+from attnbench.reports.columns import NAMES, name_text, table_columns, time_text
 from attnbench.reports.html.heat import Heat, Tile, heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
 from attnbench.reports.html.words import (
+    Sentence,
     busy,
+    capital,
     findings,
     isolated,
     kinds_of,
@@ -18,6 +20,7 @@ from attnbench.reports.html.words import (
     minute,
     stages_of,
     use_words,
+    verdict_words,
 )
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names, with_stages
@@ -37,6 +40,12 @@ _TONES = {
     "step2": "background:#f7d3b0;color:#1d2127",
     "step3": "background:#efab85;color:#1d2127",
     "failed": "background:#fbe6e3;color:#a52a2a",
+}
+_BARS = {
+    "good": "solid #2f9a45",
+    "plain": "solid #c9c5bd",
+    "unsure": "dashed #b87d00",
+    "bad": "solid #c0392b",
 }
 _PADDED = "padding:2px 8px"
 _LEFT, _MIDDLE = f"text-align:left;{_PADDED}", f"text-align:center;{_PADDED}"
@@ -61,18 +70,24 @@ def notebook_html(run: Run) -> str:
 
 
 def _sentences(parts: list[ReportPart], labels: list[str]) -> list[str]:
-    return [f"<p>{_safe(one.text)}</p>" for one in whole_findings(parts, labels)]
+    return [_said(one) for one in whole_findings(parts, labels)]
+
+
+def _said(one: Sentence) -> str:
+    """A sentence with a bar in the colour of its tone, as on the page."""
+    style = f"margin:4px 0;padding-left:10px;border-left:4px {_BARS[one.tone]}"
+    text = f"{one.subject} {one.text}".strip()
+    return f'<p style="{style}">{_safe(text)}</p>'
 
 
 def _of_part(run: Run, part: ReportPart, *, alone: bool) -> list[str]:
     leads = () if part.answer is None else part.answer.leads
     sentences = findings(part.judged, run.manifests[part.runs[0]])
     sentences += [] if alone else [*use_words(leads), *busy(part)]
-    told = [f"{one.subject} {one.text}".strip() for one in sentences]
     stages, short = stages_of(run, part), short_names(case_numbers([part]))
     names = with_stages(short, stages)
-    lines = (_place(run, part), cases_words(one.record.case for one in part.judged), " ".join(told))
-    said = [f"<p>{'<br>'.join(map(_safe, filter(None, lines)))}</p>"]
+    lines = (_place(run, part), cases_words(one.record.case for one in part.judged))
+    said = [f"<p>{'<br>'.join(map(_safe, filter(None, lines)))}</p>", *map(_said, sentences)]
     if part.answer is not None:
         said += map(_step, totals_grids(part.answer, short, bounds=True))
     heat = heat_of(part)
@@ -81,7 +96,7 @@ def _of_part(run: Run, part: ReportPart, *, alone: bool) -> list[str]:
     elif leads:
         said.append(_table_of_leads(part, names))
     if heat is not None and len(names) > 1:
-        said.append(f"<p>{_safe(heat.key)}</p>{_map(heat, names)}")
+        said.append(_map(heat, names))
     if heat is not None:
         said += [f"<p>{_safe(words)}</p>" for words in _absent(part, heat)]
     left = len({one.record.case for one in part.judged}) - MOST_CASES
@@ -107,24 +122,29 @@ def _absent(part: ReportPart, heat: Heat) -> list[str]:
 def _step(total: Grid) -> str:
     """The time of one step with each backend."""
     styles = [_RIGHT if head in total.right else _LEFT for head in total.heads]
-    heads = list(zip(total.heads, styles, strict=True))
-    return _table(heads, [list(zip(row, styles, strict=True)) for row in total.rows])
+    title, *others = total.heads
+    heads = list(zip((NAMES, *others), styles, strict=True))
+    rows = [list(zip(row, styles, strict=True)) for row in total.rows]
+    return _table(capital(title), heads, rows)
 
 
 def _table_of_backends(part: ReportPart, lead: Lead) -> str:
     """The backends of a run of one case, with their numbers."""
-    timed = [one for one in in_order(part.judged) if one.record.status == "ok"]
+    timed = [one for one in part.judged if one.record.status == "ok" and one.record.median_ms is not None]
+    # By the ratio, which the sentence goes by: times of two backends may look alike.
+    timed.sort(key=lambda one: lead.over[one.record.backend].ratio if one.record.backend in lead.over else 0)
     columns = [column for column in table_columns(timed) if column.head in _NUMBERS]
     heads = [(NAMES, _LEFT), ("time", _RIGHT), *((column.head, _RIGHT) for column in columns)]
+    heads += [("verdict", _LEFT)]
     body = []
     for one in timed:
         cells = [
             over_text(one.record, lead) if column.head == "×best" else column.cell(one) or ""
             for column in columns
         ]
-        cells = [name_text(one.record), time_text(one.record) or "", *cells]
+        cells = [name_text(one.record), time_text(one.record) or "", *cells, verdict_words(one)]
         body.append([(cell, style) for cell, (_, style) in zip(cells, heads, strict=True)])
-    return _table(heads, body)
+    return _table("All backends", heads, body)
 
 
 def _table_of_leads(part: ReportPart, names: Mapping[str, str]) -> str:
@@ -136,7 +156,7 @@ def _table_of_leads(part: ReportPart, names: Mapping[str, str]) -> str:
         use = f"{row.use} {row.also}".strip()
         cells = [names[row.case], use, row.time, *row.users, row.following]
         body.append([(cell, style) for cell, (_, style) in zip(cells, heads, strict=True)])
-    return _table(heads, body)
+    return _table("The fastest backend of each case", heads, body)
 
 
 def _map(heat: Heat, names: Mapping[str, str]) -> str:
@@ -145,21 +165,23 @@ def _map(heat: Heat, names: Mapping[str, str]) -> str:
         [(names[case], _LEFT), *((cell.text, _style(cell)) for cell in cells)]
         for case, cells in list(heat.rows.items())[:MOST_CASES]
     ]
-    return _table(heads, body)
+    return _table("All backends in all cases", heads, body, heat.key)
 
 
 def _style(cell: Tile) -> str:
     return ";".join(filter(None, (_MIDDLE, _TONES.get(cell.tone, ""))))
 
 
-def _table(heads: list[tuple[str, str]], rows: list[list[tuple[str, str]]]) -> str:
+def _table(title: str, heads: list[tuple[str, str]], rows: list[list[tuple[str, str]]], key: str = "") -> str:
+    """A table under its title. key: what its cells are."""
     head = "".join(f'<th style="{style}">{_safe(text)}</th>' for text, style in heads)
     body = "".join(
         "<tr>" + "".join(f'<td style="{style}">{_safe(text)}</td>' for text, style in row) + "</tr>"
         for row in rows
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div style="overflow-x:auto;margin-bottom:12px">{table}</div>'
+    above = f'<p style="margin:12px 0 2px"><b>{_safe(title)}</b> {_safe(key)}</p>'
+    return f'{above}<div style="overflow-x:auto;margin-bottom:12px">{table}</div>'
 
 
 def _safe(text: str) -> str:
