@@ -693,8 +693,9 @@ def expand(paths: Sequence[Path], *, also_json: bool = False) -> list[Path]:
     for path in paths:
         inside = [path]
         if path.is_dir():
+            suffixes = (".jsonl", ".json") if also_json else (".jsonl",)
             every = path.rglob("*") if also_json else path.glob("*")
-            inside = sorted(file for file in every if file.suffix in (".jsonl", ".json")[: 1 + also_json])
+            inside = sorted(file for file in every if file.suffix in suffixes)
             if not inside:
                 kinds = "*.jsonl, *.json" if also_json else "*.jsonl"
                 raise BadFile(f"the folder {str(path)!r} holds no run ({kinds})")

@@ -8,7 +8,7 @@ from math import inf, log
 from typing import Literal
 
 from attnbench.stats.pairs import Comparison, compare
-from attnbench.stats.tests import LEVEL, SIGN_TEST_FROM, fewest_repetitions, median_interval, sign_test
+from attnbench.stats.tests import LEVEL, SIGN_TEST_FROM, fewest_repetitions, median_interval
 from attnbench.types.compared import BASE, HEAD, SIDES, sided
 from attnbench.types.extensions import Word
 from attnbench.types.record import Record, RepetitionLine
@@ -166,7 +166,8 @@ def decided(found: Comparison, delta: float) -> bool:
     """Return whether the repetitions so far decide: all agree on a difference of more than ``delta``, or the
     interval at ``SAME_AT_LEAST`` lies within it."""
     ratios, least = found.repetition_log_ratios, log(1 + delta)
-    if sign_test(ratios) <= sign_test([1.0] * len(ratios)) and abs(log(found.ratio)) > least:
+    agree = all(one > 0 for one in ratios) or all(one < 0 for one in ratios)
+    if agree and abs(log(found.ratio)) > least:
         return True
     interval = median_interval(ratios, SAME_AT_LEAST)
     return interval is not None and -least <= interval.low <= interval.high <= least
