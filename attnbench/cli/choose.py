@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,9 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     check_timed(run, default)
     table = table_of(run, decisions, default)
     _tell(decisions)
+    answers = [answer for answer in run.answers if answer is not None]
+    for line in filter(None, map(busy_text, answers)):
+        say(line)
     for (stage, threads), (ms, interval) in saving(run, decisions, default).items():
         words = stage_words(stage, threads)
         of = f" of {words}" if words else ""
@@ -80,8 +84,8 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     budget_s = max(float(head.protocol.get("budget_s", 0)) for head in run.manifests)
     for line in what_next(decisions, default, _command(run), budget_s):
         say(line)
-    for answer in filter(None, run.answers):
-        for line in filter(None, [*threads_words(answer, proved=True), busy_text(answer)]):
+    for answer in answers:
+        for line in threads_words(answer, proved=True):
             say(line)
     write_files({out: write_table(table).encode()})
     note(f"{count_of(len(table.choices), 'choice')} in {out}")
@@ -94,7 +98,8 @@ def _command(run: Run) -> list[str]:
     """
     from attnbench.cli.run import command as run_command
 
-    made = run.manifests[0].command
+    # Files have ~ for the home folder, which a shell does not expand in quotes.
+    made = [expanduser(word) for word in run.manifests[0].command]  # noqa: PTH111  # most are no paths
     if len(run.manifests) > 1 or made[:2] != ["attnbench", "run"]:
         return []
     try:

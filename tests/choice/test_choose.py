@@ -281,6 +281,7 @@ def test_a_longer_run_is_the_whole_command_of_the_first_with_more_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
     cases = [case(512, Lq=1) + "/rotating", case(256, Lq=1) + "/rotating"]
     records = [
         Record(one, "scaled_dot", name, "ok", median_ms=ms, best="bmm", delta=0.02)
@@ -288,11 +289,11 @@ def test_a_longer_run_is_the_whole_command_of_the_first_with_more_time(
         for name, ms in (("bmm", 1.0), ("sdpa_flash", slow))
     ]
     made = (
-        "attnbench run decode.toml --dtype float32 --cache=rotating --plugin my.py --budget 1 --out r.jsonl"
+        "attnbench run decode.toml --dtype float32 --cache=rotating --plugin ~/my.py --budget 1 --out r.jsonl"
     )
     facts = {"command": [*made.split(), "--details", "--backend", "eager"], "protocol": {"budget_s": 1.0}}
     write_records(tmp_path / "r.jsonl", *records, **facts)
-    again = "attnbench run decode.toml --dtype float32 --cache rotating --plugin my.py"
+    again = "attnbench run decode.toml --dtype float32 --cache rotating --plugin /home/me/my.py"
     backends = "--backend bmm --backend sdpa_flash --budget 4"
     assert f" faster: {again} {backends}\n" in invoke("r.jsonl")[1]
     proved = [structs.replace(records[0], case=f"{case(128, Lq=1)}/rotating"), *records[:2]]
