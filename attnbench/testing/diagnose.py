@@ -342,8 +342,9 @@ def _in_float64(trial: Trial) -> tuple[Setup, Triple, Tensor | None]:
     setup, inputs = recast(trial.held.setup, trial.inputs, "float64")
     if trial.stored is not None:
         # What is encoded means more bits than the dtype has.
-        q, *_ = inputs
-        inputs = (q, *(torch.from_numpy(x).to(q) for x in trial.stored.read()))
+        q = inputs[0]
+        k, v = (torch.from_numpy(x).to(q) for x in trial.stored.read())
+        inputs = (q, k, v)
     return setup, inputs, None if trial.upstream is None else trial.upstream.double()
 
 

@@ -247,13 +247,13 @@ def _swapped(x: NDArray[Any]) -> NDArray[Any]:
     return ((x >> 4) | (x << 4)).astype(np.uint8)
 
 
-def _halves_of_a_row(x: NDArray[Any]) -> NDArray[Any]:
+def _halves_of_a_row(x: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return bytes of neighbours from such whose low and high bits hold the two halves of all features."""
     codes = np.concatenate([x & 15, x >> 4], -1)
     return (codes[..., ::2] | (codes[..., 1::2] << 4)).astype(np.uint8)
 
 
-def _halves(x: NDArray[Any]) -> NDArray[Any]:
+def _halves(x: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return bytes of neighbours from such whose low and high bits hold the two halves of a block."""
     low, high = x & 15, x >> 4
     block = 16 if x.shape[-1] % 16 == 0 else x.shape[-1]
@@ -470,7 +470,7 @@ OF_BLOCKS: dict[str, tuple[EncodedMistake, ...]] = {
 }
 
 
-def _neighbours(c: NDArray[Any]) -> NDArray[Any]:
+def _neighbours(c: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return a block whose reader takes features 2i and 2i + 1 from byte i, as this order gives them."""
     pairs = np.stack([c & 15, c >> 4], -1).reshape(*c.shape[:-1], 32)
     return (pairs[..., :16] | (pairs[..., 16:] << 4)).astype(np.uint8)
