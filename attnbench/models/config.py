@@ -209,7 +209,7 @@ def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
     if topk := next((kind.indexed for kind in layers if kind.indexed), None):
         notes.append(
             f"of more than {topk} keys a decode has the {topk} that an indexer chooses; to choose and gather "
-            "them is not in a case"
+            "them is not in a case: the operations select and selected have both"
         )
     if any(kind.biased for kind in layers):
         notes.append("learned numbers for each pair and head are drawn: the mask float:per_head")

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 _MASK = (
     "attnbench.kit.masks makes the case's mask, and attnbench.masks.keep_rows gives the pairs that it keeps"
 )
-_WINDOW = "a window of n keys keeps |p - j| < n, so n keys including the query's own"
+_WINDOW = (
+    "a window of n keys keeps |p - j| < n, so n keys including the query's own; "
+    "a kernel that counts the others, as window_size=(n, 0), takes n - 1"
+)
 _PADDING = "key j counts where j < the length of its batch element"
 _CORNER = (
     "look at case.mask.causal: upper_left lets query i see keys up to i (torch's is_causal), lower_right "

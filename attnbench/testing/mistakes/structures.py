@@ -236,6 +236,10 @@ STRUCTURES: tuple[Mistake, ...] = (
         _changed(Reach, _reach(lambda word: Reach(_more(word.left, 1), word.right))),
     ),
     Mistake(
+        "reach_right_one_less", "one key too few on the right", _REACH,
+        _changed(Reach, _reach(lambda word: Reach(word.left, _more(word.right, -1)))),
+    ),
+    Mistake(
         "reach_right_one_more", "one key too many on the right", _REACH,
         _changed(Reach, _reach(lambda word: Reach(word.left, _more(word.right, 1)))),
     ),
