@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from attnbench import Backend, hookimpl
 from attnbench_vllm.backend import VLLM
+from attnbench_vllm.latent import VLLM_MLA_DECODE
 from attnbench_vllm.writers import VLLM_CONCAT_AND_CACHE_MLA, VLLM_QUANTISE_INT8, VLLM_RESHAPE_AND_CACHE
 
 
 @hookimpl
 def attnbench_backends() -> Iterable[Backend]:
     """Bring attention and the writers of caches."""
-    return VLLM, VLLM_RESHAPE_AND_CACHE, VLLM_CONCAT_AND_CACHE_MLA, VLLM_QUANTISE_INT8
+    return VLLM, VLLM_MLA_DECODE, VLLM_RESHAPE_AND_CACHE, VLLM_CONCAT_AND_CACHE_MLA, VLLM_QUANTISE_INT8
