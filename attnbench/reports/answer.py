@@ -430,12 +430,12 @@ def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str
     best, *others = totals
     leaders = Counter(lead.best.backend for lead in answer.leads if lead.best.case in best.by_case)
     time = _total_time(best) + (" a step" if best.stage else "")
+    where = [f"{name} in {count}" for name, count in leaders.most_common()]
+    words = f"{time} with {FASTEST_OF_EACH} ({_listed(where)})"
     if len(leaders) == 1:
-        words, first = f"{named(*leaders)}, {time}", []
-    else:
-        where = [f"{name} in {count}" for name, count in leaders.most_common()]
-        words, first = f"{time} with {FASTEST_OF_EACH} ({_listed(where)})", others[:1]
+        words = f"{named(*leaders)}, {time}"
     # One backend everywhere is simpler than a choice by case, so the best of them is told too.
+    first = others[:1] if len(leaders) > 1 else []
     users = [total for total in others if total.backend in (TORCHS, answer.baseline) and total not in first]
     against = [_against_best(answer, total) for total in (*first, *users) if not is_best(total)]
     head = (stage_words(best.stage, best.threads) or STEP) + _lacking(best, numbers)
