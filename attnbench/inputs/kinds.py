@@ -23,6 +23,9 @@ NORMAL = "normal"
 NEAR_DUPLICATE = "near_duplicate"
 """An ordinary draw that differs little from another."""
 
+LIGHT_KEYS = "light_keys"
+"""A kind that shows where a running sum is kept."""
+
 STRIDED, SLICED, TRANSPOSED = "strided", "sliced", "transposed"
 GRADED, TWO_GRAPHS, DROPPED = "graded", "two_graphs", "dropped"
 """Kinds of ordinary numbers that are passed in another way; see :mod:`attnbench.worker.prepared`."""
@@ -130,6 +133,14 @@ STRESS_INPUTS: tuple[StressInput, ...] = (
         elements=256,
         most=2,
         applies=known_scores.even_weights_apply,
+    ),
+    # One heavy key and many light ones, of which a running sum in half precision loses all.
+    StressInput(
+        LIGHT_KEYS,
+        known_scores.draw_light_keys,
+        elements=256,
+        most=2,
+        applies=known_scores.light_keys_apply,
     ),
     # Ordinary numbers as views with strides of their own.
     StressInput(STRIDED, partial(_draw_after_normal, 1), elements=256, most=2),

@@ -23,6 +23,12 @@ every other is 32 or more below. 1/15 is off by 0.34 % in bfloat16, by 0.02 % in
 sign in each feature, so that these errors add up. On other inputs bfloat16 weights stay within the limits of
 float16.
 
+``light_keys``, for half precision and many keys alone: one key, the first or the last, has weight 1 and each
+other a 512th of a gap of the dtype. A block of up to 128 of them adds a quarter of a gap to a running sum
+that has the heavy key: nothing, where this sum is in the dtype of the case. The values of the heavy key have
+one sign in each feature and all others the other sign, so that the loss shows. It grows with the keys: 8,192
+weigh 16 gaps.
+
 ``far_below``: all keys of a row have the same score, which is -64 to -16,384, so that the output is the mean
 of the values that it sees. A running maximum that starts at 0 or at -1e4 takes all weights for 0.
 
@@ -41,7 +47,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnbench.inputs.draw import Stored, Wide, draw_activations, store, stream, widen
+from attnbench.inputs.draw import EPS, Stored, Wide, draw_activations, store, stream, widen
 from attnbench.inputs.one_feature import (
     LARGEST_PRODUCT,
     OneFeature,
@@ -84,6 +90,14 @@ EVEN_KEYS = 15
 """Of all numbers up to 29, the inverse of 15 loses most in bfloat16."""
 EVEN_GAP = 64.0
 """The distance to the scores of other keys, within a factor √2: e^-45 is 0 in float16."""
+
+
+LIGHT = 2.0**-9
+"""The weight of a light key over that of the heavy one, in gaps of the dtype."""
+LIGHT_WITHIN = 0.02
+"""The share by which its score may be off: 2 % are a fourth of its weight."""
+MANY_LIGHT = 2048
+"""The fewest keys on which the loss is above the limits."""
 
 
 def large_logits_apply(case: Case, rule: Rule) -> bool:
@@ -346,6 +360,35 @@ def draw_even_weights(case: Case, rule: Rule, entropy: int, index: int) -> Tripl
     q, k = _one_feature_each(case, found, (of_query * np.sign(found.slopes))[:, None], keys)
     signs = rng.choice([-1.0, 1.0], (case.B, case.Hkv, 1, case.Dv))
     v = signs * (1 + rng.random((case.B, case.Hkv, case.Lk, case.Dv)))
+    return store(q, case.dtype), store(k, case.dtype), store(v, case.dtype)
+
+
+def light_keys_apply(case: Case, rule: Rule) -> bool:
+    """Return whether this is a forward pass in half precision with many keys and plain products as scores."""
+    if case.dtype not in ("bfloat16", "float16") or case.Lk < MANY_LIGHT or case.pass_ != "forward":
+        return False
+    found = _products(case, rule)
+    return found is not None and found.linear and found.bias == 0 and found.same_slope is not None
+
+
+def draw_light_keys(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
+    """Draw inputs number ``index``. The heavy key is the first or the last of those that most queries see."""
+    rng = stream(case, "light_keys", entropy, index)
+    found = _feature(case, rule, rng)
+    slope = found.same_slope
+    assert slope is not None
+    target = -float(np.log(LIGHT * EPS[case.dtype]))
+    of_query, of_key = kindly_rounded(slope, target, case.dtype, LIGHT_WITHIN)
+    heavy = np.zeros((case.B, case.Hkv, case.Lk), bool)
+    for b, seen in enumerate(seen_counts(case)):
+        keys = np.flatnonzero(seen == seen.max())
+        for h in range(case.Hkv):
+            heavy[b, h, keys[0 if (index + b * case.Hkv + h) % 2 == 0 else -1]] = True
+    queries = np.full((case.H, 1), of_query * np.sign(slope))
+    q, k = _one_feature_each(case, found, queries, np.where(heavy, 0, -of_key))
+    signs = rng.choice([-1.0, 1.0], (case.B, case.Hkv, 1, case.Dv))
+    sizes = 1 + rng.random((case.B, case.Hkv, case.Lk, case.Dv))
+    v = signs * sizes * np.where(heavy, 1, -0.5)[..., None]
     return store(q, case.dtype), store(k, case.dtype), store(v, case.dtype)
 
 

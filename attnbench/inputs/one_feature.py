@@ -150,13 +150,13 @@ def power_of_two(value: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def kindly_rounded(slope: float, target: float, dtype: Dtype) -> tuple[float, float]:
+def kindly_rounded(slope: float, target: float, dtype: Dtype, within: float = 0.15) -> tuple[float, float]:
     """Find (a, b), for q and for k, with slope · a · b near the target and almost free of rounding.
 
     Kernels scale queries, keys, both by the root, or their product. They round to the dtype each time, and
     some round the score. A scale that is off by such rounding can't be told from a wrong scale. Among numbers
     of eight bits there are pairs for which all of these ways are nearly exact. Both are positive; the product
-    is within 15 % of the target.
+    is off the target by a share of at most ``within``.
     """
     short = 1 + np.arange(128) / 128
     a, b = short[:, None], short[None, :]
@@ -175,7 +175,7 @@ def kindly_rounded(slope: float, target: float, dtype: Dtype) -> tuple[float, fl
     )
     ends = [score / unit for way, unit in ways for score in (way, rounded(way, dtype))]
     worst = np.max([np.abs(end / exact - 1) for end in ends], axis=0)
-    worst = np.where(np.abs(exact / target - 1) <= 0.15, worst, np.inf)
+    worst = np.where(np.abs(exact / target - 1) <= within, worst, np.inf)
     i, j = np.unravel_index(int(np.argmin(worst)), worst.shape)
     return float(a[i, j]), float(b[i, j])
 

@@ -49,10 +49,14 @@ BY_FAMILY: dict[str, str] = {
         "Values of unlikely keys are wrong: look at the scale, and for dropped or rounded weights."
     ),
     "even": "Weights lose bits: keep them in float16 or float32, not in bfloat16.",
+    "light_keys": (
+        "Many light keys are lost beside a heavy one: keep the accumulator and the running sum in float32, "
+        "and round once at the end."
+    ),
     "dropout": "Drop each weight by itself, anew in every call, after the softmax; scale others by 1/(1-p).",
     "weights": "Return the weights that make the output, with 0 where the mask drops a pair.",
 }
-"""By the family of inputs that alone shows a failure, where no known mistake gives the same output."""
+"""by the stress input that alone shows a failure, where no known mistake gives the same output."""
 
 EQUALS = "Your output equals the known mistake “{summary}”: {advice}."
 WEIGH = (

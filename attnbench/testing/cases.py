@@ -81,10 +81,15 @@ LARGE: tuple[dict[str, Any], ...] = (
     {"B": 1, "H": 2, "Lq": 2049, "Lk": 2049, "D": 64, "mask": "causal"},
     {"B": 1, "H": 1, "Lq": 4097, "Lk": 129, "D": 32, "mask": "none"},
     {"B": 2, "H": 4, "Hkv": 2, "Lq": 1, "Lk": 4097, "D": 64, "mask": "none"},
+    {"B": 1, "H": 2, "Lq": 16, "Lk": 8192, "D": 64, "mask": "none", "dtype": "bfloat16"},
+    {"B": 1, "H": 2, "Lq": 16, "Lk": 8192, "D": 64, "mask": "none", "dtype": "float16"},
     {"B": 64, "H": 8, "Lq": 40, "Lk": 40, "D": 32, "mask": "none", "half": True},
     {"B": 1, "H": 2, "Lq": 600, "Lk": 600, "D": 32, "mask": "causal", "pass_": "both"},
 )
-"""``half``: in a half precision where the backend declares one."""
+"""``half``: in a half precision where the backend declares one. ``dtype``: only where it declares this one.
+Running sums in half precision lose keys where there are many (``light_keys``)."""
+LONG_SELF_ATTENTION = {"H": 1, "Lq": 4097, "Lk": 4097, "mask": "causal"}
+"""In place of few queries and many keys, for a kernel that takes as many of both."""
 MOST_ELEMENTS = 2**25
 """The most elements that a straightforward form of the rule may hold for all pairs at once."""
 
@@ -172,11 +177,15 @@ def large_cases(
     backend: Backend, rules: Sequence[Rule], options: Overrides = NO_OPTIONS
 ) -> Iterator[list[Case]]:
     """Yield alternatives for each large case, the most demanding first. The first that is taken counts."""
-    masks = _masks(options)
+    masks, there = _masks(options), options.dtypes or backend.dtypes
     for wanted in LARGE[:1] if backend.compiles else LARGE:
         if wanted.get("pass_", "forward") not in (options.passes or backend.passes):
             continue
+        if wanted.get("dtype", there[0]) not in there:
+            continue
         easier: list[dict[str, Any]] = [{}, {"Hkv": wanted["H"]}, {"Hkv": wanted["H"], "mask": "none"}]
+        if "dtype" in wanted:
+            easier[1:] = [LONG_SELF_ATTENTION]
         if masks:
             easier = [change | {"mask": mask} for change in easier[:2] for mask in masks]
         made = [_large(backend, rule, wanted | change, options) for change in easier for rule in rules]
@@ -268,10 +277,11 @@ def _large(backend: Backend, rule: Rule, wanted: dict[str, Any], options: Overri
     half = ("bfloat16", "float16") if sizes.pop("half", False) else ()
     there = options.dtypes or backend.dtypes
     dtypes = [dtype for dtype in (*half, "float32", *there) if dtype in there]
+    dtype = sizes.pop("dtype", dtypes[0])
     device = options.device or device_of(backend)
     words = encoding_words(backend.encodings)
     kv = DTYPE.name if DTYPE.name in words else words[0]
-    case = _case(rule, variants(backend)[0], dtype=dtypes[0], device=device, kv=kv, **sizes)
+    case = _case(rule, variants(backend)[0], dtype=dtype, device=device, kv=kv, **sizes)
     if case is None or case.B * case.H * case.Lq * case.Lk * rule.score_elements(case) > MOST_ELEMENTS:
         return None
     return case

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstream, store, widen
 from attnbench.inputs.encoded import AMPLIFIED, encoded, with_amplitudes
-from attnbench.inputs.kinds import DELIVERIES, NORMAL, SEARCHED, STRESS_INPUTS, applies, draw_stress_input
+from attnbench.inputs.kinds import (
+    DELIVERIES,
+    LIGHT_KEYS,
+    NORMAL,
+    SEARCHED,
+    STRESS_INPUTS,
+    applies,
+    draw_stress_input,
+)
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, OUT, UPSTREAM, parameter_names
 from attnbench.kit.reference import PLAIN
@@ -69,6 +77,8 @@ AS_NEAR = 2.0
 """Answers of two mistakes that are as near as that to this one may each be its cause."""
 RIGHT = 32.0
 """In units of rounding: an answer nearer to the exact one counts as right here. This is not the verdict."""
+CLOSE = 2.0
+"""The same in half precision on inputs of which a right kernel rounds little but the output."""
 ROUNDING = 16.0
 """In units of the dtype's rounding of the largest element: the effect of other orders of summation."""
 
@@ -218,19 +228,22 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
     rule = next(r for r in loaded_here(look.rule_source).of(Rule) if r.name == case.rule)
     shown = sorted(set(look.families) & set(_NAMES), key=_NAMES.index)[:2] or [NORMAL]
     placed = None
-    for family in dict.fromkeys((*shown, _SIMPLE)):
-        if not applies(case, rule, family):
+    # Lost keys tell of sums where ordinary answers are nearly right; else other mistakes lose them too.
+    sums = (LIGHT_KEYS,) if LIGHT_KEYS in look.families else ()
+    for family in dict.fromkeys((*shown, *sums, _SIMPLE)):
+        if not applies(case, rule, family) or (family == LIGHT_KEYS and placed is not None):
             continue
         with surroundings(case):
             trial = begin(case, backend, source, look.rule_source, family)
             got = trial.call()
             right = _answer(PLAIN.prepare, *_in_float64(trial))
-            if _near(got, right, case):
+            units = CLOSE if family == LIGHT_KEYS else RIGHT
+            if _near(got, right, case, units):
                 continue
             # On another kind of inputs alone, that kind is what to tell of.
             if family == NORMAL and (nothing := _nothing(got)):
                 return nothing
-            known = _known_mistakes(got, right, trial)
+            known = _known_mistakes(got, right, trial, units)
             if known and family != NORMAL:
                 plain = begin(case, backend, source, look.rule_source)
                 known = [one for one in known if _fits_ordinary(one, plain)]
@@ -252,8 +265,8 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
     return placed or Diagnosed()
 
 
-def _near(got: Parts, right: Parts, case: Case) -> bool:
-    return _distance(got, right, right) <= RIGHT * EPS[case.dtype]
+def _near(got: Parts, right: Parts, case: Case, units: float = RIGHT) -> bool:
+    return _distance(got, right, right) <= units * EPS[case.dtype]
 
 
 def _dropped_keys_weigh(case: Case, backend: str, source: Source, rule_source: Source, family: str) -> bool:
@@ -313,8 +326,13 @@ def _nothing(got: Parts) -> Diagnosed | None:
     return None if out.any() else Diagnosed(ALL_ZERO, kind="nothing")
 
 
-def _known_mistakes(got: Parts, right: Parts, trial: Trial) -> list[Mistake | EncodedMistake]:
-    """Return the mistakes whose answers are near enough and as near as any, the nearest first."""
+def _known_mistakes(
+    got: Parts, right: Parts, trial: Trial, units: float = RIGHT
+) -> list[Mistake | EncodedMistake]:
+    """Return the mistakes whose answers are near enough and as near as any, the nearest first.
+
+    units: of rounding, within which answers are alike.
+    """
     case, wide = trial.held.case, _in_float64(trial)
     best, least = None, NEAR * min(_distance(got, right, right), 1.0)
     near: list[tuple[float, Mistake | EncodedMistake]] = []
@@ -332,7 +350,7 @@ def _known_mistakes(got: Parts, right: Parts, trial: Trial) -> list[Mistake | En
             best, least = mistake, distance
     if best is None:
         return []
-    as_near = max(AS_NEAR * least, RIGHT * EPS[case.dtype])
+    as_near = max(AS_NEAR * least, units * EPS[case.dtype])
     return [best, *(one for distance, one in near if distance <= as_near and one is not best)]
 
 

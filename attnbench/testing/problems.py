@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from attnbench.cases.ids import given_id, parse_case
+from attnbench.inputs.kinds import LIGHT_KEYS
 from attnbench.testing.advice import BY_CHECK, BY_FAMILY, COARSE, RAISES_NOTHING
 from attnbench.testing.conditions import condition
 from attnbench.testing.diagnosis_process import SHRUNK, Diagnosed, Look, Smallest
@@ -247,7 +248,10 @@ def _finding(
         problem, do = f"answers are coarser than the case's dtype: {wrong}", _joined(COARSE, common)
     elif check in BY_VALUE:
         problem = f"wrong answers in cases that supports() let through: {wrong}"
-        family = next((BY_FAMILY[name] for name in _families(record) if name in _OWN_ADVICE), "")
+        families = _families(record)
+        family = next((BY_FAMILY[name] for name in families if name in _OWN_ADVICE), "")
+        if families == (LIGHT_KEYS,):
+            family = BY_FAMILY[LIGHT_KEYS]
         others_first = "Fix the problems above first: this may be one of them." if any_known else ""
         do = _joined(common, family or others_first or _decline("such a case"))
     elif record.status == "mismatch":

@@ -98,9 +98,16 @@ def test_which_stress_inputs_make_sense() -> None:
         return tuple(name for name in found if name not in DELIVERIES)
 
     everything = ("normal", "near_duplicate", "one_hot", "large_logits", "unlikely_values")
-    assert tuple(NAMES) == (*everything, "even", *DELIVERIES)
+    assert tuple(NAMES) == (*everything, "even", "light_keys", *DELIVERIES)
     assert kinds(Lk=20, dtype="float16") == (*everything, "even")
     assert kinds(Lk=14, dtype="float16") == everything
+    assert kinds(Lk=2048, dtype="bfloat16") == (*everything, "light_keys")
+    assert kinds("alibi", Lk=2048, dtype="bfloat16") == (
+        "normal",
+        "near_duplicate",
+        "one_hot",
+        "unlikely_values",
+    )
     assert kinds() == kinds("dot") == kinds("general") == kinds("sinks") == everything
     assert kinds("alibi") == ("normal", "near_duplicate", "one_hot", "unlikely_values")
     assert kinds("softcap") == ("normal", "near_duplicate", "one_hot", "large_logits")
@@ -136,6 +143,36 @@ def test_even_weights_are_a_fifteenth_each(rule: str, mask: Mask) -> None:
         np.testing.assert_allclose(np.sort(row)[-15:], 1 / 15, rtol=1e-12)
         assert np.sort(row)[:-15].max() < 2**-25, "0 in float16"
     assert (np.sign(v) == np.sign(v[:, :, :1])).all()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_light_keys_tell_running_sums_in_half_precision_from_those_in_float32(dtype: str) -> None:
+    case = parse_case(f"attention/scaled_dot/B1-H2-Lq4-Lk8192-D16/none/{dtype}")
+    judge = Judge(case, stress="light_keys")
+    for block in (16, 64, 128):
+        for of_powers, of_values in (
+            (case.dtype, case.dtype),
+            (case.dtype, "float32"),
+            ("float32", case.dtype),
+        ):
+            assert judge.share(partial(in_blocks, block, of_powers, of_values)) > 1.5
+        assert judge.share(partial(in_blocks, block, "float32", "float32")) < 0.2
+
+
+def in_blocks(
+    block: int, of_powers: str, of_values: str, setup: Setup, q: Tensor, k: Tensor, v: Tensor
+) -> Tensor:
+    """An online softmax whose sums of powers, and of powers times values, are kept in these dtypes."""
+    top = torch.full((*q.shape[:3], 1), -torch.inf)
+    total = torch.zeros(top.shape, dtype=getattr(torch, of_powers))
+    out = torch.zeros((*q.shape[:3], v.shape[-1]), dtype=getattr(torch, of_values))
+    for keys, values in zip(k.split(block, 2), v.split(block, 2), strict=True):
+        scores = q.float() @ keys.float().mT * setup.scoring.dot.scale
+        before, top = top, torch.maximum(top, scores.amax(-1, keepdim=True))
+        powers, shrink = (scores - top).exp(), (before - top).exp()
+        total = (total * shrink + powers.sum(-1, keepdim=True)).to(total.dtype)
+        out = (out * shrink + powers.to(v.dtype).float() @ values.float()).to(out.dtype)
+    return (out.float() / total.float()).to(q.dtype)
 
 
 def test_dropped_keys_are_a_kind_where_no_query_sees_a_key() -> None:

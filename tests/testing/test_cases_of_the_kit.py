@@ -106,6 +106,19 @@ def test_large_cases_are_easier_where_a_backend_or_the_memory_needs_it() -> None
     assert {max(case.Lq, case.Lk) for case in large(rules=("additive",))} == {4097, 40}
 
 
+def test_each_half_precision_has_a_case_of_many_keys() -> None:
+    def long(backend: Backend) -> set[tuple[str, int, int]]:
+        found = [one.case for one in choose(backend, RULES).cases]
+        return {
+            (case.dtype, case.Lq, case.Lk) for case in found if case.Lk > 4096 and case.dtype != "float32"
+        }
+
+    half = replace(SIMPLE, rules=("scaled_dot",), dtypes=("float32", "bfloat16", "float16"))
+    assert long(half) == {("bfloat16", 16, 8192), ("float16", 16, 8192)}
+    as_many = replace(half, supports=lambda case, rule: None if case.Lq == case.Lk else "lengths differ")
+    assert long(as_many) == {("bfloat16", 4097, 4097), ("float16", 4097, 4097)}
+
+
 def test_a_compiling_backend_gets_few() -> None:
     choice = choose(replace(SIMPLE, compiles=True), RULES)
     assert (len(small(choice)), sum(one.large for one in choice.cases)) == (MOST_COMPILED, 1)
@@ -221,7 +234,7 @@ def test_mistakes_of_some_sizes_are_found(mistakes: list[str]) -> None:
 def test_every_two_sizes_meet() -> None:
     backend = replace(SIMPLE, dtypes=("float32", "bfloat16"))
     cases = [one.case for one in choose(backend, RULES).cases if one.large]
-    lengths = {(case.Lq, case.Lk) for case in cases if 1 < case.Lq < 600 and case.B == 1}
+    lengths = {(case.Lq, case.Lk) for case in cases if 1 < case.Lq < 600 > case.Lk and case.B == 1}
     features = {16, 32, 64, 80, 96, 112, 128, 256}
     heads = {(3, 3), (6, 3), (8, 2), (6, 1), (7, 1), (16, 2)}
     for wanted, of in (

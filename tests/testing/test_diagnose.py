@@ -91,6 +91,15 @@ def test_a_habit_is_known(backend: str, case: str, mistake: str) -> None:
     assert by_habit(backend, case).mistake == mistake
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("L", ["Lq16-Lk8192", "Lq4-Lk2051"])
+def test_running_sums_in_half_precision_are_known(dtype: str, L: str) -> None:
+    diagnosis = by_habit("sums_in_its_dtype", f"H2-{L}-D16/none/{dtype}", "light_keys")
+    assert diagnosis.mistake == "running_sums_in_half_precision"
+    assert not any("mask" in name for name in diagnosis.equals), "they make no difference here"
+    assert "is kept in half precision”: keep both in float32" in diagnosis.do
+
+
 def test_a_mistake_that_ordinary_inputs_show_is_not_named_where_they_are_right() -> None:
     # Where one key has all the weight, -100 drops as little as no mask does.
     diagnosis = by_habit("adds_minus_100", "H2-L17-D8/causal", "one_hot")

@@ -52,6 +52,26 @@ def not_rescaled(setup: Any, scores: Tensor, v: Tensor) -> Tensor:
     return out / total.masked_fill(total == 0, 1)
 
 
+def sums_in_its_dtype(setup: Any) -> Attend:
+    """Accumulate in the dtype of the case, as ``zeros_like`` makes it."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = spread(setup, k), spread(setup, v)
+        scores = parts(setup, q.float(), keys.float())
+        top = torch.full_like(scores[..., :1], -torch.inf)
+        out = torch.zeros_like(q[..., :1] @ values[..., :1, :])
+        total = torch.zeros_like(q[..., :1])
+        for part, of_part in zip(scores.split(64, -1), values.split(64, 2), strict=True):
+            risen = torch.maximum(top, part.amax(-1, keepdim=True))
+            shift = risen.masked_fill(risen.isneginf(), 0)
+            powers, shrink = (part - shift).exp(), (top - shift).exp().to(q.dtype)
+            total = total * shrink + powers.sum(-1, keepdim=True).to(q.dtype)
+            out, top = out * shrink + powers.to(q.dtype) @ of_part, risen
+        return out / total.masked_fill(total == 0, 1)
+
+    return attend
+
+
 def each_second_call(setup: Any) -> Attend:
     calls = [0]
 
@@ -154,7 +174,7 @@ def as_contiguous(setup: Any) -> Attend:
 PREPARES = (
     not_rescaled, each_second_call, clamped, block_boundary, gives_nan, nan_of_large_scores, gives_zeros,
     causal_off_by_one, causal_window_ignored, as_contiguous, adds(-10), adds(-100), fills_in_minus_5,
-    lets_the_next_key_weigh,
+    lets_the_next_key_weigh, sums_in_its_dtype,
 )  # fmt: skip
 
 
@@ -162,7 +182,8 @@ PREPARES = (
 def attnbench_backends() -> list[Backend]:
     return [
         Backend(
-            prepare.__name__, "a habit", prepare, rules=("scaled_dot",), dtypes=("float32",),
+            prepare.__name__, "a habit", prepare, rules=("scaled_dot",),
+            dtypes=("float32", "bfloat16", "float16"),
             supports=lambda case, rule: "plain masks only" if case.mask.explicit or case.layer else None,
         )
         for prepare in PREPARES

@@ -12,7 +12,7 @@ from asked import BUILT_IN_RULES, RULES, Stored
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.inputs.draw import widen
-from attnbench.inputs.kinds import DELIVERIES, NORMAL, STRESS_INPUTS, TWO_GRAPHS
+from attnbench.inputs.kinds import DELIVERIES, LIGHT_KEYS, NORMAL, STRESS_INPUTS, TWO_GRAPHS
 from attnbench.inputs.symmetries import draw_change
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
@@ -27,9 +27,10 @@ from attnbench.worker.prepared import PreparedBackend, prepare
 CASE = "attention/scaled_dot/B1-H2-L16-D8/none/float32"
 PADDED = "attention/scaled_dot/B1-H2-L16-D8/padding:12/float16"
 ALL = [stress.name for stress in STRESS_INPUTS]
+MANY_KEYS = "attention/scaled_dot/B1-H2-Lq4-Lk2048-D8/none/float16"
 ELSEWHERE = ("even", "dropped")
 """Kinds of inputs that CASE does not have: of float16, and of masks that drop keys for every query."""
-FORWARD = [name for name in ALL if name != TWO_GRAPHS]
+FORWARD = [name for name in ALL if name not in (TWO_GRAPHS, LIGHT_KEYS)]
 
 ATTENTION = "attention/{}/B2-H4-Hkv2-Lq5-Lk6-D4-Dv3/{}/float64/cpu/both"
 SQUARE = "attention/{}/B2-H4-Hkv2-L6-D4-Dv3/{}/float64/cpu/both"
@@ -131,9 +132,10 @@ def test_a_near_duplicate_follows_its_original() -> None:
     assert len(seen) == len(places), "each of another draw"
 
 
-@pytest.mark.parametrize("stress", FORWARD)
+@pytest.mark.parametrize("stress", [*FORWARD, LIGHT_KEYS])
 def test_one_wrong_element_fails_its_stress_input(plain: PlainHere, stress: str) -> None:
-    plain = scored(PADDED) if stress in ELSEWHERE else plain
+    if stress in (*ELSEWHERE, LIGHT_KEYS):
+        plain = scored(MANY_KEYS if stress == LIGHT_KEYS else PADDED)
     plain.score("mine")
     assert plain.opened.judge("mine").problem == ""
     assert plain.opened.judge("mine").failed == ()

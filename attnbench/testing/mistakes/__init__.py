@@ -10,9 +10,16 @@ from collections.abc import Iterator
 from attnbench.testing.mistakes.gradients import GRADIENTS
 from attnbench.testing.mistakes.inputs import ENDS, FIRST_TRIES, HEADS, LAYER, MASKS, WEIGHS
 from attnbench.testing.mistakes.parts import Mistake
-from attnbench.testing.mistakes.scores import BLOCKS, OVERFLOWS, PRECISION, RULES, SCORES
+from attnbench.testing.mistakes.scores import (
+    BLOCKS,
+    OVERFLOWS,
+    PRECISION,
+    RULES,
+    RUNNING_SUMS,
+    SCORES,
+)
 from attnbench.testing.mistakes.structures import STRUCTURES
-from attnbench.types.case import Case
+from attnbench.types.case import AUTOCAST, Case
 
 VALUES: tuple[Mistake, ...] = (
     *FIRST_TRIES, *SCORES, *BLOCKS, *MASKS, *WEIGHS, *HEADS, *ENDS, *RULES, *LAYER, *PRECISION,
@@ -25,6 +32,7 @@ def mistakes_for(case: Case) -> Iterator[Mistake]:
     structures = STRUCTURES if case.mask.more else ()
     gradients = GRADIENTS if case.pass_ != "forward" else ()
     overflows = OVERFLOWS if case.dtype == "float16" else ()
-    for mistake in (*gradients, *structures, *VALUES, *overflows):
+    sums = RUNNING_SUMS if case.dtype in AUTOCAST else ()
+    for mistake in (*gradients, *structures, *sums, *VALUES, *overflows):
         if not mistake.rules or case.rule in mistake.rules:
             yield mistake

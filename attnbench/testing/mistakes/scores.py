@@ -321,6 +321,27 @@ PRECISION: tuple[Mistake, ...] = (
     ),
 )  # fmt: skip
 
+
+def _running_sums(setup: Setup, powers: Tensor, v: Tensor) -> Tensor:
+    """Sum powers, and powers times values, block by block in the dtype of v; then divide."""
+    import torch
+
+    total, out = torch.zeros_like(powers[..., :1]), torch.zeros_like(powers[..., :1] @ v[..., :1, :])
+    for part, values in zip(torch.split(powers, 64, -1), torch.split(v, 64, 2), strict=True):
+        total = total + part.sum(-1, keepdim=True)
+        out = out + part @ values
+    return out / total.masked_fill(total == 0, 1)
+
+
+RUNNING_SUMS: tuple[Mistake, ...] = (
+    Mistake(
+        "running_sums_in_half_precision", "the accumulator, or the sum of powers, is kept in half precision",
+        "keep both in float32, divide, and round once at the end",
+        Form(weights=weighed(_never_normalised).weights, mix=_running_sums), by_rounding=True,
+    ),
+)  # fmt: skip
+"""A mistake of half precision that shows on many keys."""
+
 OVERFLOWS: tuple[Mistake, ...] = (
     Mistake(
         "accumulator_overflows_float16", "the accumulator overflows float16 before the division",
