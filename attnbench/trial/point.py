@@ -119,8 +119,9 @@ def parse_point(text: str) -> Point:
     values, found = NORMAL, {}
     for word in words:
         name, _, value = word.partition(":")
-        drawn = tuple(one.name for one in (*STRESS_INPUTS, *SEARCHED))
-        allowed = drawn if name == _VALUES else CHOICES.get(name)
+        allowed = (
+            tuple(one.name for one in (*STRESS_INPUTS, *SEARCHED)) if name == _VALUES else CHOICES.get(name)
+        )
         if allowed is None:
             raise BadInput(f"{text!r}: {unknown_name('word', name, (_VALUES, *CHOICES))}")
         if value not in allowed:
