@@ -27,7 +27,7 @@ class Varlen:
         self.case, self.scale = case, dot.scale
         self.lse = "lse" in case.returns
         before, after = case.mask.band.before, case.mask.band.after
-        self.window = (-1 if before is None else before, -1 if after is None else after)
+        self.window_size = (-1 if before is None else before, -1 if after is None else after)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, *plan: Tensor) -> Any:
         """Attend, (T, H, D); with the log-sum-exp (T, H) where the case asks for it.
@@ -48,7 +48,7 @@ class Varlen:
             self.case.Lk,
             return_aux=AuxRequest(lse=True) if self.lse else None,
             scale=self.scale,
-            window_size=self.window,
+            window_size=self.window_size,
             enable_gqa=self.case.group > 1,
             seqused_k=keys[0] if paged else None,
             block_table=keys[1] if paged else None,
