@@ -144,6 +144,10 @@ class OutputLog:
     """
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin an empty log, with memory of its own."""
         self._fd = -1
         self._size = 0
         self._kept: list[KeptOutput] = []
@@ -192,5 +196,5 @@ class OutputLog:
         """Return the log and its descriptor, and empty the log."""
         kept = Kept(tuple(self._kept), self._repeated)
         fds = (self._fd,) if self._fd >= 0 else ()
-        self.__init__()  # type: ignore[misc]
+        self._begin()
         return kept, fds

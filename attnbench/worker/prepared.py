@@ -132,16 +132,28 @@ class PreparedBackend:
         Raises:
             NotPrepared: as unsupported, if inputs require gradients and the backend refuses them.
         """
-        names = self._input_names(stored)
-        if (delivery == GRADED) != (self.ordinary is not None):
-            other = self._graded() if self.ordinary is None else replace(self.ordinary, past=self.past)
-            return other.with_inputs(stored, fresh=True, guarded=guarded, delivery=delivery)
+        if delivery == GRADED and self.ordinary is None:
+            return self._graded()._with_new_inputs(stored, guarded=guarded, delivery=delivery)
+        if delivery != GRADED and self.ordinary is not None:
+            ordinary = replace(self.ordinary, past=self.past)
+            return ordinary._with_new_inputs(stored, guarded=guarded, delivery=delivery)
         alike = guarded == bool(self.buffers) and delivery == self.delivery != DROPPED
-        if not fresh and self.inputs is not None and alike:
-            self.write(stored)
-            if self.pool is not None:
-                self.pool.refresh()
-            return replace(self, last=None)
+        if fresh or self.inputs is None or not alike:
+            return self._with_new_inputs(stored, guarded=guarded, delivery=delivery)
+        return self._written_over(stored)
+
+    def _written_over(self, stored: Mapping[str, Stored]) -> PreparedBackend:
+        """Return the same backend with these numbers in the memory of the inputs that it has."""
+        self.write(stored)
+        if self.pool is not None:
+            self.pool.refresh()
+        return replace(self, last=None)
+
+    def _with_new_inputs(
+        self, stored: Mapping[str, Stored], *, guarded: bool, delivery: str
+    ) -> PreparedBackend:
+        """Return the same backend with these inputs in memory of their own."""
+        names = self._input_names(stored)
         tensors = self._converted(to_tensors(stored, self.case))
         if delivery == DROPPED:
             _fill_dropped(self.case, *tensors.values())
