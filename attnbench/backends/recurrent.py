@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.recurrence import PackedSequences, named_inputs, prepare
 from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +45,7 @@ def prepare_chunks(setup: Setup) -> Callable[..., Any]:
 
     def call(*inputs: Tensor) -> tuple[Tensor, Tensor]:
         given = named(*inputs)
-        state = given.pop("state")
+        state = given.pop("past_state")
         read = []
         for start in range(0, case.Lq, size):
             chunk = {name: x[:, :, start : start + size] for name, x in given.items()}
@@ -91,6 +92,7 @@ RECURRENT_LOOP = Backend(
     summary="one step after the other in torch, with the state in float32",
     prepare=prepare_loop,
     operations=("recurrent",),
+    passes=PASSES,
     storages=STORAGES,
     quadratic_copies=0,
 )
@@ -100,6 +102,7 @@ RECURRENT_CHUNKED = Backend(
     summary="64 steps at once by matrix products in torch, the state handed on in float32",
     prepare=prepare_chunked,
     operations=("recurrent",),
+    passes=PASSES,
     rules=("linear", "gated", "delta", "gated_delta", "gated_delta_channels"),
     storages=STORAGES,
     quadratic_copies=0,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from attnbench.types.arithmetic import UNIT
 from attnbench.types.case import DTYPES, Case, Dtype, output_shape, rule_parameter_shapes
 from attnbench.types.operation import operation_of
+from attnbench.types.problem import UPSTREAM, upstreams_of
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -159,6 +160,16 @@ def draw_upstream(case: Case, entropy: int, index: int) -> Stored:
     """Draw the gradient of the output: standard normal, in the output's shape."""
     values = stream(case, "upstream", entropy, index).standard_normal(output_shape(case))
     return store(values, case.dtype)
+
+
+def draw_upstreams(case: Case, entropy: int, index: int) -> dict[str, Stored]:
+    """Draw the gradients of all outputs that have one, by name; the first as :func:`draw_upstream`."""
+    drawn = {UPSTREAM: draw_upstream(case, entropy, index)}
+    for spec in upstreams_of(case):
+        if spec.name not in drawn:
+            values = stream(case, spec.name, entropy, index).standard_normal(spec.shape)
+            drawn[spec.name] = store(values, spec.dtype(case))
+    return drawn
 
 
 def draw_parameters(case: Case, rule: Rule) -> Parameters:

@@ -6,6 +6,8 @@ And what makes a function of packed sequences of one that takes equal ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
@@ -42,35 +44,53 @@ def named_inputs(setup: Setup) -> Callable[..., dict[str, Tensor]]:
 def prepare(setup: Setup) -> Callable[..., Any]:
     """Return a function of the inputs that takes one step after the other; it gives the output and the state.
 
-    The state is in float32 at least.
+    The state is in float32 at least. With gradients a graph keeps the states at the ends of pieces of about
+    √L steps, and computes those of a piece again in the backward pass.
     """
     import torch
+    from torch.utils.checkpoint import checkpoint
 
     case, named = setup.case, named_inputs(setup)
     scale, dtype = case.D**-0.5, case_dtype(case)
+    plainly = case.pass_ == "forward"
+    size = case.Lq if plainly else isqrt(case.Lq)
+    take = _steps if plainly else partial(checkpoint, _steps, use_reentrant=False, preserve_rng_state=False)
 
     def call(*inputs: Tensor) -> tuple[Tensor, Tensor]:
         given = named(*inputs)
-        q, k, v, state = (given[name] for name in ("q", "k", "v", "state"))
-        kept = given["decay"].exp() if "decay" in given else None
-        read = []
-        for i in range(case.Lq):
-            found = given["a"][:, :, i, None] @ state if "a" in given else None
-            if kept is not None:
-                state = kept[:, :, i, :, None] * state
-            if found is not None:
-                state = state + given["b"][:, :, i, :, None] * found
-            value = v[:, :, i]
-            if "beta" in given:
-                value = given["beta"][:, :, i] * (value - (k[:, :, i, None] @ state)[:, :, 0])
-            state = state + k[:, :, i, :, None] * value[:, :, None]
-            read.append((q[:, :, i, None] @ state)[:, :, 0])
-        if not read:
+        state = given.pop("past_state")
+        if case.Lq == 0:
             # An output may not be the memory of an input.
-            return torch.empty_like(v, dtype=dtype), state.clone()
-        return (scale * torch.stack(read, 2)).to(dtype), state
+            return given["v"].to(dtype, copy=True), state.clone()
+        read = []
+        for start in range(0, case.Lq, size):
+            piece = {name: x[:, :, start : start + size] for name, x in given.items()}
+            out, state = take(piece, state)
+            read.append(out)
+        return (scale * torch.cat(read, 2)).to(dtype), state
 
     return call
+
+
+def _steps(given: dict[str, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what is read in some steps, without the scale, and the state after them."""
+    import torch
+
+    q, k, v = (given[name] for name in "qkv")
+    kept = given["decay"].exp() if "decay" in given else None
+    read = []
+    for i in range(q.shape[2]):
+        found = given["a"][:, :, i, None] @ state if "a" in given else None
+        if kept is not None:
+            state = kept[:, :, i, :, None] * state
+        if found is not None:
+            state = state + given["b"][:, :, i, :, None] * found
+        value = v[:, :, i]
+        if "beta" in given:
+            value = given["beta"][:, :, i] * (value - (k[:, :, i, None] @ state)[:, :, 0])
+        state = state + k[:, :, i, :, None] * value[:, :, None]
+        read.append((q[:, :, i, None] @ state)[:, :, 0])
+    return torch.stack(read, 2), state
 
 
 class PackedSequences:

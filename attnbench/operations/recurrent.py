@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.types.batch import parse_batch
 from attnbench.types.operation import Kind, Operation, Problem, TensorSpec
+from attnbench.types.problem import UPSTREAM, upstream_name
 from attnbench.types.rule import Rule, Update
 
 if TYPE_CHECKING:
@@ -64,15 +65,15 @@ def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
         specs.append(TensorSpec("beta", steps, axes="bhi"))
     if update.removes:
         specs += [TensorSpec(name, (*steps, case.D), axes="bhid") for name in "ab"]
-    return (*specs, _state(case))
+    return (*specs, _state(case, "past_state"))
 
 
 def _outputs(case: Case) -> tuple[TensorSpec, ...]:
-    return (TensorSpec("out", (case.B, case.H, case.Lq, case.Dv), axes="bhie"), _state(case))
+    return (TensorSpec("out", (case.B, case.H, case.Lq, case.Dv), axes="bhie"), _state(case, "state"))
 
 
-def _state(case: Case) -> TensorSpec:
-    return TensorSpec("state", (case.B, case.H, case.D, case.Dv), _wide(case), axes="bhde")
+def _state(case: Case, name: str) -> TensorSpec:
+    return TensorSpec(name, (case.B, case.H, case.D, case.Dv), _wide(case), axes="bhde")
 
 
 def _draw(case: Case, rule: Rule, stream: Stream) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def _stored(case: Case, drawn: dict[str, Any]) -> dict[str, Any]:
     """Return drawn inputs with those of the kind float32 rounded to it."""
     import numpy as np
 
-    single = {"decay", "state"} if _wide(case) == "float32" else ()
+    single = {"decay", "past_state"} if _wide(case) == "float32" else ()
     return {name: array.astype(np.float32) if name in single else array for name, array in drawn.items()}
 
 
@@ -179,7 +180,7 @@ def _solve(problem: Problem) -> dict[str, Array]:
     import numpy as np
 
     case, update, given = problem.case, _update(problem.rule), _widest(problem)
-    state = given["state"]
+    state = given["past_state"]
     out = np.zeros((case.B, case.H, case.Lq, case.Dv), state.dtype)
     for i, (q, k, v, kept) in enumerate(_steps(case, given)):
         before, state = state, kept * state
@@ -198,7 +199,7 @@ def _trivial(problem: Problem) -> dict[str, dict[str, Array]]:
     import numpy as np
 
     case, given = problem.case, _widest(problem)
-    state = given["state"]
+    state = given["past_state"]
     first: list[Array] = []
     own: list[Array] = []
     last = np.zeros_like(state)
@@ -214,7 +215,10 @@ def _trivial(problem: Problem) -> dict[str, dict[str, Array]]:
 
 
 def _change(case: Case, rule: Rule, rng: np.random.Generator) -> tuple[Named, Named]:
-    """Draw orders of batch elements, heads and features; v, state and output get factors together."""
+    """Draw orders of batch elements, heads and features; v, states and output get factors together.
+
+    Gradients of outputs get their inverses, so that those of other inputs stay as they are.
+    """
     import numpy as np
 
     groups = rng.permutation(case.Hkv)
@@ -227,7 +231,8 @@ def _change(case: Case, rule: Rule, rng: np.random.Generator) -> tuple[Named, Na
         "e": rng.permutation(case.Dv),
     }
     values = rng.choice([-1.0, 1.0], case.Dv) * np.exp2(rng.integers(0, 3, case.Dv))
-    return orders, dict.fromkeys(("v", "state", "out"), ("e", values))
+    grow, shrink = ("v", "past_state", "state", "out"), (UPSTREAM, upstream_name("state"))
+    return orders, dict.fromkeys(grow, ("e", values)) | dict.fromkeys(shrink, ("e", 1 / values))
 
 
 def _growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
@@ -253,6 +258,30 @@ def _growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
     before = since[:, :, :-SUMMED] if case.Lq > SUMMED else np.zeros_like(since[:, :, :1])
     sums = since[:, :, -before.shape[2] :] - before
     return walk + float(np.sqrt((sums**2).mean())), walk + float(np.abs(sums).max())
+
+
+def _gradient_growth(
+    case: Case, rule: Rule, inputs: Named, gradients: Named
+) -> dict[str, tuple[float, float]]:
+    """Return in how many roundings of float32 the gradients of decays differ, beside those of outputs.
+
+    A kernel that sums decays to G has their gradients as sums of those of G over the steps that follow. That
+    of G is q·dq - k·dk (Yang et al. 2024, Gated Linear Attention Transformers, appendix C), whose rounding is
+    relative to the two terms. These errors add up as a random walk does.
+    """
+    import numpy as np
+
+    if "decay" not in inputs or case.Lq == 0:
+        return {}
+    products = [inputs[name] * gradients[name] for name in "qk"]
+    if inputs["decay"].ndim == 3:
+        products = [product.sum(-1) for product in products]
+    terms = np.hypot(*products)
+    exact, walk = np.asarray(gradients["decay"]), sqrt(min(case.Lq, SUMMED))
+    rms, largest = np.sqrt((exact**2).mean()), np.abs(exact).max()
+    if not rms:
+        return {}
+    return {"decay": (walk * float(np.sqrt((terms**2).mean()) / rms), walk * float(terms.max() / largest))}
 
 
 def _flops(case: Case, rule: Rule, pairs: int) -> float:
@@ -297,10 +326,12 @@ RECURRENT = Operation(
     check=_check,
     reference=_plain,
     updates=True,
+    graded=("out", "state"),
     lengths=("steps",),
     baseline="recurrent_loop",
     stress=_stress,
     trivial=_trivial,
     growth=_growth,
+    gradient_growth=_gradient_growth,
     change=_change,
 )

@@ -212,6 +212,8 @@ def fault(record: Any) -> str | None:
             return f"{name}: {field.name} = {value!r}: {needed}"
     if isinstance(record, Operation) and (record.solve is None) == (record.heads is None):
         return f"{name}: exactly one of solve and heads is needed"
+    if isinstance(record, Operation) and record.graded and record.reference is None:
+        return f"{name}: graded = {record.graded!r}: their gradients need a reference"
     if isinstance(record, Suite) and (needed := _of_its_cases(record)):
         return f"{name}: {needed}"
     return None

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstream, store, widen
+from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstreams, store, widen
 from attnbench.inputs.encoded import AMPLIFIED, encoded, with_amplitudes
 from attnbench.inputs.kinds import (
     DELIVERIES,
@@ -54,6 +54,7 @@ from attnbench.types.case import Case
 from attnbench.types.encoding import is_encoded
 from attnbench.types.extensions import Source
 from attnbench.types.operation import operation_of
+from attnbench.types.problem import is_upstream
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
 from attnbench.worker.answers import stored_answer
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attnbench.types.backend import Call
-    from attnbench.worker.gradients import Triple
+    from attnbench.worker.gradients import Inputs
 
 Parts = dict[str, NDArray[Any]]
 """An answer in float64, by part: ``out``, and gradients where the case has them."""
@@ -148,11 +149,11 @@ def begin(
     if is_encoded(case):
         return _begun_encoded(held, rule, stored, family)
     if case.pass_ != "forward":
-        stored[UPSTREAM] = draw_upstream(case, case.seed, 0)
+        stored |= draw_upstreams(case, case.seed, 0)
     held = held.with_inputs(stored, fresh=True, delivery=family if family in DELIVERIES else "")
     tensors = to_tensors(stored, case)
-    upstream = tensors.pop(UPSTREAM, None)
-    return Trial(held, tuple(tensors.values()), upstream)
+    inputs = tuple(x for name, x in tensors.items() if not is_upstream(name))
+    return Trial(held, inputs, tensors.get(UPSTREAM))
 
 
 def _begun_encoded(held: PreparedBackend, rule: Rule, drawn: dict[str, Any], family: str) -> Trial:
@@ -302,7 +303,7 @@ def _fits_ordinary(mistake: Mistake | EncodedMistake, plain: Trial) -> bool:
 
 
 def _mistaken(
-    mistake: Mistake | EncodedMistake, trial: Trial, wide: tuple[Setup, Triple, Tensor | None]
+    mistake: Mistake | EncodedMistake, trial: Trial, wide: tuple[Setup, Inputs, Tensor | None]
 ) -> Parts:
     """Return the answer of a mistake. wide: the trial in float64."""
     import torch
@@ -354,7 +355,7 @@ def _known_mistakes(
     return [best, *(one for distance, one in near if distance <= as_near and one is not best)]
 
 
-def _in_float64(trial: Trial) -> tuple[Setup, Triple, Tensor | None]:
+def _in_float64(trial: Trial) -> tuple[Setup, Inputs, Tensor | None]:
     import torch
 
     setup, inputs = recast(trial.held.setup, trial.inputs, "float64")
@@ -366,7 +367,7 @@ def _in_float64(trial: Trial) -> tuple[Setup, Triple, Tensor | None]:
     return setup, inputs, None if trial.upstream is None else trial.upstream.double()
 
 
-def _answer(prepare: Callable[[Setup], Call], setup: Setup, inputs: Triple, upstream: Tensor | None) -> Parts:
+def _answer(prepare: Callable[[Setup], Call], setup: Setup, inputs: Inputs, upstream: Tensor | None) -> Parts:
     import torch
 
     if upstream is None:

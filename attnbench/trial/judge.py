@@ -108,10 +108,12 @@ class _AskedCase(CaseVerifier):
             inputs[name] = np.ascontiguousarray(np.broadcast_to(first, inputs[name].shape))
         return inputs
 
-    def drawn_upstream(self, index: int) -> Stored:
-        """Return the gradient of the output, one number everywhere where it is expanded, as that of a sum."""
-        upstream = super().drawn_upstream(index)
-        return np.full_like(upstream, upstream.flat[0]) if self.one_upstream else upstream
+    def drawn_upstreams(self, index: int) -> dict[str, Stored]:
+        """Return the gradients of outputs, each one number where they are expanded, as that of a sum."""
+        drawn = super().drawn_upstreams(index)
+        if not self.one_upstream:
+            return drawn
+        return {name: np.full_like(upstream, upstream.flat[0]) for name, upstream in drawn.items()}
 
     def is_right(self, index: int, parts: Mapping[str, Stored], arithmetic: str) -> bool:
         """Return whether an answer to a draw, of which the plain one is scored, would pass alone."""

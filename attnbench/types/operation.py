@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
     from attnbench.types.backend import Setup
-    from attnbench.types.case import Case
+    from attnbench.types.case import Case, Dtype
     from attnbench.types.rule import Array, Rule
 
     Arrays = Mapping[str, Array]
@@ -57,6 +57,10 @@ class TensorSpec:
     def is_floating(self) -> bool:
         """True if it holds floating numbers, which may have gradients."""
         return self.kind in ("float", "float32")
+
+    def dtype(self, case: Case) -> Dtype:
+        """The dtype of a floating tensor in a case."""
+        return "float32" if self.kind == "float32" else case.dtype
 
     def item_bytes(self, case: Case) -> int:
         """Bytes of one element."""
@@ -122,9 +126,12 @@ class Operation:
     baseline: the backend that ratios of its cases refer to where nobody names one; "" for the storage's.
     encoded: the names of the inputs that an encoding may hold, as k and v.
     sizes: whole numbers that it needs besides those of attention; ``case.size(name)`` gives them.
+    graded: the names of the outputs that gradients come from; () for no passes with gradients, with ``heads``
+        for the first output.
 
-    Without ``heads`` only forward passes without dropout are computed. What else is known of such an
-    operation makes its check stronger:
+    Without ``heads`` weights are not dropped, and gradients are those of ``reference``, computed in float64,
+    which ``graded`` promises to be differentiable. What else is known of such an operation makes its check
+    stronger:
 
     stress: ``stress(case, rule)`` gives kinds of inputs that show mistakes which ordinary ones hide, by name,
         each drawn as by ``draw``.
@@ -132,6 +139,8 @@ class Operation:
         all outputs. A case in which one of them passes is refused. Zeros are always among them.
     growth: ``growth(case, rule, inputs)`` says how many roundings of float32, RMS and at most, the outputs of
         right kernels may have besides one of their dtype, relative to the size of outputs.
+    gradient_growth: ``gradient_growth(case, rule, inputs, gradients)`` says how many more the gradients of
+        inputs may have, by name and as ``growth`` does, from inputs and exact gradients in float64.
     change: ``change(case, rule, rng)`` draws a change of the inputs whose effect on the outputs is known
         without new rounding: the orders and the factors of :class:`attnbench.inputs.symmetries.Change`.
         Inputs of timed calls are refreshed by it; None: by new draws, each solved anew.
@@ -164,9 +173,13 @@ class Operation:
     baseline: str = ""
     encoded: tuple[str, ...] = ()
     sizes: tuple[Size, ...] = ()
+    graded: tuple[str, ...] = ()
     stress: Callable[[Case, Rule], Mapping[str, Draw]] = lambda case, rule: {}
     trivial: Callable[[Problem], Mapping[str, Arrays]] = lambda problem: {}
     growth: Callable[[Case, Rule, Named], tuple[float, float]] = lambda case, rule, inputs: (0.0, 0.0)
+    gradient_growth: Callable[[Case, Rule, Named, Named], Mapping[str, tuple[float, float]]] = (
+        lambda case, rule, inputs, gradients: {}
+    )
     change: Callable[[Case, Rule, Generator], tuple[Named, Named]] | None = None
     measured: Callable[[Problem, Named], tuple[Arrays, str]] | None = None
     settle: Callable[[Problem, Named], Arrays] | None = None
@@ -178,7 +191,7 @@ class Operation:
 
     def refuses(self, case: Case) -> str | None:
         """Return the reason why a case can't have this operation, or None."""
-        if self.heads is None and case.pass_ != "forward":
+        if self.heads is None and not self.graded and case.pass_ != "forward":
             return f"{self.name} has no gradients: only the forward pass is checked"
         if self.heads is None and case.dropout:
             return f"{self.name} can't drop weights: only attention can be checked with dropout"

@@ -16,7 +16,7 @@ from attnbench.types.rule import Rule
 from attnbench.types.storage import Storage, storage_of
 
 UPSTREAM = "upstream"
-"""The gradient of the output, which comes with the inputs where a case asks for gradients."""
+"""The gradient of the output, or the first of several, which come with the inputs in cases with gradients."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,36 @@ def held_outputs(case: Case, storage: Storage) -> tuple[Held, ...]:
     return _held(case, storage, [operation_of(case).outputs(problem) for problem in problems_of(case)])
 
 
-def held_upstream(case: Case, storage: Storage) -> Held:
-    """Return how the gradient of the output, the first of several, is held."""
-    outputs = [operation_of(case).outputs(problem)[0] for problem in problems_of(case)]
-    return _held(case, storage, [(replace(spec, name=UPSTREAM),) for spec in outputs])[0]
+def graded_outputs(case: Case) -> tuple[TensorSpec, ...]:
+    """Return the outputs of the operation that gradients come from."""
+    operation = operation_of(case)
+    outputs = operation.outputs(case)
+    return tuple(spec for spec in outputs if spec.name in operation.graded) or outputs[:1]
+
+
+def upstream_name(output: str) -> str:
+    """Return the name of the gradient of an output that is not the first."""
+    return f"{UPSTREAM}_{output}"
+
+
+def is_upstream(name: str) -> bool:
+    """Return whether a name, as ``upstream`` or ``0.upstream``, is that of the gradient of an output."""
+    own = name.rpartition(".")[2]
+    return own == UPSTREAM or own.startswith(upstream_name(""))
+
+
+def upstreams_of(case: Case) -> tuple[TensorSpec, ...]:
+    """Return the gradients of outputs, in the order of :func:`graded_outputs`."""
+    first = operation_of(case).outputs(case)[0]
+    return tuple(
+        replace(spec, name=UPSTREAM if spec == first else upstream_name(spec.name))
+        for spec in graded_outputs(case)
+    )
+
+
+def held_upstreams(case: Case, storage: Storage) -> tuple[Held, ...]:
+    """Return for each gradient of an output how it is held."""
+    return _held(case, storage, [upstreams_of(problem) for problem in problems_of(case)])
 
 
 def _held(case: Case, storage: Storage, by_problem: list[tuple[TensorSpec, ...]]) -> tuple[Held, ...]:

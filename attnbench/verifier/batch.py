@@ -13,7 +13,7 @@ from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import Stored
 from attnbench.inputs.kinds import DROPPED, NEAR_DUPLICATE, NORMAL, SLICED, TRANSPOSED
 from attnbench.ipc import verifier_messages as rm
-from attnbench.ipc.names import ERROR, HELD, PLAIN, UPSTREAM
+from attnbench.ipc.names import ERROR, HELD, PLAIN
 from attnbench.types.case import Case
 from attnbench.types.encoding import unencoded
 from attnbench.types.problem import (
@@ -22,7 +22,7 @@ from attnbench.types.problem import (
     drawn_case,
     held_inputs,
     held_outputs,
-    held_upstream,
+    held_upstreams,
     is_empty,
     mixed,
     problems_of,
@@ -121,8 +121,8 @@ class BatchVerifier:
             stored |= _put(case, storage, held, [arrays[held[0][0].name] for arrays in by_problem])
         stored |= dict(storage.plan(case))
         if self.case.pass_ != "forward":
-            held = held_upstream(self.case, storage)
-            stored |= _put(case, storage, held, [arrays[UPSTREAM] for arrays in by_problem])
+            for held in held_upstreams(self.case, storage):
+                stored |= _put(case, storage, held, [arrays[held[0][0].name] for arrays in by_problem])
         return stored
 
     def arrays_alone(self, index: int, number: int) -> dict[str, Stored]:
@@ -144,7 +144,8 @@ class BatchVerifier:
         storage = APART if who == PLAIN else self.storage
         held = held_outputs(self.case, storage) if self.case.pass_ != "backward" else ()
         if self.case.pass_ != "forward":
-            held += held_inputs(self.case, self.rule, storage)
+            inputs = held_inputs(self.case, self.rule, storage)
+            held += tuple(each for each in inputs if each[0][0].is_floating)
         by_name = {specs[0].name: (specs, stored) for specs, stored in held}
         wanted = {spec.name for _, stored in held for spec in stored}
         if set(answer) != wanted:

@@ -15,7 +15,7 @@ from attnbench.inputs.draw import (
     Stored,
     draw_inputs,
     draw_parameters,
-    draw_upstream,
+    draw_upstreams,
     store,
     widen,
     widened,
@@ -31,13 +31,13 @@ from attnbench.inputs.kinds import (
 )
 from attnbench.inputs.symmetries import NO_CHANGE, Change
 from attnbench.ipc import verifier_messages as rm
-from attnbench.ipc.names import ERROR, HELD, OUT, PLAIN, UPSTREAM
+from attnbench.ipc.names import ERROR, HELD, OUT, PLAIN
 from attnbench.oracle.solve import solve_weights
 from attnbench.types.arithmetic import assumed
 from attnbench.types.case import Case
 from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import Problem, operation_of
-from attnbench.types.problem import ProblemCase
+from attnbench.types.problem import ProblemCase, upstreams_of
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
@@ -54,7 +54,7 @@ from attnbench.verifier.errors import (
     verdict,
 )
 from attnbench.verifier.judging import AttentionJudging, Judging, Rows, in_turn
-from attnbench.verifier.parts import Drawn, Part, dtype_of
+from attnbench.verifier.parts import Drawn, Part
 from attnbench.verifier.weights import WeightErrors, weight_errors, weights_problem
 
 if TYPE_CHECKING:
@@ -141,11 +141,11 @@ class CaseVerifier:
         """Return a draw, solved once. Its exact gradients come by :meth:`expect`."""
         if index not in self._draws:
             inputs = self.drawn_inputs(index)
-            upstream = self.drawn_upstream(index) if self.case.pass_ != "forward" else None
+            upstreams = self.drawn_upstreams(index) if self.case.pass_ != "forward" else {}
             wide = meant(self.case, self.rule, inputs)
             exact = self.judging.solve(wide)
             held = {name: wide[name] for name in self.operation.encoded} if is_encoded(self.case) else {}
-            self._draws[index] = Drawn(inputs, exact, upstream, meant=held)
+            self._draws[index] = Drawn(inputs, exact, upstreams, meant=held)
             if self.operation.reference is None:
                 self._scores.setdefault(PLAIN, {})[index] = {
                     name: assumed_errors(exact, self._part(name).dtype)
@@ -206,7 +206,7 @@ class CaseVerifier:
         for name, array in gradients.items():
             if not name.startswith((HELD, ERROR)):
                 drawn.expected[name] = array
-                drawn.held[name] = gradients[HELD + name]
+                drawn.held[name] = gradients.get(HELD + name, array)
                 off = gradients[ERROR + name]
                 drawn.plain_errors[name] = errors_of(off, np.broadcast_to(array, off.shape))
 
@@ -230,11 +230,12 @@ class CaseVerifier:
         for name, array in drawn.inputs.items():
             if id(array) not in by_id:
                 spec = self.inputs[name]
-                by_id[id(array)] = made.do(name, spec.axes, array, dtype_of(spec, self.case))
+                by_id[id(array)] = made.do(name, spec.axes, array, spec.dtype(self.case))
             arrays[name] = by_id[id(array)]
-        if drawn.upstream is not None:
-            axes = self.operation.outputs(self.case)[0].axes
-            arrays[UPSTREAM] = made.do(UPSTREAM, axes, drawn.upstream, self.case.dtype)
+        if drawn.upstreams:
+            for spec in upstreams_of(self.case):
+                array = drawn.upstreams[spec.name]
+                arrays[spec.name] = made.do(spec.name, spec.axes, array, spec.dtype(self.case))
         if not is_encoded(self.case):
             return arrays
         expected = {
@@ -539,10 +540,10 @@ class CaseVerifier:
         drawn = draw_stress_input(self.case, self.rule, stress, entropy, number)
         return dict(zip(self.inputs, drawn, strict=True))
 
-    def drawn_upstream(self, index: int) -> Stored:
-        """Return the gradient of the output of a draw, as stored."""
+    def drawn_upstreams(self, index: int) -> dict[str, Stored]:
+        """Return the gradients of the outputs of a draw by name, as stored."""
         entropy = self.case.seed if index < len(self._check) else self.entropy
-        return draw_upstream(self.case, entropy, index)
+        return draw_upstreams(self.case, entropy, index)
 
     def _stress(self, index: int) -> str:
         return self._check[index][0] if index < len(self._check) else NORMAL

@@ -26,7 +26,6 @@ from attnbench.verifier.parts import (
     LogSum,
     Part,
     WeightedMean,
-    dtype_of,
     gradient_parts,
     of_problem,
     output_parts,
@@ -66,8 +65,10 @@ class Judging:
         self.parts = {part.name: of_problem(part, case) for part in self.list_parts()}
 
     def list_parts(self) -> Sequence[Part]:
-        """Return the parts of an answer, the most telling first."""
-        return output_parts(self.case, self.rule, operation_of(self.case))
+        """Return the parts of an answer, the most telling first; outputs before gradients."""
+        case, operation = self.case, operation_of(self.case)
+        parts = output_parts(case, self.rule, operation) if case.pass_ != "backward" else ()
+        return parts if case.pass_ == "forward" else (*parts, *gradient_parts(case, self.rule, operation))
 
     def check_draws(self, without: Sequence[str]) -> dict[str, int]:
         """Return how many draws of each kind the check has; :func:`in_turn` puts them in order.
@@ -77,10 +78,14 @@ class Judging:
         if is_empty(self.case):
             return {}
         named = [name for name in stress_inputs_of(self.case, self.rule) if name not in without]
+        if self.case.pass_ == "backward":
+            named = [NORMAL]
         return {stress: stress_draws(self.case, stress) for stress in named}
 
     def solve(self, wide: Mapping[str, Any]) -> dict[str, Array]:
-        """Return the exact outputs for inputs in float64, of the rows that are compared."""
+        """Return the exact outputs for inputs in float64, of compared rows; a worker has the gradients."""
+        if self.case.pass_ == "backward":
+            return {}
         return solve_outputs(self.case, self.rule, self.parameters, wide)
 
     def settled(self, drawn: Drawn, answer: Mapping[str, Stored]) -> Mapping[str, Array]:
@@ -112,13 +117,15 @@ class Judging:
         answers: dict[str, Mapping[str, Array]] = {
             "zeros": {name: np.zeros_like(exact) for name, exact in drawn.expected.items()}
         }
-        answers.update(operation_of(self.case).trivial(problem))
-        kinds = {spec.name: spec for spec in operation_of(self.case).outputs(self.case)}
+        if self.case.pass_ != "backward":
+            answers.update(operation_of(self.case).trivial(problem))
+        outputs = operation_of(self.case).outputs(self.case)
+        integers = {spec.name: spec.kind for spec in outputs if not spec.is_floating}
         return {
             words: {
-                name: store(array.astype(np.float64), self.parts[name].dtype)
-                if kinds[name].is_floating
-                else array.astype(kinds[name].kind)
+                name: array.astype(integers[name])
+                if name in integers
+                else store(array.astype(np.float64), self.parts[name].dtype)
                 for name, array in answer.items()
             }
             for words, answer in answers.items()
@@ -184,7 +191,7 @@ class AttentionJudging(Judging):
         out = Part(spec.name, spec.axes, "", limits, case.dtype, sampled=True, rounded=True, leads=True)
         outputs = [out]
         for spec in further:
-            dtype = dtype_of(spec, case)
+            dtype = spec.dtype(case)
             words, sums = f"the output {spec.name!r}: ", LogSum(spec.name, dtype, case)
             mistake = log_sum_mistake if spec.name == "lse" else None
             outputs.append(Part(spec.name, spec.axes, words, sums, dtype, sampled=True, mistake=mistake))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from attnbench.inputs.draw import EPS, Stored, widen
+from attnbench.inputs.draw import EPS, Stored, widen, widen_inputs
 from attnbench.types.case import Case, Dtype
 from attnbench.types.problem import ProblemCase
 from attnbench.types.rule import Rule
@@ -30,8 +30,8 @@ class Drawn:
     """In the dtype of the case, before they are encoded."""
     expected: dict[str, Array]
     """The exact answer by parts, on the rows that are compared."""
-    upstream: Stored | None = None
-    """The gradient of the output; None in a forward pass."""
+    upstreams: Mapping[str, Stored] = field(default_factory=dict)
+    """The gradients of outputs; none in a forward pass."""
     held: dict[str, Array] = field(default_factory=dict)
     """For each gradient its terms before they are subtracted."""
     plain_errors: dict[str, Errors] = field(default_factory=dict)
@@ -49,6 +49,13 @@ class Drawn:
                 array = widen(self.inputs[name], dtype) if name in self.inputs else self.expected[name]
             self._scales[name] = scale_of([array])
         return self._scales[name]
+
+    def exact_scale(self, name: str) -> Scale:
+        """Return the scale of an exact part; a gradient has the name of an input."""
+        key = f"exact {name}"
+        if key not in self._scales:
+            self._scales[key] = scale_of([self.expected[name]])
+        return self._scales[key]
 
 
 class Allowance(Protocol):
@@ -78,7 +85,7 @@ class OwnScale:
 
     def scales(self, draws: Sequence[Drawn], arithmetic: str) -> tuple[Scale, Scale]:
         """Return the scale of the exact output twice, larger by what right kernels add."""
-        own = together([drawn.scale(self.name, self.dtype) for drawn in draws])
+        own = together([drawn.exact_scale(self.name) for drawn in draws])
         share = min(1.0, gap_of("float32", "") / gap_of(self.dtype, ""))
         rms, most = (1 + share * max(grown) for grown in zip(*map(self.growth, draws), strict=True))
         larger = Scale(own.rms * rms, own.largest * most, own.count)
@@ -108,6 +115,15 @@ class Settled:
     def few(self, count: int) -> float:
         """Return 1: outputs have numbers enough."""
         return 1.0
+
+
+@dataclass(frozen=True)
+class OwnGradient(OwnScale):
+    """The limits of a gradient of such an operation: by what outputs differ, and by its own terms."""
+
+    def few(self, count: int) -> float:
+        """Return by how much the reference's errors may be too small by chance."""
+        return few(count)
 
 
 @dataclass(frozen=True)
@@ -222,11 +238,6 @@ class Part:
     """Names a known mistake by wrong numbers and the exact ones, with its remedy; "" where it knows none."""
 
 
-def dtype_of(spec: TensorSpec, case: Case) -> Dtype:
-    """Return the dtype of a floating tensor in a case."""
-    return "float32" if spec.kind == "float32" else case.dtype
-
-
 def of_problem(part: Part, case: Case) -> Part:
     """Return a part with the number of its problem, and named with its sequence in words."""
     if not isinstance(case, ProblemCase):
@@ -237,28 +248,53 @@ def of_problem(part: Part, case: Case) -> Part:
 
 def output_parts(case: Case, rule: Rule, operation: Operation) -> tuple[Part, ...]:
     """Return the outputs of an operation of which nothing is known but what it declares."""
-    outputs = operation.outputs(case)
-
-    def growth(drawn: Drawn) -> tuple[float, float]:
-        return operation.growth(case, rule, drawn.inputs)
-
+    outputs, growth = operation.outputs(case), partial(_growth, operation, case, rule)
     several = len(outputs) > 1
     return tuple(
         Part(
             name=spec.name,
             axes=spec.axes,
             words=f"the output {spec.name!r}: " if several else "",
-            limits=Settled() if operation.settle else OwnScale(spec.name, dtype_of(spec, case), growth),
-            dtype=dtype_of(spec, case),
+            limits=Settled() if operation.settle else OwnScale(spec.name, spec.dtype(case), growth),
+            dtype=spec.dtype(case),
             leads=place == 0,
         )
         for place, spec in enumerate(outputs)
     )
 
 
+def _growth(operation: Operation, case: Case, rule: Rule, drawn: Drawn) -> tuple[float, float]:
+    return operation.growth(case, rule, drawn.inputs)
+
+
+def _growth_of(name: str, operation: Operation, case: Case, rule: Rule, drawn: Drawn) -> tuple[float, float]:
+    """Return the roundings of the gradient of an input: those of outputs, and its own."""
+    given = widen_inputs(case, rule, drawn.inputs)
+    rms, most = _growth(operation, case, rule, drawn)
+    more = operation.gradient_growth(case, rule, given, drawn.expected).get(name, (0.0, 0.0))
+    return rms + more[0], most + more[1]
+
+
+def _own_gradient(spec: TensorSpec, case: Case, rule: Rule, operation: Operation) -> Part:
+    growth = partial(_growth_of, spec.name, operation, case, rule)
+    return Part(
+        name=spec.name,
+        axes=spec.axes,
+        words=f"the gradient of {spec.name}: ",
+        limits=OwnGradient(spec.name, spec.dtype(case), growth),
+        dtype=spec.dtype(case),
+        check="gradients",
+        stressed=False,
+        power=-1,
+    )
+
+
 def gradient_parts(case: Case, rule: Rule, operation: Operation) -> tuple[Part, ...]:
     """Return the gradients of a case: of its input tensors, each once, and of all parameters."""
-    axes = {spec.tensor: spec.axes for spec in reversed(operation.inputs(case, rule))}
+    inputs = {spec.tensor: spec for spec in reversed(operation.inputs(case, rule)) if spec.is_floating}
+    if operation.heads is None:
+        return tuple(_own_gradient(spec, case, rule, operation) for spec in inputs.values())
+    axes = {name: spec.axes for name, spec in inputs.items()}
     own = dict.fromkeys((f"rule.{parameter.name}" for parameter in rule.parameters(case)), "")
     projections = dict.fromkeys((spec.name for spec in operation.parameters(case, rule)), "")
     made = partial(Part, check="gradients", stressed=False, power=-1)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.ipc.messages import ArraySpec, Kept, KeptOutput
 from attnbench.ipc.shared_memory import Stored, anonymous_file, mapped, write
-from attnbench.kit.dtypes import case_dtype
 from attnbench.types.operation import TensorSpec
 from attnbench.types.problem import call_inputs, call_outputs
 from attnbench.worker.failures import WrongOutput
@@ -101,16 +100,19 @@ def written(fd: int, at: int, parts: Mapping[str, Stored], dtype: str) -> tuple[
 
 def _stored_gradient(prepared: PreparedBackend, name: str, gradient: Any) -> Stored:
     """Return a gradient as it is stored. torch made it, so it may be a view or expanded."""
+    import torch
+
     case = prepared.case
-    if gradient.dtype != case_dtype(case):
-        raise WrongOutput(f"the gradient of {name} has dtype {gradient.dtype}; {case.dtype} is asked for")
+    inputs = {spec.tensor: spec for spec in call_inputs(case, prepared.rule, prepared.storage)}
+    spec = inputs.get(name)
+    dtype = case.dtype if spec is None else spec.dtype(case)
+    if gradient.dtype != getattr(torch, dtype):
+        raise WrongOutput(f"the gradient of {name} has dtype {gradient.dtype}; {dtype} is asked for")
     if name in ("q", "k", "v") and prepared.layout == "BLHD":
         gradient = gradient.transpose(1, 2)
-    inputs = call_inputs(case, prepared.rule, prepared.storage)
-    expected = {spec.tensor: spec.shape for spec in inputs}.get(name)
     shape = tuple(gradient.shape)
-    if expected is not None and case.layer is None and shape != expected:
-        raise WrongOutput(f"the gradient of {name} has shape {shape}; {expected} is asked for")
+    if spec is not None and case.layer is None and shape != spec.shape:
+        raise WrongOutput(f"the gradient of {name} has shape {shape}; {spec.shape} is asked for")
     return as_stored(gradient, case)
 
 

@@ -16,6 +16,7 @@ from attnbench.ipc.shared_memory import Stored, anonymous_file
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.problems import problem_setups
 from attnbench.timing.sample import timer_for
+from attnbench.types.operation import operation_of
 from attnbench.worker.answers import (
     output_of,
     output_sizes,
@@ -194,22 +195,25 @@ def exact_gradients(prepared: PreparedBackend) -> dict[str, Stored]:
     """Return gradients on the present inputs by name, in float64.
 
     In a batch ``3.NAME`` is of problem 3. ``held.NAME`` is what the verifier takes the scale of its errors
-    from, ``error.NAME`` the error of the plain reference in the dtype of the case.
+    from, in attention, ``error.NAME`` the error of the plain reference in the dtype of the case.
     """
     assert prepared.inputs is not None
     assert prepared.passed is not None
     setups = problem_setups(prepared.setup)
     named: dict[str, Any] = {}
-    for number, (setup, upstream) in enumerate(zip(setups, prepared.passed.upstreams, strict=True)):
-        # Apart, each input comes as one tensor for each problem.
+    for number, setup in enumerate(setups):
+        # Apart, each input and each gradient of an output comes as one tensor for each problem.
         inputs = prepared.inputs[number :: len(setups)]
+        upstreams = prepared.passed.upstreams[number :: len(setups)]
         own = f"{number}." if prepared.case.batch else ""
         wide, sources = recast(setup, inputs, "float64")
-        exact = plain_gradients(wide, sources, upstream.double())
-        units = plain_gradients(wide, sources, upstream.double(), held=True)
-        errors = plain_errors(setup, inputs, upstream)
+        wide_upstreams = [x.double() for x in upstreams]
+        exact = plain_gradients(wide, sources, *wide_upstreams)
+        errors = plain_errors(setup, inputs, *upstreams)
         named |= {own + name: x for name, x in exact.items()}
-        named |= {HELD + own + name: x for name, x in units.items()}
+        if operation_of(setup.case).heads is not None:
+            units = plain_gradients(wide, sources, *wide_upstreams, held=True)
+            named |= {HELD + own + name: x for name, x in units.items()}
         named |= {ERROR + own + name: x for name, x in errors.items()}
     return {name: x.detach().contiguous().cpu().numpy() for name, x in named.items()}
 

@@ -12,16 +12,25 @@ from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.reference import prepare
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case, Dtype, projection_shapes, rule_parameter_shapes
-from attnbench.types.problem import call_inputs, call_outputs
+from attnbench.types.operation import operation_of
+from attnbench.types.problem import (
+    call_inputs,
+    call_outputs,
+    graded_outputs,
+    held_outputs,
+    upstreams_of,
+)
 from attnbench.types.rule import Rule
-from attnbench.types.storage import Storage
+from attnbench.types.storage import DENSE, Storage, storage_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from attnbench.types.backend import Call
 
-    Triple = tuple[Tensor, Tensor, Tensor]
+    Inputs = tuple[Tensor, ...]
+    Several = Sequence[Sequence[Tensor]]
+    """For each of several passes, the gradients of the outputs."""
 
 
 class NoGradient(RuntimeError):  # noqa: N818
@@ -71,11 +80,10 @@ def as_leaf(x: Tensor) -> Tensor:
     return x.detach().clone().requires_grad_()
 
 
-def leaf_inputs(inputs: Triple) -> Triple:
-    """Copy three inputs as leaves that require gradients; a tensor given twice stays one."""
+def leaf_inputs(inputs: Sequence[Tensor]) -> Inputs:
+    """Copy inputs as leaves that require gradients; a tensor given twice stays one."""
     made = {id(x): as_leaf(x) for x in inputs}
-    a, b, c = (made[id(x)] for x in inputs)
-    return a, b, c
+    return tuple(made[id(x)] for x in inputs)
 
 
 @dataclass(frozen=True)
@@ -179,12 +187,19 @@ def passed(call: Call, setup: Setup, *upstreams: Tensor, storage: Storage | None
     outputs = call_outputs(case, storage)
     if case.pass_ == "both":
         names = (*(spec.name for spec in outputs), *names)
-    # Gradients come from the first output of the operation, whose tensors come first.
-    reached = tuple(range(len(upstreams))) if len(outputs) > 1 else None
+    reached = _graded_places(case, storage) if len(outputs) > 1 else None
     inputs = call_inputs(case, setup.rule, storage)
     first = {spec.tensor: place for place, spec in reversed([*enumerate(inputs)]) if spec.is_floating}
     sources = tuple(sorted(first.values()))
     return GradientPass(call, setup, upstreams, names, setup.parameters, sources, reached)
+
+
+def _graded_places(case: Case, storage: Storage | None) -> tuple[int, ...]:
+    """Return the places of the tensors of a call's result that gradients come from."""
+    graded = {spec.name for spec in graded_outputs(case)}
+    held = held_outputs(case, storage or storage_of(case))
+    from_there = [specs[0].name in graded for specs, stored in held for _ in stored]
+    return tuple(place for place, is_graded in enumerate(from_there) if is_graded)
 
 
 def gradient_names(case: Case, rule: Rule, storage: Storage | None = None) -> tuple[str, ...]:
@@ -194,35 +209,41 @@ def gradient_names(case: Case, rule: Rule, storage: Storage | None = None) -> tu
 
 
 def plain_gradients(
-    setup: Setup, inputs: Triple, upstream: Tensor, *, held: bool = False
+    setup: Setup, inputs: Sequence[Tensor], *upstreams: Tensor, held: bool = False
 ) -> dict[str, Tensor]:
     """Return the plain reference's gradients by name, in the setup's dtype; arguments are not changed.
 
     In float64 (:func:`recast`) they are the exact gradients; :func:`plain_errors` gives the errors that
     others are measured by.
 
-    held: treat the softmax's denominators as constants. Their part is subtracted in the backward pass and may
-    leave nothing: for one key, or the bias of keys, gradients are exactly 0, and only the rounding of the two
-    terms remains. Limits therefore count in units of either, whichever is larger.
+    upstreams: the gradients of the outputs that have one. held: in attention, treat the softmax's
+    denominators as constants. Their part is subtracted in the backward pass and may leave nothing: for one
+    key, or the bias of keys, gradients are exactly 0, and only the rounding of the two terms remains. Limits
+    therefore count in units of either, whichever is larger.
     """
-    return _of_upstreams(setup, inputs, [upstream], held)[0]
+    return _of_upstreams(setup, inputs, [upstreams], held)[0]
 
 
 def _of_upstreams(
-    setup: Setup, inputs: Triple, upstreams: Sequence[Tensor], held: bool = False
+    setup: Setup, inputs: Sequence[Tensor], several: Several, held: bool = False
 ) -> list[dict[str, Tensor]]:
-    """Return gradients for each upstream; after the first only those of tensors with few numbers."""
+    """Return gradients for each of several passes; after the first only those of tensors with few numbers."""
     import torch
 
     with torch.inference_mode(False), torch.enable_grad():
         own, sources = with_gradients(setup), leaf_inputs(inputs)
         wanted = leaves(own, sources)
-        out = prepare(own, held)(*sources)
+        reference = operation_of(setup.case).reference
+        answer: Any = prepare(own, held)(*sources) if reference is None else reference(own)(*sources)
+        outputs = (
+            tuple(answer[place] for place in _graded_places(setup.case, DENSE))
+            if isinstance(answer, tuple)
+            else (answer,)
+        )
         found = []
-        for left, upstream in zip(reversed(range(len(upstreams))), upstreams, strict=True):
-            made = _gradients(
-                (out,), tuple(wanted.values()), (upstream.clone(),), tuple(wanted), keep=left > 0
-            )
+        for left, upstreams in zip(reversed(range(len(several))), several, strict=True):
+            given = tuple(x.clone() for x in upstreams)
+            made = _gradients(outputs, tuple(wanted.values()), given, tuple(wanted), keep=left > 0)
             found.append(dict(zip(wanted, made, strict=True)))
             wanted = {name: x for name, x in wanted.items() if x.numel() < ENOUGH}
     return found
@@ -232,7 +253,7 @@ ENOUGH, MOST_UPSTREAMS = 32, 8
 """Errors of tensors with fewer than ``ENOUGH`` numbers are measured for ``MOST_UPSTREAMS`` at most."""
 
 
-def plain_errors(setup: Setup, inputs: Triple, upstream: Tensor) -> dict[str, Tensor]:
+def plain_errors(setup: Setup, inputs: Sequence[Tensor], *upstreams: Tensor) -> dict[str, Tensor]:
     """Return the errors of the plain reference's gradients in the dtype of the case, by element, in float64.
 
     The root mean square of few errors may be small by chance, and would refuse right gradients. A tensor of
@@ -248,13 +269,19 @@ def plain_errors(setup: Setup, inputs: Triple, upstream: Tensor) -> dict[str, Te
     narrow: Dtype = "float32" if case.dtype == "float64" else case.dtype
     narrowed, sources = recast(setup, inputs, narrow)
     wide, wide_sources = recast(narrowed, sources, "float64")
-    fewest = min((x.numel() for x in setup.parameters), default=ENOUGH)
+    # Inputs of attention are larger, those of other operations may be numbers of a step.
+    counted = setup.parameters if operation_of(case).heads is not None else tuple(inputs)
+    fewest = min((x.numel() for x in counted if x.numel()), default=ENOUGH)
     count = min(MOST_UPSTREAMS, math.ceil(ENOUGH / fewest))
     random = torch.Generator().manual_seed(0)
-    signs = torch.randint(2, (count - 1, *upstream.shape), generator=random).to(upstream) * 2 - 1
-    upstreams = [x.to(case_dtype(narrowed.case)) for x in (upstream, *(upstream * signs))]
-    got = _of_upstreams(narrowed, sources, upstreams)
-    exact = _of_upstreams(wide, wide_sources, [x.double() for x in upstreams])
+    several: list[list[Tensor]] = [[] for _ in range(count)]
+    for spec, x in zip(upstreams_of(narrowed.case), upstreams, strict=True):
+        to = getattr(torch, spec.dtype(narrowed.case))
+        signs = torch.randint(2, (count - 1, *x.shape), generator=random).to(x) * 2 - 1
+        for own, signed in zip(several, (x, *(x * signs)), strict=True):
+            own.append(signed.to(to))
+    got = _of_upstreams(narrowed, sources, several)
+    exact = _of_upstreams(wide, wide_sources, [[x.double() for x in own] for own in several])
     ratio = EPS[case.dtype] / EPS[narrow]
     errors: dict[str, list[Tensor]] = {}
     for narrow_ones, wide_ones in zip(got, exact, strict=True):
@@ -263,16 +290,20 @@ def plain_errors(setup: Setup, inputs: Triple, upstream: Tensor) -> dict[str, Te
     return {name: torch.stack(each) if len(each) > 1 else each[0] for name, each in errors.items()}
 
 
-def recast(setup: Setup, inputs: Triple, dtype: Dtype) -> tuple[Setup, Triple]:
+def recast(setup: Setup, inputs: Sequence[Tensor], dtype: Dtype) -> tuple[Setup, Inputs]:
     """Convert a case and its numbers to another dtype; a tensor given twice stays one."""
+    import torch
+
     case = replace(setup.case, dtype=dtype)
     if EPS[dtype] < EPS[setup.case.dtype]:
         # The numbers of its mask are no others than before.
         case = replace(case, mask=setup.case.mask.as_in(setup.case.dtype))
     to = case_dtype(case)
-    made = {id(x): x.detach().to(to) for x in inputs}
-    a, b, c = (made[id(x)] for x in inputs)
-    return rebound(setup, lambda x: x.detach().to(to), case), (a, b, c)
+    specs = operation_of(case).inputs(case, setup.rule)
+    made = {
+        id(x): x.detach().to(getattr(torch, spec.dtype(case))) for spec, x in zip(specs, inputs, strict=True)
+    }
+    return rebound(setup, lambda x: x.detach().to(to), case), tuple(made[id(x)] for x in inputs)
 
 
 def _gradients(
@@ -288,6 +319,8 @@ def _gradients(
         if not out.requires_grad:
             raise NoGradient("the output has no graph: no gradient reaches anything")
     found: tuple[Any, ...] = grad(outputs, wanted, upstreams, retain_graph=keep, allow_unused=True)
+    # No output depends on a tensor without numbers, as the steps of an empty sequence.
+    found = tuple(x if own.numel() else own.detach() for own, x in zip(wanted, found, strict=True))
     for x in found:
         if x is None:
             raise NoGradient(f"no gradient reaches {', '.join(_missing(names, found))}")

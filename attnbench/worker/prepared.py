@@ -30,7 +30,7 @@ from attnbench.types.encoding import Encoding, make_encodings_known, unencoded
 from attnbench.types.errors import BadCase
 from attnbench.types.extensions import Source
 from attnbench.types.operation import Operation, TensorSpec, make_known, operation_of
-from attnbench.types.problem import call_inputs
+from attnbench.types.problem import call_inputs, is_upstream
 from attnbench.types.rule import Rule
 from attnbench.types.status import Status
 from attnbench.types.storage import APART, DENSE, Storage, make_storages_known, storage_of
@@ -276,7 +276,7 @@ class PreparedBackend:
 
     def _input_names(self, stored: Mapping[str, Stored]) -> list[str]:
         """Return the names of inputs in the order of a call's arguments; gradients from above follow."""
-        return [name for name in stored if name.rpartition(".")[2] != UPSTREAM]
+        return [name for name in stored if not is_upstream(name)]
 
     def _copy(self, old: Any, new: Tensor) -> None:
         # Through ``data``: a graph must not contain the copy.
