@@ -13,7 +13,7 @@ from attnbench.types.case import PASSES
 if TYPE_CHECKING:
     from torch import Tensor
 
-STORAGES = ("dense", "packed")
+STORAGES = ("dense", "packed", "pooled")
 CHUNK, CHUNK_OF_CHANNELS = 64, 16
 """Steps at once. With a decay for each feature, all pairs of steps of a chunk are held by feature."""
 

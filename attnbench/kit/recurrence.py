@@ -97,26 +97,31 @@ class PackedSequences:
     """A prepared function of packed sequences, which takes one after the other.
 
     make: prepares the function of equal sequences. q, k, v, decay and beta have the steps of all sequences in
-    their first axis, and the state has a matrix for each head of each sequence. The state of a sequence
-    without steps is the one before the first.
+    their first axis, and the state has a matrix for each head of each sequence, or of each slot of a pool.
+    The state of a sequence without steps is the one before the first.
     """
 
     def __init__(self, setup: Setup, make: Callable[[Setup], Callable[..., Any]]) -> None:
+        # Tensors that say where sequences lie follow.
+        self.count = len(operation_of(setup.case).inputs(setup.case, setup.rule))
         self.calls = [make(one) if one.case.Lq else None for one in problem_setups(setup)]
         self.places: list[slice] = []
+        self.slots: list[int] = []
 
     def renew(self, ahead: Mapping[str, Any]) -> None:
-        """Read where the steps of each sequence lie."""
+        """Read where the steps of each sequence lie, and its state."""
         self.places = ranges(ahead["cu_seqlens"])
+        pooled = ahead.get("state_indices")
+        self.slots = [*range(len(self.calls))] if pooled is None else pooled.tolist()
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the outputs of all steps, (T, H, Dv), and a state for each sequence, (N, H, D, Dv)."""
-        *steps, state, _ = inputs
+        """Return the outputs of all steps, (T, H, Dv), and all states, (N, H, D, Dv) or a pool of them."""
+        *steps, state = inputs[: self.count]
         out, after = steps[2].new_empty(steps[2].shape), state.clone()
-        for number, (rows, call) in enumerate(zip(self.places, self.calls, strict=True)):
+        for slot, rows, call in zip(self.slots, self.places, self.calls, strict=True):
             if call is not None:
                 own = (x[rows].transpose(0, 1)[None] for x in steps)
-                read, left = call(*own, state[number][None])
+                read, left = call(*own, state[slot][None])
                 out[rows] = read[0].transpose(0, 1)
-                after[number] = left[0]
+                after[slot] = left[0]
         return out, after

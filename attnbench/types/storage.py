@@ -55,6 +55,9 @@ class Storage:
     """``put(case, specs, arrays)`` returns the arrays of these tensors, from one NumPy array a problem."""
     take: Callable[[Case, Specs, Sequence[Any]], Sequence[Any]]
     """``take(case, specs, stored)`` returns one array a problem; it undoes ``put``."""
+    changed: Callable[[Case, Specs, Sequence[Any]], str] = lambda case, specs, stored: ""
+    """``changed(case, specs, stored)`` says in words what of an output is not as calls must leave it: places
+    that hold no number of the case. "" for nothing."""
     planned: Callable[[Case], Specs] = lambda case: ()
     """Tensors that say where numbers lie, as lengths and tables. They follow the inputs in a call."""
     plan: Callable[[Case], Mapping[str, Any]] = lambda case: {}

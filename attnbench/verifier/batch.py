@@ -84,6 +84,8 @@ class BatchVerifier:
             stay = (number for number in range(counts.get(NEAR_DUPLICATE, 0)) if (number + place) % 2)
             one.take_turns(draws, frozenset(stay) if several else frozenset())
         self.parameters = self.problems[0].parameters
+        # By who answered and the draw, what an answer changed that calls must leave.
+        self._faults: dict[str, dict[int, str]] = {}
         for index, stress in enumerate(self.stress_inputs):
             for shared in self.storage.shares(self._stored_case(index, 0)) if stress == NORMAL else ():
                 self.problems[shared.number].share(index, self.problems[shared.first], shared.keys)
@@ -158,6 +160,15 @@ class BatchVerifier:
                 own[name] = array
         return parts
 
+    def _changed(self, index: int, change: int, answer: Answer) -> str:
+        """Return what an answer to a draw changed in places of the storage that are no sequence's."""
+        case = self._stored_case(index, change)
+        for specs, tensors in held_outputs(self.case, self.storage) if self.case.pass_ != "backward" else ():
+            found = self.storage.changed(case, specs, [answer[spec.name] for spec in tensors])
+            if found:
+                return f"the output {specs[0].name!r}: {found}"
+        return ""
+
     def expect(self, index: int, gradients: Answer) -> None:
         """Take exact gradients, which a worker computed in float64 apart, for those of a draw."""
         by_problem: list[dict[str, Stored]] = [{} for _ in self.problems]
@@ -171,6 +182,8 @@ class BatchVerifier:
     def score(self, who: str, index: int, parts: Answer) -> str:
         """Compare an answer with the exact ones; return the fault of values that are not finite, else ""."""
         taken = self._taken(who, index, 0, parts)
+        if who != PLAIN:
+            self._faults.setdefault(who, {})[index] = self._changed(index, 0, parts)
         problems = [one.score(who, index, own) for one, own in zip(self.problems, taken, strict=True)]
         return next(filter(None, problems), "")
 
@@ -187,7 +200,7 @@ class BatchVerifier:
             problem = one.score_timed(index, change, own, arithmetic)
             if problem:
                 return problem
-        return ""
+        return self._changed(index, change, parts)
 
     def judge(self, who: str, left_out: Collection[str] = (), arithmetic: str = "") -> rm.Judged:
         """Return the verdict on all answers of ``who``; each problem has its own limits.
@@ -196,6 +209,12 @@ class BatchVerifier:
         """
         judged = [one.judge(who, left_out, arithmetic) for one in self.problems]
         faulty = next((one for one in judged if one.problem), judged[0])
+        failed = [stress for one in judged for stress in one.failed]
+        faults = [(index, problem) for index, problem in self._faults.get(who, {}).items() if problem]
+        if faults and not faulty.problem:
+            index, problem = faults[0]
+            faulty = msgspec.structs.replace(faulty, problem=problem, check="values")
+            failed.append(self.stress_inputs[index])
         parts: dict[str, Any] = {}
         for verifier, one in zip(self.problems, judged, strict=True):
             own: dict[str, Any] = dict(one.parts) or {next(iter(verifier.judging.parts)): one.accuracy}
@@ -208,7 +227,7 @@ class BatchVerifier:
             accuracy=parts[worst],
             parts=parts if len(parts) > 1 else {},
             problem=faulty.problem,
-            failed=tuple(dict.fromkeys(stress for one in judged for stress in one.failed)),
+            failed=tuple(dict.fromkeys(failed)),
             check=faulty.check,
         )
 

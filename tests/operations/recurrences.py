@@ -59,6 +59,17 @@ PACKED_MISTAKES = {
 """In a batch q37_q0_2q5_q64_q65, by name, the part and the first sequence that are wrong."""
 
 
+POOLED_MISTAKES = {
+    "state_of_the_neighbouring_slot": "the output 'out': ",
+    "states_in_the_order_of_sequences": "the output 'out': ",
+    "written_at_the_number_of_the_sequence": "sequence 0: the output 'state': ",
+    "written_at_the_next_slot_too": "the output 'state': slot ",
+    "others_zeroed": "the output 'state': slot ",
+    "others_overwritten_by_the_last": "the output 'state': slot ",
+}
+"""In the same batch with a pool of states, by name, what the verdict says."""
+
+
 def prepare(setup, mistake=""):
     import torch
 
@@ -240,8 +251,42 @@ def packed(setup, mistake=""):
     return call
 
 
+def pooled(setup, mistake=""):
+    """Take one sequence after the other, with its state out of a pool and back."""
+    import torch
+
+    alone = packed(setup)
+
+    def call(*inputs):
+        *steps, pool, ends, slots = inputs
+        slots = slots.long()
+        numbers = torch.arange(len(slots))
+        found = {
+            "state_of_the_neighbouring_slot": (slots + 1) % len(pool),
+            "states_in_the_order_of_sequences": numbers,
+        }.get(mistake, slots)
+        out, states = alone(*steps, pool[found], ends)
+        after = pool.clone()
+        if mistake == "others_zeroed":
+            after = torch.zeros_like(pool)
+        if mistake == "others_overwritten_by_the_last":
+            after = states[-1:].expand_as(pool).clone()
+        if mistake == "written_at_the_next_slot_too":
+            after[(slots + 1) % len(pool)] = states
+        after[numbers if mistake == "written_at_the_number_of_the_sequence" else slots] = states
+        return out, after
+
+    return call
+
+
 @hookimpl
 def attnbench_backends():
+    for name in ("pooled", *POOLED_MISTAKES):
+        mistake = "" if name == "pooled" else name
+        yield Backend(
+            name=name, summary=name, prepare=lambda setup, mistake=mistake: pooled(setup, mistake),
+            operations=("recurrent",), storages=("pooled",),
+        )  # fmt: skip
     made = {name: lambda setup, name=name: prepare(setup, name) for name in MISTAKES}
     for name, function in ({"step_by_step": prepare} | RIGHT | made).items():
         yield Backend(name=name, summary=name, prepare=function, operations=("recurrent",))

@@ -20,6 +20,7 @@ from attnbench.types.batch import parse_batch
 from attnbench.types.errors import BadCase
 
 PLUGIN = str(Path(recurrences.__file__))
+POOLED = "recurrent/gated_delta/q37_q0_2q5_q64_q65-H4-Hkv2-D8-Dv12/none/float32/pooled"
 CASE = "recurrent/{}/q37_q0_2q5_q64_q65-H4-Hkv2-D8-Dv12/none/{}/packed"
 
 
@@ -58,6 +59,30 @@ def test_a_wrong_kernel_is_refused_by_part_and_sequence(
     assert problem.startswith(f"sequence {sequence}: the output {part!r}: ")
 
 
+def test_right_kernels_keep_a_pool(judges: Callable[[str], Judge]) -> None:
+    judge = judges(POOLED)
+    names = ("pooled", "recurrent_loop", "recurrent_chunked")
+    assert {name: found for name in names if (found := judge.problem(name))} == {}
+    assert judge.opened.passing_trivial_answer() == ""
+
+
+@pytest.mark.parametrize("mistake", recurrences.POOLED_MISTAKES)
+def test_a_wrong_use_of_a_pool_is_refused(judges: Callable[[str], Judge], mistake: str) -> None:
+    assert recurrences.POOLED_MISTAKES[mistake] in judges(POOLED).problem(mistake)
+
+
+def test_a_pool_has_states_of_others_in_any_order(registry: Registry) -> None:
+    judge = Judge(registry, POOLED)
+    found = []
+    for change in range(6):
+        arrays = judge.opened.arrays(judge.draws[-1], change)
+        assert arrays["past_state"].shape == (10, 4, 8, 12)
+        slots = arrays["state_indices"]
+        assert len({*slots.tolist()}) == 6
+        found.append(tuple(slots.tolist()))
+    assert len({*found}) > 1
+
+
 def test_a_call_has_all_steps_in_one_axis_and_a_state_for_each_sequence(registry: Registry) -> None:
     judge = Judge(registry, "recurrent/gated_delta/q3_q0_q2-H4-Hkv2-D8-Dv12/none/float32/packed")
     ready = judge.given(judge.prepared("packed"), 0)
@@ -75,6 +100,11 @@ def test_a_call_has_all_steps_in_one_axis_and_a_state_for_each_sequence(registry
     [
         ("recurrent/linear/q4_q1s9-H2-D8/none/float32/packed", "one length: write q1, not q1s9"),
         ("recurrent/linear/q4_q9-H2-D8/none/float32/paged:16", "no keys that pages could hold: take the"),
+        (
+            "attention/scaled_dot/q4_q9-H2-D8/none/float32/pooled",
+            "no states that a pool could hold: take the",
+        ),
+        ("recurrent/linear/q4-H2-D8/none/float32/cpu/both/pooled", "a pool of states has no gradients"),
         ("recurrent/linear/2q0-H2-D8/none/float32/packed", "no sequence has both queries and keys"),
         ("multihead/scaled_dot/q4_q9-H2-D8-E16/none/float32/packed", "attention and recurrent can have them"),
     ],
