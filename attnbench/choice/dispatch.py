@@ -16,8 +16,8 @@ from attnbench.choice.held import entries_by_threads
 from attnbench.choice.table import Choice, Table, differences, kind_of, machine_of, not_servable, read_table
 from attnbench.plugins.registry import Registry, load_and_tell
 from attnbench.programs.classify import ClassifiedMask, MaskReader
+from attnbench.programs.facts import call_of, layout_between, sizes_of
 from attnbench.programs.suite import case_of
-from attnbench.programs.watch import call_of, layout_between, sizes_of
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase, BadFile, BadInput

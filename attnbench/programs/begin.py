@@ -26,7 +26,21 @@ BY_NAME = {
     "flash_attn_interface": ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"),
     "xformers.ops": ("memory_efficient_attention",),
 }
-"""Functions whose calls are counted by their names alone."""
+"""Functions of libraries, by their modules. Calls that nothing reads are counted by their names alone."""
+
+RECURRENCES = (
+    "torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule", "chunk_kimi_delta_attention",
+    "recurrent_kimi_delta_attention", "mamba2_chunk_scan", "mamba2_selective_state_update",
+    "mamba2_split_conv1d_scan_combined",
+)  # fmt: skip
+"""Functions of the modules of transformers that have models with a state."""
+
+
+def functions_in(module: str) -> tuple[str, ...]:
+    """Return the names of functions to be counted that a module may have; () of most modules."""
+    if module.startswith("transformers.models.") and ".modeling_" in module:
+        return RECURRENCES
+    return BY_NAME.get(module, ())
 
 
 LOST = ".lost"
@@ -62,7 +76,7 @@ class _Finder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec that others find for a module with attention functions."""
-        if fullname in self._finding or fullname not in ("torch", FLEX, *BY_NAME):
+        if fullname in self._finding or not (fullname in ("torch", FLEX) or functions_in(fullname)):
             return None
         self._finding.add(fullname)
         try:

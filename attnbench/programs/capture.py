@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from attnbench.programs.begin import BY_NAME, FLEX, FOLDER, STEPS
+from attnbench.programs.begin import FLEX, FOLDER, STEPS, functions_in
 from attnbench.programs.suite import SUITE, Captured, captured
 from attnbench.programs.tally import Calls, read_calls
 from attnbench.results.targets import check_target, write_files
@@ -57,9 +57,8 @@ def capture(steps: int | None = None) -> Iterator[Capture]:
         except OSError as failure:
             calls = replace(calls, lost=(failure.strerror or str(failure),))
         else:
-            for name in ("torch", FLEX, *BY_NAME):
-                if name in sys.modules:
-                    watch.patch(sys.modules[name])
+            for name in [one for one in sys.modules if one in ("torch", FLEX) or functions_in(one)]:
+                watch.patch(sys.modules[name])
         try:
             yield result
         finally:

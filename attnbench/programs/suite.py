@@ -13,8 +13,10 @@ from attnbench.cases.suites import TORCHS
 from attnbench.plugins.registry import load_registry
 from attnbench.programs.tally import Call, Calls, Kind, Unclassified
 from attnbench.results.targets import FileKind
+from attnbench.types.batch import parse_batch
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
+from attnbench.types.operation import operation_of
 from attnbench.types.rule import wrong_constant
 from attnbench.types.words import count_of
 
@@ -60,7 +62,8 @@ class Captured:
             SUITE.mark.decode(),
             *(f"# {note}" for note in self.notes),
             f'summary = "attention calls of {whole}"',
-            f"baseline = {json.dumps(TORCHS)}",
+            # Others refer to what their operation or storage names.
+            *([f"baseline = {json.dumps(TORCHS)}"] if all(_is_plain(one.case) for one in self.cases) else []),
             "",
         ]
         for one in self.cases:
@@ -71,6 +74,10 @@ class Captured:
                 "",
             ]
         return "\n".join(lines[:-1]) + "\n"
+
+
+def _is_plain(case: Case) -> bool:
+    return case.operation == "attention" and not case.batch
 
 
 def captured(calls: Calls, *, by_step: bool) -> Captured:
@@ -106,7 +113,7 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
     cases = [
         CapturedCase(case, number / (steps or 1), also) for case, (number, also) in _fold(counts).items()
     ]
-    cases.sort(key=lambda one: -one.count * one.case.B * one.case.H * one.case.Lq * one.case.Lk)
+    cases.sort(key=lambda one: -one.count * _work(one.case))
     return Captured(
         tuple(cases),
         steps,
@@ -126,16 +133,19 @@ def case_of(call: Kind) -> Case:
         if call.by_hand:
             raise BadCase(f"softmax {call.why}: attention by hand? Only attention functions are captured")
         raise BadCase(f"not classified: {call.function}: {call.why}")
-    default = call.D**-0.5
-    rule = "scaled_dot"
-    if call.scale is not None and not isclose(call.scale, default, rel_tol=SCALE_TOLERANCE):
+    default, rule = call.D**-0.5, call.rule or "scaled_dot"
+    if not call.rule and call.scale is not None and not isclose(call.scale, default, rel_tol=SCALE_TOLERANCE):
         rule = "dot" if isclose(call.scale, 1) else f"scaled_dot@scale={call.scale:.7g}"
-    sizes = "-".join(f"{name}{getattr(call, name)}" for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv"))
+    lengths = () if call.batch else ("Lq", "Lk")
+    parts = [f"{name}{getattr(call, name)}" for name in ("H", "Hkv", *lengths, "D", "Dv")]
+    sizes = "-".join([call.batch or f"B{call.B}", *parts])
     words = [call.mask, call.dtype, call.device, f"threads{call.threads}", call.layout or "own"]
     if call.dropout:
         words.append(f"dropout{call.dropout:.7g}")
+    if call.storage != "dense":
+        words.append(call.storage)
     try:
-        return parse_case("/".join(["attention", rule, sizes, *words]))
+        return parse_case("/".join([call.operation, rule, sizes, *words]))
     except BadCase as failure:
         raise BadCase(f"not classified: {call.function}: {failure}") from failure
 
@@ -171,19 +181,34 @@ def _fold(counts: Mapping[Case, int]) -> dict[Case, tuple[float, str]]:
 def _octave(case: Case) -> object:
     """Return what cases of one octave of batches, queries and keys have in common."""
     octaves = [int(log2(size)) for size in (case.B, case.Lq, case.Lk)]
-    plain = replace(case, B=1, Lq=1, Lk=1, mask=case.mask.unlisted())
-    return plain, case.Lq == 1, case.Lq == case.Lk, *octaves
+    dense = {"batch": "", "storage": "dense", "sizes": ()}
+    plain = replace(case, B=1, Lq=1, Lk=1, mask=case.mask.unlisted(), **dense)
+    return plain, case.storage, case.sizes, case.Lq == 1, case.Lq == case.Lk, *octaves
 
 
 def _differ_in_length(cases: Collection[Case]) -> bool:
     """Return whether cases of an octave differ in the length of a cache alone, or of whole prompts."""
-    alike = len({(case.B, case.mask) for case in cases}) == 1
+    alike = len({(case.B, case.mask) for case in cases}) == 1 and not any(case.batch for case in cases)
     return alike and all(case.mask.unlisted() == case.mask and case.Lq in (1, case.Lk) for case in cases)
 
 
 def _pairs(case: Case) -> int:
-    """Return the number of pairs of a query and a key."""
+    """Return the number of pairs of a query and a key; of a recurrence, whose steps cost alike, of steps."""
+    if case.batch:
+        lengths = parse_batch(case.batch)
+        return sum(queries * (1 if _is_recurrent(case) else keys) for queries, keys in lengths)
+    if _is_recurrent(case):
+        return case.B * case.Lq
     return case.Lq * sum(case.mask.lengths(case) or (case.Lk,) * case.B)
+
+
+def _is_recurrent(case: Case) -> bool:
+    return operation_of(case).updates
+
+
+def _work(case: Case) -> int:
+    """Return about the pairs that take as long: a step of a recurrence works on as many rows as features."""
+    return case.H * _pairs(case) * (case.D if _is_recurrent(case) else 1)
 
 
 def _mean_pairs(cases: Mapping[Case, int]) -> float:

@@ -22,6 +22,7 @@ class Call:
     function: the name of what was called. B … Dv: as in a case. mask: as in an id. kept: of an explicit mask,
     about the share of pairs that it keeps. scale: None for 1/√D. dropout: its probability. threads: of
     the process, on a CPU. layout: as in a case, "" where no word says how the inputs lie in memory.
+    operation, batch, storage: as in an id. rule: as in an id, "" for the one that the scale says.
     """
 
     function: str
@@ -40,6 +41,10 @@ class Call:
     dropout: float
     threads: int
     layout: str
+    operation: str = "attention"
+    rule: str = ""
+    batch: str = ""
+    storage: str = "dense"
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,19 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial, wraps
-from math import prod
+from inspect import signature
 from pathlib import Path
 from time import thread_time_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.layouts import layout_of, strides_of
-from attnbench.programs.begin import BY_NAME, FLEX, mark_lost
+from attnbench.programs.begin import FLEX, functions_in, mark_lost
 from attnbench.programs.classify import ClassifiedMask, MaskReader, check_readable, mask_words
+from attnbench.programs.facts import call_of, computes_nothing, layout_between, sizes_of, torch_here
+from attnbench.programs.ragged import READ_RAGGED, read_jagged
+from attnbench.programs.recurrences import READ_RECURRENCES
 from attnbench.programs.tally import RECORDING_NS, Call, CallTally, Kind, Unclassified
-from attnbench.types.device import CPU
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,9 +74,9 @@ class Watch:
             elif module.__name__ == FLEX:
                 self._replace(module, "flex_attention", self._flex)
             else:
-                for name in BY_NAME[module.__name__]:
+                for name in functions_in(module.__name__):
                     if hasattr(module, name):
-                        self._replace(module, name, partial(_named, name), attention=False)
+                        self._replace(module, name, _reader(getattr(module, name), name), attention=False)
         except Exception as failure:  # As where a file of the program has a library's name.
             self._lose(failure)
 
@@ -190,10 +192,10 @@ class Watch:
         dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Kind | None:  # fmt: skip
-        if _computes_nothing(query):
+        if computes_nothing(query):
             return None
         if query.is_nested:
-            return Unclassified("scaled_dot_product_attention", "nested tensors")
+            return read_jagged(query, key, value, attn_mask, dropout_p, is_causal, scale)
         if is_causal and attn_mask is not None:
             return Unclassified("scaled_dot_product_attention", "is_causal and a mask at once")
         sizes = sizes_of(query, key, value)
@@ -263,12 +265,6 @@ class _Inside(threading.local):
     counted = 0
 
 
-def _torch() -> Any:
-    import torch
-
-    return torch
-
-
 def _added(dropped: Tensor | None) -> Tensor | None:
     """Return the mask of a layer, whose True drops a pair, as one that is added."""
     import torch
@@ -296,49 +292,20 @@ def knows_biases(attention: Function) -> Function:
 
 def knows_scripts(function: Function) -> None:
     """Have torch.jit.script take a function for the one of torch with its name; it knows that by identity."""
-    _torch().jit._builtins._register_builtin(function, f"aten::{function.__name__}")
+    torch_here().jit._builtins._register_builtin(function, f"aten::{function.__name__}")
 
 
-def sizes_of(query: Tensor, key: Tensor, value: Tensor) -> dict[str, int]:
-    """Return the sizes of a case; axes before the heads are its batch."""
-    lead = _torch().broadcast_shapes(*(one.shape[:-3] for one in (query, key, value)))
-    H, Hkv = (one.shape[-3] if one.dim() > 2 else 1 for one in (query, key))
-    (Lq, D), (Lk, Dv) = query.shape[-2:], value.shape[-2:]
-    return {"B": prod(lead), "H": H, "Hkv": Hkv, "Lq": Lq, "Lk": Lk, "D": D, "Dv": Dv}
+def _reader(real: Function, name: str) -> Read:
+    """Return what reads the calls of a library's function, by the names of its arguments."""
+    read = READ_RAGGED.get(name) or READ_RECURRENCES.get(name)
+    if read is None:
+        return partial(_named, name)
+    parameters = signature(real)
 
+    def reading(*args: Any, **kwargs: Any) -> Kind | None:
+        return read(name, parameters.bind(*args, **kwargs).arguments)
 
-def layout_between(query: Tensor, key: Tensor, value: Tensor) -> str:
-    """Return the layout of a call's inputs, "" where no word says it. Missing axes have one element."""
-    inputs = (query, key, value)
-    if any(one.dim() > 4 for one in inputs):
-        return ""
-    shapes = [(1,) * (4 - one.dim()) + tuple(one.shape) for one in inputs]
-    strides = [(0,) * (4 - one.dim()) + one.stride() for one in inputs]
-    return layout_of(shapes, strides) or ""
-
-
-def call_of(
-    name: str, query: Tensor, sizes: dict[str, int], layout: str, mask: ClassifiedMask, scale: float | None,
-    dropout: float,
-) -> Kind | None:  # fmt: skip
-    """Return what a call is; None where it computes nothing, as while shapes are traced."""
-    torch, device = _torch(), query.device.type
-    if _computes_nothing(query):
-        return None
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return Unclassified(name, "torch.func hides its batch")
-    dtype = query.dtype
-    if torch.is_autocast_enabled(device) and dtype != torch.float64:
-        dtype = torch.get_autocast_dtype(device)
-    return Call(
-        name, **sizes, mask=mask.mask, kept=mask.kept, dtype=str(dtype).removeprefix("torch."),
-        device=device, scale=None if scale is None else float(scale), dropout=float(dropout),
-        threads=torch.get_num_threads() if device == CPU.name else 1, layout=layout,
-    )  # fmt: skip
-
-
-def _computes_nothing(query: Tensor) -> bool:
-    return query.is_meta or isinstance(query, _torch()._subclasses.FakeTensor)
+    return reading
 
 
 def _named(name: str, *_: object, **__: object) -> Kind:
@@ -359,7 +326,7 @@ def _softmax(scores: Tensor, dim: int | None = None, *_: Any, **rest: Any) -> Ki
 def _caller() -> str:
     """Return the line of the program that called, outside of torch."""
     frame = sys._getframe(1)
-    own = (_HERE, str(Path(_torch().__file__).parent))
+    own = (_HERE, str(Path(torch_here().__file__).parent))
     while frame.f_back is not None and frame.f_code.co_filename.startswith(own):
         frame = frame.f_back
     where = Path(frame.f_code.co_filename)

@@ -1,0 +1,132 @@
+"""Captured calls on sequences of unlike lengths, and of recurrences."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import attnbench
+from attnbench.cases.ids import short_id
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def module(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> ModuleType:
+    made = ModuleType(name)
+    vars(made).update(functions)
+    monkeypatch.setitem(sys.modules, name, made)
+    return made
+
+
+def words(calls: attnbench.programs.capture.Capture) -> dict[str, float]:
+    return {short_id(one.case): one.count for one in calls.captured.cases}
+
+
+def flash_attn_varlen_func(
+    q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None,
+    causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None, block_table=None, seqused_k=None,
+):  # fmt: skip
+    """Has the arguments of flash-attn's function."""
+    return q[..., :1].expand(*q.shape[:-1], v.shape[-1]) * 1
+
+
+def ends(*lengths: int) -> torch.Tensor:
+    return torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+
+
+def test_packed_calls_become_cases_of_their_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = module(monkeypatch, "flash_attn", flash_attn_varlen_func=flash_attn_varlen_func)
+    q, k = torch.ones(9, 4, 8, requires_grad=True), torch.ones(30, 2, 8)
+    pages, table = torch.ones(6, 16, 2, 8), torch.zeros(2, 3, dtype=torch.int32)
+    with attnbench.capture() as calls:
+        packed = (q, k, k, ends(5, 0, 4), ends(5, 16, 9), 5, 16)
+        for _ in range(3):
+            library.flash_attn_varlen_func(*packed, causal=True).sum().backward()
+        library.flash_attn_varlen_func(*packed, window_size=(6, 0), softcap=30.0)
+        library.flash_attn_varlen_func(*packed, alibi_slopes=torch.ones(4))
+        library.flash_attn_varlen_func(
+            q[:2], pages, pages, ends(1, 1), None, 1, 40, causal=True, block_table=table,
+            seqused_k=torch.tensor([40, 7]),
+        )  # fmt: skip
+    assert words(calls) == {
+        "scaled_dot/q5_q0s16_q4s9-H4-Hkv2-D8/causal:lower_right/both/packed": 3,
+        "softcap@c=30/q5_q0s16_q4s9-H4-Hkv2-D8/reach:6,0/packed": 1,
+        "scaled_dot/q1s40_q1s7-H4-Hkv2-D8/paged": 1,
+    }
+    assert (
+        calls.captured.notes[0] == "1 call: not classified: flash_attn_varlen_func: it is given alibi_slopes"
+    )
+    assert "baseline" not in calls.captured.toml()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_jagged_tensors_become_packed_cases() -> None:
+    sequences = [torch.ones(length, 4, 8) for length in (5, 9)]
+    jagged = torch.nested.nested_tensor(sequences, layout=torch.jagged).transpose(1, 2)
+    with attnbench.capture() as calls:
+        torch.nn.functional.scaled_dot_product_attention(jagged, jagged, jagged)
+    assert words(calls) == {"scaled_dot/q5_q9-H4-D8/packed": 1}
+
+
+def torch_chunk_gated_delta_rule(
+    query, key, value, g, beta, chunk_size=64, initial_state=None, use_qk_l2norm_in_kernel=False, **kwargs
+):
+    """Has the arguments of transformers' function."""
+    return value * 1, initial_state
+
+
+def recurrent_kimi_delta_attention(query, key, value, g, beta, initial_state, output_final_state, **kwargs):
+    """Has the arguments of transformers' function."""
+    return value * 1, initial_state
+
+
+def mamba2_chunk_scan(hidden_states, dt, A, B, C, chunk_size, D=None, **kwargs):
+    """Has the arguments of transformers' function."""
+    return hidden_states * 1
+
+
+def test_recurrences_of_transformers_become_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    functions = (torch_chunk_gated_delta_rule, recurrent_kimi_delta_attention, mamba2_chunk_scan)
+    own = module(
+        monkeypatch, "transformers.models.any.modeling_any", **{one.__name__: one for one in functions}
+    )
+    q, v, g = torch.ones(2, 70, 2, 8), torch.ones(2, 70, 4, 12, requires_grad=True), torch.ones(2, 70, 4)
+    with attnbench.capture() as calls:
+        out, _ = own.torch_chunk_gated_delta_rule(q, q, v, g=g, beta=g, use_qk_l2norm_in_kernel=True)
+        out.sum().backward()
+        own.torch_chunk_gated_delta_rule(q[:1], q[:1], v[:1], g=g, beta=g, cu_seqlens=ends(30, 40))
+        own.recurrent_kimi_delta_attention(q[:, :1], q[:, :1], v[:, :1, :2], g, g, None, True)
+        own.mamba2_chunk_scan(v, g, g, q, q, chunk_size=64)
+    assert words(calls) == {
+        "recurrent/gated_delta/B2-H4-Hkv2-L70-D8-Dv12/both": 1,
+        "recurrent/gated_delta/q30_q40-H4-Hkv2-D8-Dv12/packed": 1,
+        "recurrent/gated_delta_channels/B2-H2-L1-D8-Dv12": 1,
+        "recurrent/gated/B2-H4-Hkv2-L70-D8-Dv12": 1,
+    }
+    assert calls.captured.notes == ()
+
+
+def test_the_names_are_those_of_transformers() -> None:
+    """A reader of a name that no module has reads nothing."""
+    pytest.importorskip("transformers")
+    from attnbench.programs.begin import functions_in
+
+    found = set()
+    for model in ("qwen3_next", "kimi_linear", "mamba2"):
+        name = f"transformers.models.{model}.modeling_{model}"
+        spec = importlib.util.find_spec(name)
+        text = Path(str(getattr(spec, "origin", ""))).read_text()
+        found |= {function for function in functions_in(name) if f"\ndef {function}(" in text}
+    assert found == set(functions_in("transformers.models.any.modeling_any"))
