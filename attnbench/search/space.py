@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Any
 
-from attnbench.cases.classes import KEYS, QUERIES, draw_queries
+from attnbench.cases.classes import AS_MANY, KEYS, QUERIES, draw_queries
 from attnbench.cases.ids import build_case, rule_word, storage_word
 from attnbench.cases.select import Overrides
 from attnbench.inputs.kinds import (
@@ -42,6 +42,7 @@ from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, mask_of
 from attnbench.types.mask_base import MaskWord
 from attnbench.types.mask_words import WORDS
+from attnbench.types.operation import operation_named
 from attnbench.types.problem import problems_of
 from attnbench.types.rule import Rule
 from attnbench.types.storage import DENSE, known_storages, storage_named
@@ -151,12 +152,18 @@ def _stored_together(both: Row) -> bool:
         return "storage" not in both or not (get("sequences") or get("sizes"))
     if get("sizes") and not storage_named(storage).sizes:
         return False
-    if both.get("operation", PLAIN) != PLAIN or get("layout") or get("padding") or get("at_once"):
+    if not _has_batches(both.get("operation", PLAIN)):
+        return False
+    if get("layout") or get("padding") or get("at_once"):
         return False
     if get("grad") in ("q", "k", "v") or get("upstream") == "expanded":
         return False
     shared = any((get(name) or "").startswith("same") for name in ("k", "v"))
     return not shared and get("values") not in (SLICED, TRANSPOSED, DROPPED)
+
+
+def _has_batches(operation: str) -> bool:
+    return operation not in LAYERS and bool(operation_named(operation).lengths)
 
 
 def _encoded_together(both: Row) -> bool:
@@ -215,7 +222,8 @@ class Space:
         Lk = random.choice(KEYS[row["keys"]])
         D = random.choice(FEATURES[row["features"]])
         rule = self.rules[row["rule"]]
-        Lq = draw_queries(row["queries"], Lk, random)
+        # A step has a query and a key.
+        Lq = Lk if rule.update is not None else draw_queries(row["queries"], Lk, random)
         if Lq is not None and B * H * Lq * Lk * D > MOST_WORK // 8:
             # The least of each class, and as many features as allow it.
             (H, Hkv), B = HEADS[row["heads"]][0], BATCH[row["batch"]][0]
@@ -231,7 +239,10 @@ class Space:
         operation = "multihead" if row["operation"] in LAYERS else row["operation"]
         lengths: dict[str, Any] = {"B": B, "Lq": Lq, "Lk": Lk}
         if row.get("storage"):
-            lengths = {"batch": batch_text(_sequences(row, B, (Lq, Lk), random))} | _storage(row, random)
+            sequences = _sequences(row, B, (Lq, Lk), random)
+            if rule.update is not None:
+                sequences = tuple((min(pair), min(pair)) for pair in sequences)
+            lengths = {"batch": batch_text(sequences)} | _storage(row, random)
         returned, encoded = row.get("returns"), {"kv": row["kv"]} if row.get("kv") else {}
         try:
             mask = random.choice(self.options.masks) if self.options.masks else _mask(row, B, Lk, random)
@@ -314,6 +325,8 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
         "autocast": ("", "on") if backend.autocast else ("",),
         "at_once": ("", "two_threads") if backend.concurrent else ("",),
     }  # fmt: skip
+    if all(operation_named(name).updates for name in backend.operations):
+        properties |= _OF_RECURRENCES | dict.fromkeys(_sorts_of_masks(backend), ("",))
     chosen = {
         **(dict.fromkeys(map(_family, WORDS.values()), ("",)) if options.masks else {}),
         **({"threads": ("",)} if options.threads else {}),
@@ -321,6 +334,10 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
     }
     whole = properties | _of_storages(backend) | _of_encodings(backend) | chosen
     return Space(backend, rules, _without_impossible(whole), device, options)
+
+
+_OF_RECURRENCES = {"queries": (AS_MANY,), "values": ("",), "before": ("", "larger", "smaller")}
+"""Of backends that compute recurrences alone; each of their points has all kinds of values."""
 
 
 def _of_storages(backend: Backend) -> dict[str, tuple[str, ...]]:
