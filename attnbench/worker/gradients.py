@@ -233,8 +233,9 @@ def _of_upstreams(
     with torch.inference_mode(False), torch.enable_grad():
         own, sources = with_gradients(setup), leaf_inputs(inputs)
         wanted = leaves(own, sources)
-        reference = operation_of(setup.case).reference
-        answer: Any = prepare(own, held)(*sources) if reference is None else reference(own)(*sources)
+        operation = operation_of(setup.case)
+        plain = operation.reference if operation.heads is None else None
+        answer: Any = prepare(own, held)(*sources) if plain is None else plain(own)(*sources)
         outputs = (
             tuple(answer[place] for place in _graded_places(setup.case, DENSE))
             if isinstance(answer, tuple)
