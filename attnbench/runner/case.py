@@ -22,6 +22,7 @@ from attnbench.runner.check import (
     Candidate,
     Entries,
     Failures,
+    PassedBackend,
     check_all,
     check_reference,
     check_variants,
@@ -43,7 +44,7 @@ from attnbench.types.device import CPU, DEVICES
 from attnbench.types.encoding import encoding_name
 from attnbench.types.mask import mask_text
 from attnbench.types.problem import kept_inputs
-from attnbench.types.record import CandidatePlan, CaseLine, Failure, Line, Record, RepetitionLine
+from attnbench.types.record import CaseLine, CheckResult, Failure, Line, Record, RepetitionLine
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING, Check, Status
 from attnbench.types.storage import baseline_in
@@ -238,100 +239,183 @@ class CheckedCase:
     candidates: tuple[Candidate, ...]
 
 
-def check_case(run: CaseRun, closing: ExitStack) -> CheckedCase | None:
+def check_case(run: CaseRun, closing: ExitStack, *, alone: bool) -> CheckedCase | None:
     """Check the backends of a case; return it if it is to be measured, open until ``closing`` closes.
 
-    Writes the record of each backend that is not measured.
+    Writes the record of each backend that is not measured. alone: check one backend at a time, to find one
+    that ends its server.
     """
     entries = _not_refused(run)
     if not entries:
         return None
     with ExitStack() as opened:
-        checked = _checked(run, entries, opened)
+        checked = CaseUnderWay(run, entries, opened, alone=alone).check()
         if checked is not None:
             closing.push(opened.pop_all())
         return checked
 
 
-def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase | None:
-    pool, planned = run.pool, run.planned
-    rule, operation = run.registry.rules[run.case.rule], run.registry.operations[run.case.operation]
-    opening = rm.OpenCase(
-        case=run.id,
-        rule_source=rule.source,
-        timed_entropy=planned.draw_entropy if planned else secrets.randbits(63),
-        # A check without times needs one draw that nobody could know before.
-        timed_draws=TIMED_DRAWS if pool.options.timed else 1,
-        oracle_flops=ORACLE_FLOPS,
-        without=pool.options.without,
-        operation_source=operation.source,
-        storage_source=storage_source(run.registry, run.case),
-        encoding_source=encoding_source(run.registry, run.case),
-    )
-    limit_bytes = pool.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
-    limit_bytes += run.pool_bytes
-    variant: Mapping[str, rm.Judged] = {}
-    try:
-        verifier = opened.enter_context(pool.lent_verifier())
-        solved = open_context(verifier, opening, run.case.threads, limit_bytes)
+class CaseUnderWay:
+    """The check of a case in progress. What its steps open stays open until ``opened`` closes.
+
+    entries: backends that may still pass. alone: as of :func:`check_case`.
+    """
+
+    def __init__(self, run: CaseRun, entries: Entries, opened: ExitStack, *, alone: bool) -> None:
+        self._run, self._pool, self._entries, self._opened = run, run.pool, entries, opened
+        self._alone = alone
+        self._variant: Mapping[str, rm.Judged] = {}
+        registry, case = run.registry, run.case
+        self._rule = registry.rules[case.rule]
+        self._opening = rm.OpenCase(
+            case=run.id,
+            rule_source=self._rule.source,
+            timed_entropy=run.planned.draw_entropy if run.planned else secrets.randbits(63),
+            # A check without times needs one draw that nobody could know before.
+            timed_draws=TIMED_DRAWS if self._pool.options.timed else 1,
+            oracle_flops=ORACLE_FLOPS,
+            without=self._pool.options.without,
+            operation_source=registry.operations[case.operation].source,
+            storage_source=storage_source(registry, case),
+            encoding_source=encoding_source(registry, case),
+        )
+
+    def check(self) -> CheckedCase | None:
+        """Return the case if it is to be measured; the record of each backend that is not is written."""
+        try:
+            context = self._solve_beside_variants()
+            if context is None:
+                return None
+            context = self._with_pools(context)
+            passed = self._pass_backends(context)
+        except VerifierFailed as failure:
+            self._record_lost_judge(failure)
+            return None
+        except WorkerFailed as failure:
+            self._record_lost_reference(failure)
+            return None
+        found = {one.name: _found(self._run, one) for one in passed}
+        if self._pool.options.timed and passed:
+            return self._planned(context, passed, found)
+        for name, one in found.items():
+            record = checked_record(self._run.id, self._run.case.rule, name, one, self._pool.options.accuracy)
+            self._run.put(record)
+        return None
+
+    def _solve_beside_variants(self) -> CaseContext | None:
+        """Open the case with its exact answers. Backends that fail on its variants are entries no more.
+
+        Returns None if none is left.
+        """
+        limit_bytes = self._pool.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
+        limit_bytes += self._run.pool_bytes
+        verifier = self._opened.enter_context(self._pool.lent_verifier())
+        solved = open_context(verifier, self._opening, self._run.case.threads, limit_bytes)
         with ThreadPoolExecutor(1) as solver, _ended_early(verifier):
-            # The oracle works on one core, so it solves the case while the variant case is checked.
-            solving = solver.submit(opened.enter_context, solved)
-            if "variant_case" not in pool.options.without:
-                run.notify("variant case")
-                with pool.lent_verifier() as other:
-                    variant, failures = check_variants(
-                        pool,
-                        other,
-                        run.case,
-                        rule,
-                        opening,
-                        entries,
-                        limit_bytes,
-                    )
-                run.begin_again_if_unjudged(failures.values())
-                run.record_failures(failures)
-                entries = [entry for entry in entries if entry.name not in failures]
-                run.clock.spend("variant_case")
-                if not entries:
-                    return None
-            run.notify("oracle")
+            # The oracle works on one core, so it solves the case while the variant cases are checked.
+            solving = solver.submit(self._opened.enter_context, solved)
+            if "variant_case" not in self._pool.options.without:
+                self._check_variants(limit_bytes)
+            if not self._entries:
+                return None
+            self._run.notify("oracle")
             context = solving.result()
-        run.clock.spend("oracle")
-        if run.pool_bytes:
-            context = _with_pools(run, context, entries, opened)
-        passed = _passed(run, context, entries, variant)
-        for candidate in passed:
-            opened.callback(candidate.let_go)
-    except VerifierFailed as failure:
+        self._run.clock.spend("oracle")
+        return context
+
+    def _check_variants(self, limit_bytes: int) -> None:
+        """Check the backends on variants of the case, with another verifier."""
+        self._run.notify("variant case")
+        with self._pool.lent_verifier() as other:
+            self._variant, failures = check_variants(
+                self._pool, other, self._run.case, self._rule, self._opening, self._entries, limit_bytes,
+                alone=self._alone,
+            )  # fmt: skip
+        self._run.begin_again_if_unjudged(failures.values())
+        self._run.record_failures(failures)
+        self._entries = [entry for entry in self._entries if entry.name not in failures]
+        self._run.clock.spend("variant_case")
+
+    def _with_pools(self, context: CaseContext) -> CaseContext:
+        """Return the context with the pools that workers share, where inputs rotate."""
+        run = self._run
+        if not run.pool_bytes:
+            return context
+        backends = [entry.record for entry in self._entries]
+        run.notify(f"fill {human_bytes(run.pool_bytes * pools_of(run.case, backends))} of rotating inputs")
+        pools = self._opened.enter_context(filled_pools(run.pool, context, backends))
+        run.clock.spend("check")
+        return dataclasses.replace(context, pools=pools)
+
+    def _pass_backends(self, context: CaseContext) -> list[PassedBackend]:
+        """Return the backends that pass, and write the records of the others."""
+        run = self._run
+        check_reference(run.pool, context)
+        passed: list[PassedBackend] = []
+        insensitive = _insensitive(run, context)
+        # Where values prove nothing, other checks still do: an output may share memory with an input. The
+        # statistics of dropout have no meaning there.
+        if not (insensitive and run.case.dropout):
+            passed, failures = check_all(
+                run.pool, context, self._entries, self._variant, lambda name: run.notify(f"check {name}"),
+                together=_fit_together(run, self._entries), alone=self._alone,
+            )  # fmt: skip
+            for one in passed:
+                self._opened.callback(one.let_go)
+            run.begin_again_if_unjudged(failures.values())
+            run.record_failures(failures)
+            run.clock.spend("check")
+        if not insensitive:
+            return passed
+        run.record_all(self._entries, "unsupported", insensitive, "trivial_answer")
+        return []
+
+    def _record_lost_judge(self, failure: VerifierFailed) -> None:
+        """Begin the case again if the verifier failed the first time; else record that nobody judges it."""
         if not failure.late:
-            run.begin_again(str(failure))
-        run.record_all(entries, "unjudged", str(failure), failure.check)
-    except WorkerFailed as failure:
+            self._run.begin_again(str(failure))
+        self._run.record_all(self._entries, "unjudged", str(failure), failure.check)
+
+    def _record_lost_reference(self, failure: WorkerFailed) -> None:
+        """Record that there is no plain reference to compare with; no backend caused it."""
         reason = f"the plain reference failed: {failure.reason}"
         if MEANING[failure.status].declined:
-            run.record_all(entries, failure.status, reason, "reference")
-            return None
-        # No backend caused it.
+            self._run.record_all(self._entries, failure.status, reason, "reference")
+            return
         if failure.status != "timeout":
-            run.begin_again(reason)
-        run.record_all(entries, "unjudged", reason, "reference")
-    else:
-        found = {one.name: _found(run, one) for one in passed}
-        if pool.options.timed and passed:
-            return _planned(run, context, passed, found)
-        for name, plan in found.items():
-            run.put(checked_record(run.id, run.case.rule, name, plan, run.pool.options.accuracy))
-    return None
+            self._run.begin_again(reason)
+        self._run.record_all(self._entries, "unjudged", reason, "reference")
 
-
-def _with_pools(run: CaseRun, context: CaseContext, entries: Entries, opened: ExitStack) -> CaseContext:
-    """Return the context with the pools that its workers share, until ``opened`` closes."""
-    backends = [entry.record for entry in entries]
-    run.notify(f"fill {human_bytes(run.pool_bytes * pools_of(run.case, backends))} of rotating inputs")
-    pools = opened.enter_context(filled_pools(run.pool, context, backends))
-    run.clock.spend("check")
-    return dataclasses.replace(context, pools=pools)
+    def _planned(
+        self, context: CaseContext, passed: Sequence[PassedBackend], found: Mapping[str, CheckResult]
+    ) -> CheckedCase:
+        """Write the plan of the case, unless an earlier part of the run has one."""
+        run, options = self._run, self._pool.options
+        if run.planned is None:
+            run.planned = CaseLine(
+                case=run.id,
+                segments=SEGMENTS,
+                draw_entropy=context.opening.timed_entropy,
+                pairs=context.opened.pairs,
+                flops=context.opened.flops,
+                bytes_moved=context.opened.bytes_moved,
+                candidates=plan_candidates(
+                    found,
+                    dataclasses.replace(options, baseline=baseline_in(run.case, options.baseline)),
+                    sharing_note(run.pool.all_cpus, context.threads),
+                ),
+            )
+            run.write(run.planned)
+        plans = run.planned.candidates
+        candidates = tuple(
+            # How it is prepared is of this part of the run: it decides which process there is.
+            Candidate(
+                one.entry, replace(plans[one.name], anew=one.found.anew), one.peak_bytes, one.prepared_worker
+            )
+            for one in passed
+            if one.name in plans
+        )
+        return CheckedCase(run, context, run.planned, candidates)
 
 
 @contextmanager
@@ -342,66 +426,6 @@ def _ended_early(verifier: VerifierLink) -> Iterator[None]:
     except BaseException:
         verifier.close()
         raise
-
-
-def _passed(
-    run: CaseRun, context: CaseContext, entries: Entries, variant: Mapping[str, rm.Judged]
-) -> list[Candidate]:
-    """Return the backends that pass, and write the records of the others."""
-    check_reference(run.pool, context)
-    passed: list[Candidate] = []
-    insensitive = _insensitive(run, context)
-    # Where values prove nothing, other checks still do: an output may share memory with an input. The
-    # statistics of dropout have no meaning there.
-    if not (insensitive and run.case.dropout):
-        passed, failures = check_all(
-            run.pool, context, entries, variant, lambda name: run.notify(f"check {name}"),
-            together=_fit_together(run, entries),
-        )  # fmt: skip
-        try:
-            run.begin_again_if_unjudged(failures.values())
-        except HelperLost:
-            for candidate in passed:
-                candidate.let_go()
-            raise
-        run.record_failures(failures)
-        run.clock.spend("check")
-    if not insensitive:
-        return passed
-    for candidate in passed:
-        candidate.let_go()
-    run.record_all(entries, "unsupported", insensitive, "trivial_answer")
-    return []
-
-
-def _planned(
-    run: CaseRun, context: CaseContext, passed: Sequence[Candidate], found: dict[str, CandidatePlan]
-) -> CheckedCase:
-    """Write the plan of the case, unless an earlier part of the run has one."""
-    if run.planned is None:
-        options = run.pool.options
-        run.planned = CaseLine(
-            case=run.id,
-            segments=SEGMENTS,
-            draw_entropy=context.opening.timed_entropy,
-            pairs=context.opened.pairs,
-            flops=context.opened.flops,
-            bytes_moved=context.opened.bytes_moved,
-            candidates=plan_candidates(
-                found,
-                dataclasses.replace(options, baseline=baseline_in(run.case, options.baseline)),
-                sharing_note(run.pool.all_cpus, context.threads),
-            ),
-        )
-        run.write(run.planned)
-    plans = run.planned.candidates
-    candidates = tuple(
-        # How it is prepared is of this part of the run: it decides which process there is.
-        dataclasses.replace(one, plan=replace(plans[one.name], anew=one.plan.anew))
-        for one in passed
-        if one.name in plans
-    )
-    return CheckedCase(run, context, run.planned, candidates)
 
 
 def _insensitive(run: CaseRun, context: CaseContext) -> str:
@@ -457,9 +481,9 @@ def _fit_together(run: CaseRun, entries: Entries) -> bool:
     return needed <= run.pool.torch.free_bytes(case.device)
 
 
-def _found(run: CaseRun, candidate: Candidate) -> CandidatePlan:
-    """Return what the check of a candidate found, with the kernel that it called and the notes on dropout."""
-    found, notes = candidate.plan, list(candidate.plan.notes)
+def _found(run: CaseRun, passed: PassedBackend) -> CheckResult:
+    """Return what the check of a backend found, with the kernel that it called and the notes on dropout."""
+    found, notes = passed.found, list(passed.found.notes)
     if (dropout := found.dropout) is not None:
         some = "" if dropout.rows == dropout.rows_of else f", in {dropout.rows} of {dropout.rows_of} rows"
         notes.append(
@@ -467,5 +491,5 @@ def _found(run: CaseRun, candidate: Candidate) -> CandidatePlan:
             f"({dropout.p_least:.4g} to {dropout.p_most:.4g} allowed){some}"
         )
     installed = (entry.record for entry in run.registry.backends.values())
-    kernel = kernel_of(found.ran, candidate.entry.record, installed)
+    kernel = kernel_of(found.ran, passed.entry.record, installed)
     return replace(found, kernel_of=kernel, notes=notes)

@@ -48,7 +48,7 @@ from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import operation_of
-from attnbench.types.record import CandidatePlan
+from attnbench.types.record import CandidatePlan, CheckResult
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
 from attnbench.types.words import clean
@@ -67,18 +67,15 @@ Failures = dict[str, WorkerFailed]
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A backend that passed the check of a case.
-
-    plan: what the check found. Its counts are 0 until :func:`attnbench.runner.plan.plan_candidates` fills
-    them in. peak_bytes: the extra memory of one call; None where the system does not tell. prepared_worker:
-    to be forked by repetitions; None if each prepares the backend anew, or it cannot be forked.
-    """
+class PassedBackend:
+    """A backend that passed the check of a case, with what the check found."""
 
     entry: Entry[Backend]
-    plan: CandidatePlan
+    found: CheckResult
     peak_bytes: int | None = None
+    """The extra memory of one call; None where the system does not tell."""
     prepared_worker: WorkerLink | None = None
+    """To be forked by repetitions; None if each prepares the backend anew, or it cannot be forked."""
 
     @property
     def name(self) -> str:
@@ -89,6 +86,21 @@ class Candidate:
         """End its prepared worker."""
         if self.prepared_worker is not None:
             self.prepared_worker.kill()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A backend that passed the check of a case, and is planned. The other fields are those of the check."""
+
+    entry: Entry[Backend]
+    plan: CandidatePlan
+    peak_bytes: int | None = None
+    prepared_worker: WorkerLink | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the backend; in a live comparison with its side."""
+        return self.entry.name
 
 
 def kernel_of(ran: Sequence[str], backend: Backend, others: Iterable[Backend]) -> str:
@@ -136,20 +148,21 @@ def check_all(
     begun: Callable[[str], None],
     *,
     together: bool,
-) -> tuple[list[Candidate], Failures]:
+    alone: bool,
+) -> tuple[list[PassedBackend], Failures]:
     """Check backends, as many at once as there are cores; return those that passed, and what failed.
 
     Backends that compile come first; those that passed have the given order. ``begun`` is called from the
-    threads that check. variant: what the variant case has shown. together: False to check one at a time.
+    threads that check. variant: what the variant case has shown. together, alone: as of :func:`_each`.
     """
 
-    def check(entry: Entry[Backend]) -> Candidate:
+    def check(entry: Entry[Backend]) -> PassedBackend:
         begun(entry.name)
         with judging(context.verifier):
-            return _check_backend(pool, context, entry, variant.get(entry.name))
+            return CheckUnderWay(pool, context, entry, variant.get(entry.name)).check()
 
     slow_first = sorted(entries, key=lambda entry: not entry.record.compiles)
-    passed, failures = _each(pool, slow_first, check, Candidate.let_go, together=together)
+    passed, failures = _each(pool, slow_first, check, PassedBackend.let_go, together=together, alone=alone)
     return [passed[entry.name] for entry in entries if entry.name in passed], failures
 
 
@@ -160,11 +173,13 @@ def _each(
     undo: Callable[[T], None] = lambda result: None,
     *,
     together: bool = True,
+    alone: bool = False,
 ) -> tuple[dict[str, T], Failures]:
     """Check entries at the same time; return the results and the failures by name.
 
-    Where anything else than a worker fails, results are undone and it is raised, once all checks have ended:
-    who catches it closes what the checks use.
+    together: False to check one at a time. alone: so too, and the one that ends its server is named. Where
+    anything else than a worker fails, results are undone and it is raised, once all checks have ended: who
+    catches it closes what the checks use.
     """
     futures: dict[str, Future[T]] = {}
     try:
@@ -172,7 +187,7 @@ def _each(
             futures[entry.name] = future = pool.executor.submit(_again_if_killed, check, entry)
             if not together:
                 wait([future])
-            if pool.one_at_a_time:
+            if alone:
                 with named_if_lost(entry.name):
                     _raise_lost(future)
                     pool.end_if_stopped()
@@ -203,8 +218,7 @@ def named_if_lost(name: str) -> Iterator[None]:
     try:
         yield
     except ServerLost as lost:
-        lost.backend = name
-        raise
+        raise ServerLost(str(lost), lost.status, name) from lost
 
 
 def _again_if_killed(check: Callable[[Entry[Backend]], T], entry: Entry[Backend]) -> T:
@@ -220,108 +234,115 @@ def tell_of_killed(name: str, failure: WorkerKilled) -> None:
     print(f"attnbench: {name}: its process {failure}; it is asked again", file=sys.stderr)  # noqa: T201
 
 
-def _check_backend(
-    pool: WorkerPool, context: CaseContext, entry: Entry[Backend], variant: rm.Judged | None
-) -> Candidate:
-    """Prepare one backend, have all its outputs judged, and warm it up. variant: what its variant case shows.
+class CheckUnderWay:
+    """The check of one backend in progress, in its process. variant: what its variant cases have shown."""
 
-    If timed workers are to be forked from the prepared one, it makes one call, so that what the first call
-    creates exists, and the rest of the check runs in a fork of it.
+    def __init__(
+        self, pool: WorkerPool, context: CaseContext, entry: Entry[Backend], variant: rm.Judged | None
+    ) -> None:
+        self._pool, self._context, self._entry, self._variant = pool, context, entry, variant
+        self._case = parse_case(context.case)
+        self._notes: list[str] = []
 
-    Raises:
-        WorkerFailed: with the status and the reason of its record; its prepared worker is gone.
-    """
-    worker, prepared = prepare_worker(pool, context, entry)
-    fresh = can_be_forked(entry.record, parse_case(context.case))
-    try:
-        first_ns = check_draw(pool, context, worker, entry.name, 0)
-        # Forks of one prepared process share its memory layout. Identical ones were found up to 9 % apart,
-        # each alike in all its forks. So only what is slow to prepare is forked, and no side of a live
-        # comparison.
-        anew = fresh and (bool(entry.side) or prepared.ns + first_ns <= _ANEW_BELOW_NS)
-        forks = fresh and not anew and pool.options.timed
-        link = worker.fork(timed=True, cpus=pool.all_cpus) if forks else worker
-        begun = CandidatePlan(
-            calls=0,
-            samples=0,
-            warm_calls=0,
-            repetitions=0,
-            accuracy=None,
+    def check(self) -> PassedBackend:
+        """Prepare the backend, have all its outputs judged, and warm it up.
+
+        If timed workers are to be forked from the prepared one, it makes one call, so that what the first
+        call creates exists, and the rest of the check runs in a fork of it.
+
+        Raises:
+            WorkerFailed: with the status and the reason of its record; its prepared worker is gone.
+        """
+        worker, prepared = prepare_worker(self._pool, self._context, self._entry)
+        self._notes += prepared.notes
+        try:
+            first_ns = check_draw(self._pool, self._context, worker, self._entry.name, 0)
+            fresh = can_be_forked(self._entry.record, self._case)
+            anew = fresh and self._is_prepared_anew(prepared.ns + first_ns)
+            forks = fresh and not anew and self._pool.options.timed
+            link = worker.fork(timed=True, cpus=self._pool.all_cpus) if forks else worker
+            try:
+                judged = self._compare(link)
+                invariant = batch_invariant(self._pool, self._context, link, self._entry)
+                warmup_ns = self._warm_up(link)
+                # Afterwards its allocator returns large arrays at once.
+                peak_bytes = link.ask(m.MeasureMemory(peak=self._pool.options.timed), m.PeakMemory)[0].bytes
+                # Calls may have imported more.
+                code = reported_code(self._pool, self._context, link, self._entry)
+                # Last, because a traced worker is timed no more, and may end.
+                ran = self._trace(link)
+            finally:
+                if forks:
+                    link.kill()
+        except BaseException:
+            worker.kill()
+            raise
+        if not forks:
+            worker.kill()
+        inexact = self._coarser_of(judged)
+        found = CheckResult(
+            accuracy=judged.accuracy,
             prepare_ms=prepared.ns / 1e6,
             first_call_ms=first_ns / 1e6,
-            warmup_ms=[],
+            warmup_ms=[ns / 1e6 for ns in warmup_ns],
             fresh=fresh,
             anew=anew,
-            notes=list(prepared.notes),
+            notes=self._notes,
+            ran=ran,
+            parts=judged.parts,
+            dropout=judged.dropout,
+            arithmetic=inexact.arithmetic,
+            inexact=inexact.problem,
+            batch_invariant=invariant,
+            encoding_error=self._context.opened.encoding_error,
+            dtype_error=self._context.opened.dtype_error,
+            kv_bytes=self._context.opened.kv_bytes,
+            code={name: digest for name, digest in code.items() if name.partition(".")[0] != "attnbench"},
         )
-        try:
-            found, peak_bytes = _check_rest(pool, context, link, entry, begun, variant)
-        finally:
-            if forks:
-                link.kill()
-    except BaseException:
-        worker.kill()
-        raise
-    if not forks:
-        worker.kill()
-    return Candidate(entry, found, peak_bytes, worker if forks else None)
+        return PassedBackend(self._entry, found, peak_bytes, worker if forks else None)
 
+    def _is_prepared_anew(self, ns: int) -> bool:
+        """Return whether each repetition prepares the backend again, which takes so long with its first call.
 
-def _check_rest(
-    pool: WorkerPool,
-    context: CaseContext,
-    link: WorkerLink,
-    entry: Entry[Backend],
-    begun: CandidatePlan,
-    variant: rm.Judged | None,
-) -> tuple[CandidatePlan, int | None]:
-    """Check all draws but the first, warm up, look at the memory of calls, and trace one.
+        Forks of one prepared process share its memory layout. Identical ones were found up to 9 % apart, each
+        alike in all its forks. So only what is slow to prepare is forked, and no side of a live comparison.
+        """
+        return bool(self._entry.side) or ns <= _ANEW_BELOW_NS
 
-    Return ``begun`` with what was found, and the extra memory of one call.
-    """
-    timed = pool.options.timed
-    # Where nothing will be timed, the secret draw is part of the check.
-    draws = context.check_draws if timed else len(context.draws)
-    judged, notes = check_draws(pool, context, link, entry, range(1, draws))
-    # The variant may have a finer dtype than the case.
-    dtype = parse_case(context.case).dtype
-    inexact = judged
-    if variant is not None and coarser(variant.arithmetic, dtype):
-        inexact = max(judged, variant, key=lambda one: UNIT.get(one.arithmetic, 0.0))
-    invariant = batch_invariant(pool, context, link, entry)
-    warmup_ns: tuple[int, ...] = ()
-    if timed:
+    def _compare(self, link: WorkerLink) -> rm.Judged:
+        """Have the outputs of all draws but the first judged, and all together."""
+        # Where nothing will be timed, the secret draw is part of the check.
+        timed = self._pool.options.timed
+        draws = self._context.check_draws if timed else len(self._context.draws)
+        judged, notes = check_draws(self._pool, self._context, link, self._entry, range(1, draws))
+        self._notes += notes
+        return judged
+
+    def _coarser_of(self, judged: rm.Judged) -> rm.Judged:
+        """Return that verdict, on the case or its variants, which found the coarser arithmetic."""
+        # The variant may have a finer dtype than the case.
+        if self._variant is None or not coarser(self._variant.arithmetic, self._case.dtype):
+            return judged
+        return max(judged, self._variant, key=_coarseness)
+
+    def _warm_up(self, link: WorkerLink) -> tuple[int, ...]:
+        """Return the trace of the warm-up, ns per call; nothing where no call is timed."""
+        if not self._pool.options.timed:
+            return ()
         # The last draw of the check may have arrived in another way than those that are timed.
-        give_draw(link, context.draws[context.pooled_draw], fresh=True)
+        give_draw(link, self._context.draws[self._context.pooled_draw], fresh=True)
         # Others warm up at the same time, elsewhere in the pool.
-        warm_up = m.WarmUp(start=secrets.randbits(32))
-        warmup_ns = link.ask(warm_up, m.Warmed)[0].trace_ns
-    # Afterwards its allocator returns large arrays at once.
-    peak_bytes = link.ask(m.MeasureMemory(peak=timed), m.PeakMemory)[0].bytes
-    # Calls may have imported more.
-    code = reported_code(pool, context, link, entry)
-    # Last, because a traced worker is timed no more, and may end.
-    try:
-        traced, _ = link.ask(m.TraceCall(), m.Traced)
-    except WorkerFailed as failure:
-        traced = m.Traced((), f"the operations of a call are not known: {failure.reason}")
-    found = msgspec.structs.replace(
-        begun,
-        accuracy=judged.accuracy,
-        warmup_ms=[ns / 1e6 for ns in warmup_ns],
-        notes=[*begun.notes, *notes, *([clean(traced.problem)] if traced.problem else [])],
-        ran=[clean(text) for text in traced.ran],
-        parts=judged.parts,
-        dropout=judged.dropout,
-        arithmetic=inexact.arithmetic,
-        inexact=inexact.problem,
-        batch_invariant=invariant,
-        encoding_error=context.opened.encoding_error,
-        dtype_error=context.opened.dtype_error,
-        kv_bytes=context.opened.kv_bytes,
-        code={module: digest for module, digest in code.items() if module.partition(".")[0] != "attnbench"},
-    )
-    return found, peak_bytes
+        return link.ask(m.WarmUp(start=secrets.randbits(32)), m.Warmed)[0].trace_ns
+
+    def _trace(self, link: WorkerLink) -> list[str]:
+        """Return the operations that one call runs."""
+        try:
+            traced, _ = link.ask(m.TraceCall(), m.Traced)
+        except WorkerFailed as failure:
+            traced = m.Traced((), f"the operations of a call are not known: {failure.reason}")
+        if traced.problem:
+            self._notes.append(clean(traced.problem))
+        return [clean(text) for text in traced.ran]
 
 
 def check_variants(
@@ -332,9 +353,11 @@ def check_variants(
     opening: rm.OpenCase,
     entries: Entries,
     memory_limit_bytes: int,
+    *,
+    alone: bool,
 ) -> tuple[dict[str, rm.Judged], Failures]:
     """Check backends on variants of a case: small cases of other lengths; return what passed, and what
-    failed. opening: of the case.
+    failed. opening: of the case. alone: as of :func:`_each`.
 
     They detect backends that are right at known shapes only, and show in a high precision what a low one
     would hide. Each has ordinary inputs, and shares the stress inputs with the others. Backends that compile
@@ -369,7 +392,7 @@ def check_variants(
                         weighed = left if number == 0 else []
                         names = [one.name for one in weighed if _gives_weights(pool, variant, one.record)]
                         check_reference(pool, context, weights=bool(names))
-                        passed, failed = _check_group(pool, context, left, names, workers)
+                        passed, failed = _check_group(pool, context, left, names, workers, alone=alone)
                 except VerifierFailed:
                     if not verifier.alive:
                         raise
@@ -421,6 +444,8 @@ def _check_group(
     entries: Entries,
     weighed: Sequence[str],
     workers: dict[str, WorkerLink],
+    *,
+    alone: bool,
 ) -> tuple[dict[str, rm.Judged], Failures]:
     """Check backends on the open variant case.
 
@@ -447,7 +472,7 @@ def _check_group(
         return msgspec.structs.replace(judged, problem=problem)
 
     found: Failures = {}
-    passed, failures = _each(pool, entries, check)
+    passed, failures = _each(pool, entries, check, alone=alone)
     for name, failure in failures.items():
         if failure.status == "unavailable":
             found[name] = failure  # whatever the case

@@ -32,8 +32,9 @@ def run_cases(runs: Sequence[CaseRun]) -> None:
             # One cause may have stopped several processes, which is one loss.
             pool.end_if_stopped()
         pool.start_servers(runs[0].case.threads)
-        pool.one_at_a_time = any(run.losses for run in runs)
-        if pool.one_at_a_time:
+        # After a loss one backend at a time, to find one that ends its server.
+        alone = any(run.losses for run in runs)
+        if alone:
             # One cause may have stopped all servers, which is one loss.
             pool.wait_for_servers(runs[0].case.threads)
         try:
@@ -41,21 +42,21 @@ def run_cases(runs: Sequence[CaseRun]) -> None:
                 checked: list[CheckedCase] = []
                 for run in runs:
                     with run.losses_noted():
-                        found = check_case(run, closing)
+                        found = check_case(run, closing, alone=alone)
                     if found is not None:
                         checked.append(found)
                 if checked:
-                    _measure(checked)
+                    _measure(checked, alone=alone)
         except HelperLost:
             again = True
 
 
-def _measure(checked: Sequence[CheckedCase]) -> None:
+def _measure(checked: Sequence[CheckedCase], *, alone: bool) -> None:
     pool, threads, clock = checked[0].run.pool, checked[0].context.threads, checked[0].run.clock
     workers = TimedWorkers(pool)
     pool.keep_off_measured_cores(threads)
     try:
-        if pool.one_at_a_time:
+        if alone:
             for one in checked:
                 with one.run.losses_noted():
                     _try_alone(workers, one)

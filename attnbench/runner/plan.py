@@ -8,12 +8,12 @@ from math import ceil
 from random import Random
 from statistics import median
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from attnbench.runner.options import Options
 from attnbench.stats.protocol import SAMPLE_S, SEGMENTS, WARM_S
 from attnbench.types.compared import baseline_of, parts_of
-from attnbench.types.record import CandidatePlan
+from attnbench.types.record import CandidatePlan, CheckResult
 
 LONGEST_SAMPLE_CALLS = 1_000_000
 MOST_SAMPLES = 1_000
@@ -45,7 +45,7 @@ class CallCounts:
 
 
 def plan_candidates(
-    found: Mapping[str, CandidatePlan], options: Options, note: str
+    found: Mapping[str, CheckResult], options: Options, note: str
 ) -> dict[str, CandidatePlan]:
     """Plan how each candidate of a case is measured, from what its check found. note: for every record."""
     calls = plan_all(
@@ -54,7 +54,7 @@ def plan_candidates(
     return {name: _plan(one, calls[name], options, note) for name, one in found.items()}
 
 
-def _plan(found: CandidatePlan, calls: CallCounts, options: Options, note: str) -> CandidatePlan:
+def _plan(found: CheckResult, calls: CallCounts, options: Options, note: str) -> CandidatePlan:
     notes = [note] if note else []
     if not found.fresh:
         notes.append("can't be forked once prepared: restarted every few repetitions instead of for each")
@@ -63,7 +63,8 @@ def _plan(found: CandidatePlan, calls: CallCounts, options: Options, note: str) 
             f"slow: measured in {calls.repetitions} of {options.repetitions} repetitions; "
             "a larger --budget allows all"
         )
-    return replace(found, **asdict(calls), notes=[*notes, *found.notes])
+    whole = structs.asdict(found) | asdict(calls)
+    return CandidatePlan(**whole | {"notes": [*notes, *found.notes]})
 
 
 def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[str, CallCounts]:

@@ -51,11 +51,8 @@ class WorkerPool:
 
     sides: in a live comparison, the interpreter of each side. The plain reference and the scale belong to no
     side, and come from one more server. Other runs have the side "" alone. executor: threads of the parent,
-    one a core, that wait for several workers at once while nothing is timed. one_at_a_time: check backends
-    so, to find one that ends its server.
+    one a core, that wait for several workers at once while nothing is timed.
     """
-
-    one_at_a_time = False
 
     def __init__(self, options: Options, sides: Mapping[str, Interpreter] | None = None) -> None:
         self.options = options

@@ -101,8 +101,10 @@ class HelperLost(Exception):  # noqa: N818
     status: of the records that are missing if it happens twice. backend: the only one that ran then, or "".
     """
 
-    status: Status = "interrupted"
-    backend = ""
+    def __init__(self, reason: str, status: Status = "interrupted", backend: str = "") -> None:
+        super().__init__(reason)
+        self.status: Status = status
+        self.backend = backend
 
 
 class ServerLost(HelperLost):
@@ -519,11 +521,9 @@ class VerifierLink:
             except OSError as gone:
                 last_words = self.close()
                 code = self._started.process.returncode
-                lost = HelperLost(f"the oracle's process {how_ended(code, last_words)}")
-                if code != -signal.SIGKILL:
-                    # Most likely a rule did it.
-                    lost.status = "unjudged"
-                raise lost from gone
+                # Anything but a kill was most likely a rule's doing.
+                status: Status = "interrupted" if code == -signal.SIGKILL else "unjudged"
+                raise HelperLost(f"the oracle's process {how_ended(code, last_words)}", status) from gone
         if isinstance(reply, expects):
             return reply, fds[0] if fds else -1
         close_all(fds)

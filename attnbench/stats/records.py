@@ -34,7 +34,7 @@ from attnbench.stats.tests import Interval, ends, time_interval
 from attnbench.types.arithmetic import coarser
 from attnbench.types.case import Case
 from attnbench.types.compared import baseline_of
-from attnbench.types.record import CandidatePlan, CaseLine, Failure, Record, RepetitionLine
+from attnbench.types.record import CaseLine, CheckResult, Failure, Record, RepetitionLine
 from attnbench.types.status import Check, Status
 from attnbench.types.storage import baseline_in
 
@@ -45,7 +45,7 @@ CONTENDED = "contended"
 """The label of the note on a backend whose samples were mostly preempted."""
 
 
-def checked_record(case: str, rule: str, backend: str, found: CandidatePlan, accuracy: str) -> Record:
+def checked_record(case: str, rule: str, backend: str, found: CheckResult, accuracy: str) -> Record:
     """Return the record of a backend that passed the check of a case and is not timed.
 
     accuracy: the coarsest arithmetic that the user accepts, "" for that of the dtype.
@@ -59,7 +59,7 @@ def checked_record(case: str, rule: str, backend: str, found: CandidatePlan, acc
     )  # fmt: skip
 
 
-def _inaccurate(found: CandidatePlan, accuracy: str) -> Outcome | None:
+def _inaccurate(found: CheckResult, accuracy: str) -> Outcome | None:
     """Return the outcome of outputs that are less exact than the user accepts, else None.
 
     A backend that declares its arithmetic fails no check.

@@ -111,44 +111,53 @@ class SegmentSamples(Struct, frozen=True, omit_defaults=True):
     default_clock_mhz: int = 0
 
 
-class CandidatePlan(Struct, frozen=True):
-    """The result of a candidate's check, and the plan for measuring it.
+class CheckResult(Struct, frozen=True):
+    """What the check of a candidate found."""
 
-    calls in each sample, samples (slots) in each segment, warm_calls before each sample, repetitions (those
-    that it takes part in, from the first on), segments (likewise the segments of a repetition): fixed
-    before measuring, from the budget. prepare_ms: loading
-    and preparation. first_call_ms: the first call with compilation and allocation. warmup_ms: the trace of
-    the warm-up, per call. fresh: whether each repetition gets a fresh process; otherwise the process is
-    replaced every few repetitions. anew: whether that process prepares the backend anew; otherwise it is a
-    fork of one that has. accuracy, ran, kernel_of, parts, dropout, arithmetic, batch_invariant,
-    encoding_error, dtype_error, kv_bytes: as in a record. inexact: why its outputs are not as exact as the
-    dtype allows; "" if they are, or if the backend declares its arithmetic. code: of each module that came
-    with the plugins, digits of the SHA-256 of its file; attnbench's own are in the manifest.
-    """
-
-    calls: int
-    samples: int
-    warm_calls: int
-    repetitions: int
     accuracy: Accuracy | None
+    """As in a record, like ``parts``, ``dropout``, ``ran``, ``kernel_of``, ``arithmetic``,
+    ``batch_invariant``, ``encoding_error``, ``dtype_error`` and ``kv_bytes`` below."""
     prepare_ms: float
+    """Loading and preparation."""
     first_call_ms: float
+    """The first call, with compilation and allocation."""
     warmup_ms: list[float]
+    """The trace of the warm-up, per call; empty where nothing is timed."""
     fresh: bool
+    """Whether each repetition gets a fresh process; otherwise it is replaced every few repetitions."""
     notes: list[str] = field(default_factory=list)
     anew: bool = False
+    """Whether a fresh process prepares the backend anew; otherwise it is a fork of one that has."""
     ran: list[str] = field(default_factory=list)
     kernel_of: str = ""
     parts: dict[str, Accuracy] = field(default_factory=dict)
     dropout: DropoutNumbers | None = None
-    segments: int = 2
     arithmetic: str = ""
     inexact: str = ""
+    """Why its outputs are not as exact as the dtype allows; "" if they are, or if the backend declares its
+    arithmetic."""
     batch_invariant: BatchInvariant = ""
     encoding_error: float | None = None
     dtype_error: float | None = None
     kv_bytes: float | None = None
     code: dict[str, str] = field(default_factory=dict)
+    """Of each module that came with the plugins, digits of the SHA-256 of its file; attnbench's own are in
+    the manifest."""
+
+
+class CandidatePlan(CheckResult, frozen=True, kw_only=True):
+    """What the check of a candidate found, and how it is measured: fixed before, from the budget."""
+
+    calls: int
+    """In each sample."""
+    samples: int
+    """In each segment, one a slot."""
+    warm_calls: int
+    """Untimed, before each sample."""
+    repetitions: int
+    """Those that it takes part in, from the first on."""
+    segments: int = 2
+    """Of a repetition, likewise from the first on."""
 
 
 class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):

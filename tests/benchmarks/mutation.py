@@ -27,12 +27,12 @@ _MATHS = ("errors", "gradient_scale", "dropout_moments", "weights_verdict", "rou
 _CHECK = (*_MATHS, "verdict", "trivial_answers", "plain_gradients")
 _STATS = (
     "clock", "kept_answers", "limit", "summary", "comparison", "interval", "pairs", "verdict_words",
-    "answer", "doubts", "interim", "few_repetitions", "unpaired",
+    "answer", "doubts", "interim", "few_repetitions", "unpaired", "outcomes",
 )  # fmt: skip
 TESTS = {
     "verifier": [*(f"tests/maths/test_{name}.py" for name in _CHECK), "tests/worker/test_verifier.py"],
     "inputs": [f"tests/maths/test_{name}.py" for name in ("draw", "rounding", "input_laws", "stress_inputs")],
-    "stats": [f"tests/compare/test_{name}.py" for name in _STATS],
+    "stats": [*(f"tests/compare/test_{name}.py" for name in _STATS), "tests/reports/test_caches.py"],
 }
 SWAPS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

@@ -263,7 +263,9 @@ def test_records_of_a_run_with_several_storages_have_a_ratio_each() -> None:
     batch = CASE.format("float32", "forward", "")
     found = {}
     for case, names in ((batch, ("per_sequence", "quick")), (batch.replace("packed", "paged"), ("gather",))):
-        plan = CandidatePlan(1, 1, 0, 1, None, 1.0, 1.0, [1.0], fresh=True, segments=1)
+        plan = CandidatePlan(
+            None, 1.0, 1.0, [1.0], fresh=True, calls=1, samples=1, warm_calls=0, repetitions=1, segments=1
+        )
         line = CaseLine(case, 1, 5, 1, 1.0, 1.0, dict.fromkeys(names, plan))
         blocks = {
             name: [SegmentSamples(0, [place], 1, [9000], [9000], [0], [0])]

@@ -24,7 +24,7 @@ from attnbench.runner.plan import (
 from attnbench.stats.protocol import SAMPLE_S, SEGMENTS
 from attnbench.stats.tests import LEVEL, time_interval
 from attnbench.types.compared import BASE, HEAD, parts_of, sided
-from attnbench.types.record import CandidatePlan
+from attnbench.types.record import CheckResult
 
 TRACES = st.lists(st.integers(0, 10**11), min_size=1, max_size=20)
 SEEDS = st.integers(0, 2**32)
@@ -108,8 +108,8 @@ def test_candidates_far_from_the_baseline_have_a_plan_of_their_own() -> None:
 
 
 def test_plans_say_how_a_candidate_is_started_and_why() -> None:
-    def found(call_ms: float = 0.1, *, fresh: bool = True) -> CandidatePlan:
-        return CandidatePlan(0, 0, 0, 0, None, 1.0, 1.0, [call_ms], fresh, ["found"])
+    def found(call_ms: float = 0.1, *, fresh: bool = True) -> CheckResult:
+        return CheckResult(None, 1.0, 1.0, [call_ms], fresh, ["found"])
 
     checked = {"quick": found(), "kept": found(fresh=False), "slow": found(2e3), "slower": found(9e3)}
     plans = plan_candidates(checked, Options(), note="shared")

@@ -105,7 +105,12 @@ def take(
 ) -> handoff.Segment:
     """Take a segment in this order, with one call in a slot."""
     slots = Counter(order)
-    plans = {name: CandidatePlan(1, slots[name], 0, 1, RIGHT, 0.0, 0.0, [0.1], fresh=True) for name in links}
+    plans = {
+        name: CandidatePlan(
+            RIGHT, 0.0, 0.0, [0.1], fresh=True, calls=1, samples=slots[name], warm_calls=0, repetitions=1
+        )
+        for name in links
+    }
     return handoff.take_segment(number, order, links, plans, patience_s)
 
 
