@@ -1,4 +1,4 @@
-"""differential_sdpa and gated_sdpa: torch's attention, then the difference of heads, or the gate."""
+"""differential_sdpa, gated_sdpa, rotated_sdpa: torch's attention, with what its relatives add around it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from attnbench.backends.sdpa import attention, refuse_cap
+from attnbench.kit.rotary import norm_and_turn
 from attnbench.types.backend import Backend, Setup
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ def prepare_differential(setup: Setup) -> Callable[..., Tensor]:
     return call
 
 
+def prepare_rotated(setup: Setup) -> Callable[..., Tensor]:
+    """Return a function of raw q and k, v and both norms."""
+    attend, change = attention(setup), norm_and_turn(setup)
+
+    def call(q: Tensor, k: Tensor, v: Tensor, norm_q: Tensor, norm_k: Tensor) -> Tensor:
+        return attend(*change(q, k, norm_q, norm_k), v)
+
+    return call
+
+
 GATED_SDPA = Backend(
     name="gated_sdpa",
     summary="torch SDPA, then times the sigmoid of the gate",
@@ -46,6 +57,17 @@ DIFFERENTIAL_SDPA = Backend(
     prepare=prepare_differential,
     supports=refuse_cap,
     operations=("differential",),
+    needs_dot_form=True,
+    masks=("any",),
+    masks_by_head=True,
+)
+
+ROTATED_SDPA = Backend(
+    name="rotated_sdpa",
+    summary="norms and rotary positions in torch, then torch SDPA",
+    prepare=prepare_rotated,
+    supports=refuse_cap,
+    operations=("rotated",),
     needs_dot_form=True,
     masks=("any",),
     masks_by_head=True,

@@ -119,12 +119,12 @@ def check_unchanged(inputs: Sequence[Tensor], before: Sequence[tuple[Tensor, int
 
 
 def empty_outputs(shapes: Sequence[tuple[Sequence[int], dtype]], device: str) -> tuple[Given, ...]:
-    """Return tensors full of NaN for a call to write, each with the buffer around it, of NaN too."""
+    """Return tensors for a call to write, each with the buffer around it: full of NaN, or a large integer."""
     import torch
 
     made = []
     for shape, kind in shapes:
-        nothing = torch.full(tuple(shape), float("nan"), dtype=kind, device=device)
+        nothing = torch.full(tuple(shape), _unread(kind), dtype=kind, device=device)
         made.append(between_bands(nothing, nothing.stride(), counted=True))
     return tuple(made)
 

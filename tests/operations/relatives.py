@@ -8,6 +8,8 @@ from attnbench.kit.masks import keep_mask
 GATED = "gated/scaled_dot/B3-H4-Hkv2-Lq17-Lk29-D8-Dv8/causal:lower_right/{}"
 DIFFERENTIAL = "differential/scaled_dot/B3-H8-Hkv4-Lq17-Lk29-D8-Dv16/causal:lower_right/{}"
 
+ROTATED = "rotated/scaled_dot/B3-H4-Hkv2-Lq17-Lk29-D8-Dv8/causal:lower_right/{}"
+
 MISTAKES = {
     "gate_without_the_sigmoid": GATED,
     "gate_as_silu": GATED,
@@ -25,6 +27,18 @@ MISTAKES = {
     "halves_exchanged": DIFFERENTIAL,
     "one_softmax_of_the_difference": DIFFERENTIAL,
     "scaled_by_one_less_lambda": DIFFERENTIAL,
+    "norm_after_the_turn": ROTATED,
+    "norm_of_all_heads": ROTATED,
+    "norm_forgotten": ROTATED,
+    "norm_without_its_weights": ROTATED,
+    "norms_exchanged": ROTATED,
+    "norm_with_the_mean_taken_away": ROTATED,
+    "turned_in_neighbours": ROTATED,
+    "turned_the_other_way": ROTATED,
+    "queries_count_from_0": ROTATED,
+    "keys_count_from_1": ROTATED,
+    "keys_not_turned": ROTATED,
+    "angles_of_all_features": ROTATED,
 }
 
 
@@ -78,7 +92,42 @@ def prepare(setup, mistake=""):
             "scaled_by_one_less_lambda": (first - lam * second) * (1 - lam),
         }.get(mistake, first - lam * second)
 
-    return gated if case.operation == "gated" else differential
+    def turned(x, first):
+        count, D = x.shape[2:]
+        pairs = D if mistake == "angles_of_all_features" else D // 2
+        angles = torch.arange(first, first + count)[:, None] * 10000.0 ** (-torch.arange(D // 2) / pairs)
+        if mistake == "turned_the_other_way":
+            angles = -angles if first else angles
+        turn = torch.polar(torch.ones_like(angles), angles)
+        if mistake == "turned_in_neighbours":
+            a = torch.complex(x[..., ::2].contiguous(), x[..., 1::2].contiguous()) * turn
+            return torch.stack([a.real, a.imag], -1).flatten(-2)
+        a = torch.complex(x[..., : D // 2].contiguous(), x[..., D // 2 :].contiguous()) * turn
+        return torch.cat([a.real, a.imag], -1)
+
+    def normed(x, weights):
+        if mistake == "norm_forgotten":
+            return x * weights
+        if mistake == "norm_with_the_mean_taken_away":
+            x = x - x.mean(-1, keepdim=True)
+        axes = (1, 3) if mistake == "norm_of_all_heads" else (3,)
+        x = x / (x.square().mean(axes, keepdim=True) + 1e-6).sqrt()
+        return x if mistake == "norm_without_its_weights" else x * weights
+
+    def rotated(q, k, v, norm_q, norm_k):
+        dtype, (q, k, norm_q, norm_k) = v.dtype, (x.float() for x in (q, k, norm_q, norm_k))
+        if mistake == "norms_exchanged":
+            norm_q, norm_k = norm_k, norm_q
+        begin = 0 if mistake == "queries_count_from_0" else case.Lk - case.Lq
+        first = 1 if mistake == "keys_count_from_1" else 0
+        if mistake == "norm_after_the_turn":
+            q, k = normed(turned(q, begin), norm_q), normed(turned(k, first), norm_k)
+        else:
+            q, k = turned(normed(q, norm_q), begin), normed(k, norm_k)
+            k = k if mistake == "keys_not_turned" else turned(k, first)
+        return weights_of(q.to(dtype), k.to(dtype)).softmax(-1) @ v.repeat_interleave(case.group, 1)
+
+    return {"gated": gated, "rotated": rotated}.get(case.operation, differential)
 
 
 @hookimpl
@@ -89,7 +138,7 @@ def attnbench_backends():
             name=name,
             summary=name,
             prepare=lambda setup, mistake=name if name in MISTAKES else "": prepare(setup, mistake),
-            operations=(operation,) if operation else ("gated", "differential"),
+            operations=(operation,) if operation else ("gated", "differential", "rotated"),
             rules=("scaled_dot",),
             masks=("any",),
         )

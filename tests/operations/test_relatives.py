@@ -58,7 +58,7 @@ def test_the_exact_answer_is_that_of_the_paper(registry: Registry, case: str) ->
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("case", [relatives.GATED, relatives.DIFFERENTIAL])
+@pytest.mark.parametrize("case", [relatives.GATED, relatives.DIFFERENTIAL, relatives.ROTATED])
 def test_right_kernels_are_kept(judges: Callable[[str], Judge], case: str, dtype: str) -> None:
     judge = judges(case.format(dtype))
     names = ("by_products", f"{parse_case(case.format(dtype)).operation}_sdpa")
@@ -69,6 +69,28 @@ def test_right_kernels_are_kept(judges: Callable[[str], Judge], case: str, dtype
 @pytest.mark.parametrize("mistake", relatives.MISTAKES)
 def test_a_wrong_kernel_is_refused(judges: Callable[[str], Judge], mistake: str) -> None:
     assert judges(relatives.MISTAKES[mistake].format("bfloat16")).problem(mistake) != ""
+
+
+def test_rotated_queries_and_keys_meet_at_their_distance(registry: Registry) -> None:
+    """With complex numbers, from RoFormer's formula: each pair of features turns by its position."""
+    case = parse_case("rotated/scaled_dot/H2-Lq3-Lk5-D4/causal:lower_right/float64")
+    record = registry.rule("scaled_dot")
+    given = draw_inputs(case, record, 3, 0)
+    exact = solve_outputs(
+        case, record, widened(draw_parameters(case, record), case), widen_inputs(case, record, given)
+    )["out"]
+
+    def pairs(name: str, h: int, row: int, position: int) -> np.ndarray:
+        x = given[name][0, h, row]
+        x = x / np.sqrt((x**2).mean() + 1e-6) * given[f"norm_{name}"]
+        return (x[:2] + 1j * x[2:]) * np.exp(1j * position / np.array([1.0, 100.0]))
+
+    for h, i in np.ndindex(2, 3):
+        q = pairs("q", h, i, i + 2)
+        scores = [(q * pairs("k", h, j, j).conj()).real.sum() / 2 for j in range(i + 3)]
+        powers = np.exp(scores)
+        expected = powers / powers.sum() @ given["v"][0, h, : i + 3]
+        np.testing.assert_allclose(exact[0, h, i].astype(float), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_heads_of_differential_attention_come_in_pairs(registry: Registry) -> None:
