@@ -34,7 +34,9 @@ def _masks(_: RuleOf, seed: int) -> Iterator[Step]:
         keep = keep_rows(case, np.arange(Lq))
         assert keep is not None
         name = f"{mask_text(case.mask)}, {Lq} queries of {Lk} keys"
-        text = "1 keeps a pair, 0 drops it"
+        # Libraries count a window's keys with the query's own or without it.
+        counts = "; the query's own key counts" if word in ("window:2", "causal+window:2") else ""
+        text = f"1 keeps a pair, 0 drops it{counts}"
         yield Step(name, text, keep[0, 0] * 1.0, numbered("q", Lq), numbered("k", Lk), drawn="shades")
     scores = np.array([[1.0, 0, 2, 1], [1, 0, 2, -np.inf], [1, 0, -np.inf, -np.inf], [-np.inf] * 4])
     rows, keys = ("all kept", "k4 dropped", "k3, k4 dropped", "all dropped"), numbered("k", 4)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.rotary import BASE, EPS
 from attnbench.operations.attention import draw_heads, heads_inputs, pair_flops, unread_elements
-from attnbench.operations.gated import attended
+from attnbench.operations.gated_output import attended
 from attnbench.types.operation import Operation, Problem, TensorSpec
 from attnbench.types.rule import Rule
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attnbench import Backend, hookimpl
 from attnbench.kit.masks import keep_mask
 
-GATED = "gated/scaled_dot/B3-H4-Hkv2-Lq17-Lk29-D8-Dv8/causal:lower_right/{}"
+GATED = "gated_output/scaled_dot/B3-H4-Hkv2-Lq17-Lk29-D8-Dv8/causal:lower_right/{}"
 DIFFERENTIAL = "differential/scaled_dot/B3-H8-Hkv4-Lq17-Lk29-D8-Dv16/causal:lower_right/{}"
 
 ROTATED = "rotated/scaled_dot/B3-H4-Hkv2-Lq17-Lk29-D8-Dv8/causal:lower_right/{}"
@@ -127,7 +127,7 @@ def prepare(setup, mistake=""):
             k = k if mistake == "keys_not_turned" else turned(k, first)
         return weights_of(q.to(dtype), k.to(dtype)).softmax(-1) @ v.repeat_interleave(case.group, 1)
 
-    return {"gated": gated, "rotated": rotated}.get(case.operation, differential)
+    return {"gated_output": gated, "rotated": rotated}.get(case.operation, differential)
 
 
 @hookimpl
@@ -138,7 +138,7 @@ def attnbench_backends():
             name=name,
             summary=name,
             prepare=lambda setup, mistake=name if name in MISTAKES else "": prepare(setup, mistake),
-            operations=(operation,) if operation else ("gated", "differential", "rotated"),
+            operations=(operation,) if operation else ("gated_output", "differential", "rotated"),
             rules=("scaled_dot",),
             masks=("any",),
         )

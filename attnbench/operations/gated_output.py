@@ -107,7 +107,7 @@ def _unread(case: Case, rule: Rule, queries: int, keys: int) -> int:
 
 
 def _check(case: Case) -> str | None:
-    return None if case.layer is None else "gated has no model width E: that belongs to multihead"
+    return None if case.layer is None else "gated_output has no model width E: that belongs to multihead"
 
 
 def _plain(setup: Setup) -> Callable[..., Any]:
@@ -118,8 +118,8 @@ def _plain(setup: Setup) -> Callable[..., Any]:
     return lambda q, k, v, gate: attend(q, k, v) * gate.sigmoid()
 
 
-GATED = Operation(
-    name="gated",
+GATED_OUTPUT = Operation(
+    name="gated_output",
     summary="attention whose output is multiplied by the sigmoid of a gate: q, k, v, gate to (B, H, Lq, Dv)",
     inputs=_inputs,
     outputs=_outputs,
