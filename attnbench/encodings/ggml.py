@@ -1,4 +1,4 @@
-"""q8_0 and q4_0: blocks of 32 features with a float16 scale in front, in bytes, as llama.cpp holds them.
+"""q8_0, q4_0 and q5_1: blocks of 32 features in bytes, as llama.cpp holds them: float16 scales, then codes.
 
 The formulas are public: ``ggml-common.h`` and ``ggml-quants.c`` of github.com/ggml-org/ggml. k and v are
 bytes, (B, Hkv, L, D/32 · bytes of a block); features 32n to 32n + 31 lie in block n.
@@ -166,8 +166,7 @@ def _in_q4_0(codes: Wide) -> Bytes:
     import numpy as np
 
     nibbles = (codes + 8).astype(np.uint8)
-    joined: Bytes = np.bitwise_or(nibbles[..., :16], nibbles[..., 16:] << 4, dtype=np.uint8)
-    return joined
+    return (nibbles[..., :16] | (nibbles[..., 16:] << 4)).astype(np.uint8)
 
 
 Q8_0 = _blocks(
@@ -189,4 +188,66 @@ Q4_0 = _blocks(
     mirrors=False,
     codes_of=_in_q4_0,
     ends=(-8.0, 7.0),
+)
+
+
+Q5_1_BYTES = 24
+"""A scale d, the least number m, a bit of each code, and 16 bytes with the lower four bits of codes."""
+
+
+def _tensors_of_q5_1(case: Case, specs: Specs) -> Specs:
+    return tuple(
+        replace(spec, kind="uint8", shape=(*spec.shape[:3], spec.shape[3] // BLOCK * Q5_1_BYTES))
+        for spec in specs
+    )
+
+
+def _write_q5_1(case: Case, specs: Specs, numbers: Sequence[Wide]) -> Sequence[Bytes]:
+    """Return blocks with m = the least number and d = (the largest - m) / 31; codes from 0 to 31.
+
+    Byte i has the lower bits of code i, and above them those of code i + 16. Bit i of the four bytes before
+    is the fifth bit of code i.
+    """
+    import numpy as np
+
+    stored = []
+    for array in numbers:
+        blocks = array.reshape(*array.shape[:3], array.shape[3] // BLOCK, BLOCK)
+        m = blocks.min(-1, keepdims=True)
+        d = (blocks.max(-1, keepdims=True) - m) / 31
+        codes = np.floor((blocks - m) / np.where(d == 0, 1, d) + 0.5).clip(0, 31).astype(np.uint8)
+        fifth = np.packbits(codes >> 4, axis=-1, bitorder="little")
+        low = (codes[..., :16] & 15) | ((codes[..., 16:] & 15) << 4)
+        halves = np.ascontiguousarray(np.concatenate([d, m], -1).astype(np.float16)).view(np.uint8)
+        whole = np.concatenate([halves, fifth, low.astype(np.uint8)], -1)
+        stored.append(whole.reshape(*blocks.shape[:3], blocks.shape[3] * Q5_1_BYTES))
+    return stored
+
+
+def _read_q5_1(case: Case, specs: Specs, stored: Sequence[Bytes]) -> Sequence[Wide]:
+    import numpy as np
+
+    numbers = []
+    for spec, array in zip(specs, stored, strict=True):
+        blocks = array.reshape(*spec.shape[:3], spec.shape[3] // BLOCK, Q5_1_BYTES)
+        halves = np.ascontiguousarray(blocks[..., :4]).view(np.float16).astype(float)
+        low = np.concatenate([blocks[..., 8:] & 15, blocks[..., 8:] >> 4], -1)
+        codes = low + 16.0 * np.unpackbits(blocks[..., 4:8], axis=-1, bitorder="little")
+        numbers.append((codes * halves[..., :1] + halves[..., 1:]).reshape(spec.shape))
+    return numbers
+
+
+Q5_1 = Encoding(
+    name="q5_1",
+    summary="llama.cpp's blocks of 32 codes of 5 bits with their least number, 24 bytes each",
+    tensors=_tensors_of_q5_1,
+    encode=_write_q5_1,
+    decode=_read_q5_1,
+    mirrors=False,
+    # A block with a number below 0 does not hold 0 as 0, which one_hot needs.
+    keeps=("large_logits", "even"),
+    refuses=lambda case: (
+        f"D and Dv must be multiples of {BLOCK}" if case.D % BLOCK or case.Dv % BLOCK else None
+    ),
+    baseline="dequantise_sdpa",
 )

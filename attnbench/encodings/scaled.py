@@ -146,7 +146,7 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
             scale = np.asarray(stored[count + place]).reshape(of_scales).astype(np.float64)
             settled = scale
             if not written.given:
-                empty = np.logical_not(grouped.any(SHARED[grain_of(case)], keepdims=True))
+                empty = np.asarray(~grouped.any(SHARED[grain_of(case)], keepdims=True))
                 settled = settled_scale(scale, wide, empty=empty)
             scales.append(settled.astype(np.float32).reshape(np.shape(stored[count + place])))
             # Codes are those of the scale and zero point that stand there, or of the right ones, so that a

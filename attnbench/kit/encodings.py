@@ -118,6 +118,18 @@ def _q4_0(codes: Tensor) -> Tensor:
     return _blocks(codes, 18, lambda x: torch.cat([x & 15, x >> 4], dim=-1).char() - 8)
 
 
+def _q5_1(codes: Tensor) -> Tensor:
+    import torch
+
+    blocks = codes.reshape(*codes.shape[:-1], codes.shape[-1] // 24, 24)
+    halves = blocks[..., :4].contiguous().view(torch.float16).float()
+    low = torch.cat([blocks[..., 8:] & 15, blocks[..., 8:] >> 4], dim=-1)
+    bits = torch.arange(8, dtype=torch.uint8, device=codes.device)
+    fifth = ((blocks[..., 4:8, None] >> bits) & 1).flatten(-2)
+    numbers: Tensor = ((low + 16 * fifth).float() * halves[..., :1] + halves[..., 1:]).flatten(-2)
+    return numbers
+
+
 _CODES: dict[str, Callable[[Tensor], Tensor]] = {
     "int8": lambda codes: codes,
     "int4": _signed,
@@ -127,6 +139,7 @@ _CODES: dict[str, Callable[[Tensor], Tensor]] = {
     "fp8_e5m2": lambda codes: _float8("float8_e5m2")(codes),
     "q8_0": _q8_0,
     "q4_0": _q4_0,
+    "q5_1": _q5_1,
 }
 ENCODINGS = (*_CODES, "latent")
 """The built-in encodings that :func:`dequantiser` reads."""

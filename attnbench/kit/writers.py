@@ -60,7 +60,7 @@ def writer(case: Case) -> Write:
 def _scaled(name: str, grain: str, x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
     import torch
 
-    grouped = torch.unflatten(x, -1, (-1, 32)) if grain == "block32" else x
+    grouped = in_blocks(x) if grain == "block32" else x
     largest, zeros = _LARGEST[name], name.startswith("u")
     axes = _SHARED[grain]
     if given:
@@ -85,6 +85,11 @@ def _scaled(name: str, grain: str, x: Tensor, *given: Tensor) -> tuple[Tensor, .
     return tuple(parts)
 
 
+def in_blocks(x: Tensor) -> Tensor:
+    """Return (…, D) as blocks of 32 features, (…, D / 32, 32)."""
+    return x.reshape(*x.shape[:-1], x.shape[-1] // 32, 32)
+
+
 def _codes(name: str, steps: Tensor) -> Tensor:
     import torch
 
@@ -104,7 +109,7 @@ def _codes(name: str, steps: Tensor) -> Tensor:
 def _q8_0(x: Tensor) -> Tensor:
     import torch
 
-    blocks = torch.unflatten(x, -1, (-1, 32))
+    blocks = in_blocks(x)
     d = blocks.abs().amax(-1, keepdim=True) / 127
     codes = (blocks / torch.where(d == 0, 1, d)).nan_to_num().round().to(torch.int8).view(torch.uint8)
     return _joined(d, codes)
@@ -113,7 +118,7 @@ def _q8_0(x: Tensor) -> Tensor:
 def _q4_0(x: Tensor) -> Tensor:
     import torch
 
-    blocks = torch.unflatten(x, -1, (-1, 32))
+    blocks = in_blocks(x)
     place = blocks.abs().argmax(-1, keepdim=True)
     d = blocks.gather(-1, place) / -8
     steps = (blocks / torch.where(d == 0, 1, d) + 8.5).nan_to_num().floor().clamp(0, 15)

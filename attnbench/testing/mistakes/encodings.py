@@ -247,24 +247,24 @@ def _swapped(x: NDArray[Any]) -> NDArray[Any]:
     return ((x >> 4) | (x << 4)).astype(np.uint8)
 
 
-def _bytes(low: NDArray[np.uint8], high: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    joined: NDArray[np.uint8] = np.bitwise_or(low, high << 4, dtype=np.uint8)
-    return joined
-
-
-def _halves_of_a_row(x: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _halves_of_a_row(x: NDArray[Any]) -> NDArray[Any]:
     """Return bytes of neighbours from such whose low and high bits hold the two halves of all features."""
     codes = np.concatenate([x & 15, x >> 4], -1)
-    return _bytes(codes[..., ::2], codes[..., 1::2])
+    return _in_pairs(codes)
 
 
-def _halves(x: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _in_pairs(codes: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return codes with two neighbours in a byte, the first in the low bits."""
+    return np.asarray(codes[..., ::2] | (codes[..., 1::2] << 4), np.uint8)
+
+
+def _halves(x: NDArray[Any]) -> NDArray[Any]:
     """Return bytes of neighbours from such whose low and high bits hold the two halves of a block."""
     low, high = x & 15, x >> 4
     block = 16 if x.shape[-1] % 16 == 0 else x.shape[-1]
     cut = (*x.shape[:-1], x.shape[-1] // block, block)
     codes = np.concatenate([low.reshape(cut), high.reshape(cut)], -1)
-    return _bytes(codes[..., ::2], codes[..., 1::2]).reshape(x.shape)
+    return _in_pairs(codes).reshape(x.shape)
 
 
 NIBBLES: tuple[EncodedMistake, ...] = (
@@ -475,10 +475,10 @@ OF_BLOCKS: dict[str, tuple[EncodedMistake, ...]] = {
 }
 
 
-def _neighbours(c: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _neighbours(c: NDArray[Any]) -> NDArray[Any]:
     """Return a block whose reader takes features 2i and 2i + 1 from byte i, as this order gives them."""
     pairs = np.stack([c & 15, c >> 4], -1).reshape(*c.shape[:-1], 32)
-    return _bytes(pairs[..., :16], pairs[..., 16:])
+    return np.asarray(pairs[..., :16] | (pairs[..., 16:] << 4), np.uint8)
 
 
 def _latent(

@@ -142,7 +142,7 @@ GGML_FLASH_ATTN = Backend(
 GGML_FLASH_ATTN_BLOCKS = replace(
     GGML_FLASH_ATTN,
     name="ggml_flash_attn_blocks",
-    summary="ggml's attention from q8_0 or q4_0 caches; queries rounded to q8_0",
+    summary="ggml's attention from q8_0, q4_0 or q5_1 caches; queries rounded to 8 bits",
     supports=refuse_maps,
     encodings=tuple(BLOCKS),
     # Products of a query are those of its codes, in blocks of 32 numbers.

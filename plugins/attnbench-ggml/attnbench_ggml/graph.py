@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NUMBERS = {"torch.float32": 0, "torch.float16": 1, "torch.bfloat16": 30}
 """ggml's types of numbers, by torch's."""
 
-BLOCKS = {"q4_0": (2, 18), "q8_0": (8, 34)}
+BLOCKS = {"q4_0": (2, 18), "q5_1": (7, 24), "q8_0": (8, 34)}
 """ggml's types of blocks, and the bytes of one. A block has 32 numbers of a row."""
 NUMBERS_OF_BLOCK = 32
 

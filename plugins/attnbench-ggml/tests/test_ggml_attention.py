@@ -28,6 +28,7 @@ RIGHT = (
     "sinks/B1-H4-Hkv1-Lq70-Lk50-D32/causal/float32",
     "scaled_dot/B2-H4-Hkv2-Lq1-Lk300-D64-Dv32/padding/bfloat16/kv=q8_0",
     "sinks/B1-H4-Hkv2-Lq66-Lk90-D64/causal/bfloat16/kv=q4_0",
+    "scaled_dot/B2-H4-Hkv2-Lq1-Lk300-D64/bfloat16/kv=q5_1",
     LATENT,
 )
 """Each dtype and cache; one query, some, and enough for tiles; masks; sizes that are no multiple; threads."""
