@@ -1,4 +1,4 @@
-"""torch_quantise and torch_reshape_and_cache: writers of caches in plain torch."""
+"""torch_quantise and torch_to_pages: writers of caches in plain torch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ TORCH_QUANTISE = Backend(
     quadratic_copies=0,
 )
 
-TORCH_RESHAPE_AND_CACHE = Backend(
-    name="torch_reshape_and_cache",
+TORCH_TO_PAGES = Backend(
+    name="torch_to_pages",
     summary="new tokens into a copy of the cache, in plain torch",
     prepare=reshape_and_cache,
     operations=("reshape_and_cache",),

@@ -57,14 +57,14 @@ def test_a_right_writer_of_codes_passes(registry: Registry, word: str) -> None:
 @pytest.mark.parametrize("word", ["dtype", *WORDS])
 def test_a_right_writer_into_pages_passes(registry: Registry, word: str) -> None:
     judge = Judge(registry, CACHE.format(ASKED, "float32", word))
-    assert judge.problem("torch_reshape_and_cache") == ""
+    assert judge.problem("torch_to_pages") == ""
     assert passing_trivial_answer(judge.opened) == ""
 
 
 def test_a_right_writer_of_a_latent_head_passes(registry: Registry) -> None:
     case = CACHE.replace("H2", "H1").replace("D64-Dv64", "D72-Dv64")
     judge = Judge(registry, case.format("nearest", "bfloat16", "latent"))
-    assert judge.problem("torch_reshape_and_cache") == ""
+    assert judge.problem("torch_to_pages") == ""
     assert list(judge.opened.arrays(0, 0)) == ["key", "kv", "slot_mapping"]
 
 
@@ -119,11 +119,11 @@ def test_ids_parse_back() -> None:
 
 def test_a_run_checks_and_times_writers(tmp_path: Path) -> None:
     cases = [QUANTISE.format("nearest", "bfloat16", "q8_0"), CACHE.format("nearest", "bfloat16", "int8:head")]
-    run = attnbench.run(cases, plugins=PLUGIN, backends=["torch_quantise", "torch_reshape_and_cache",
+    run = attnbench.run(cases, plugins=PLUGIN, backends=["torch_quantise", "torch_to_pages",
         "keys_in_both"], repetitions=1, budget=0.02, out=tmp_path)  # fmt: skip
     found = {(record.backend, record.case.partition("/")[0]): record for record in run.records}
     assert found["torch_quantise", "quantise"].median_ms
-    assert found["torch_reshape_and_cache", "reshape_and_cache"].median_ms
+    assert found["torch_to_pages", "reshape_and_cache"].median_ms
     wrong = found["keys_in_both", "reshape_and_cache"]
     assert (wrong.status, wrong.failed_check) == ("mismatch", "values")
     assert "the output 'v': " in wrong.reason
