@@ -81,6 +81,7 @@ def _of_backend(backend: Backend) -> dict[str, Any]:
 
 
 @command.command("backends")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
     "--device",
     type=click.Choice(DEVICES),
@@ -88,15 +89,18 @@ def _of_backend(backend: Backend) -> dict[str, Any]:
 )
 @plugin_option
 @format_option
-def backends(device: str | None, format_: Format) -> None:
-    """Backends: operations, rules, dtypes and devices.
+def backends(names: tuple[str, ...], device: str | None, format_: Format) -> None:
+    """Backends: operations, rules, dtypes and devices. With names, only these.
 
     \b
     attnbench list backends
     attnbench list backends --device cuda
-    attnbench list backends --plugin my_kernel.py --format json
+    attnbench list backends mine --plugin my_kernel.py --format json
     """
-    entries = load_plugins().backends
+    registry = load_plugins()
+    for name in names:
+        registry.backend(name)
+    entries = {name: one for name, one in registry.backends.items() if not names or name in names}
     if device is None:
         shown = ("name", "summary", "operations", "rules", "dtypes", "devices")
         print_listing(_rows(entries, _of_backend), shown, format_)

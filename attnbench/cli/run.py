@@ -149,6 +149,7 @@ def _end(
     advice: Sequence[str] = (),
 ) -> NoReturn:
     """Print the records of a run and advice, and exit with their status."""
+    from attnbench.reports.html.page import missing_packages
     from attnbench.results.targets import write_files
 
     try:
@@ -158,8 +159,9 @@ def _end(
     finally:
         # Last, where it is still seen: the table of a suite is longer than a terminal.
         timed = any(record.median_ms is not None for record in run.records)
-        page = f"; to share it: attnbench report {quote(str(run.path))} --html page.html"
-        note(f"stored in {run.path}{page if printed == 'table' and timed else ''}")
+        shared = printed == "table" and timed and not missing_packages()
+        page = f"; to share it: attnbench report {quote(str(run.path))} --html page.html" if shared else ""
+        note(f"stored in {run.path}{page}")
         if run.unfinished:
             say(f"some records are interrupted; {go_on_words(run.path, live=False)}", err=True)
         _tell(run.without_success)

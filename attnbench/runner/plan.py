@@ -57,7 +57,7 @@ def plan_candidates(
 def _plan(found: CheckResult, calls: CallCounts, options: Options, note: str) -> CandidatePlan:
     notes = [note] if note else []
     if not found.fresh:
-        notes.append("can't be forked once prepared: restarted every few repetitions instead of for each")
+        notes.append("one process serves several repetitions: it can't be forked (copied) once prepared")
     if calls.repetitions < options.repetitions:
         notes.append(
             f"slow: measured in {calls.repetitions} of {options.repetitions} repetitions; "

@@ -63,10 +63,14 @@ _LEFT_OUT = ("±", "prepare", "first call", "rms error", "max error")
 """Columns that few readers look for; --csv has them."""
 
 
+def missing_packages() -> list[str]:
+    """Return the packages that a page needs and that are not installed."""
+    return [name for module, name in _PACKAGES.items() if find_spec(module) is None]
+
+
 def check_packages() -> None:
     """Raise :class:`BadInput` if a package that a page needs is not installed."""
-    missing = [name for module, name in _PACKAGES.items() if find_spec(module) is None]
-    if missing:
+    if missing := missing_packages():
         raise BadInput(f"a page needs {' and '.join(missing)}: pip install 'attnbench[html]'")
 
 
