@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from random import randrange
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,13 +27,14 @@ from attnbench.types.exit_status import UNJUDGED
 from attnbench.types.words import span_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from attnbench.cases.select import Overrides
     from attnbench.plugins.registry import Registry
     from attnbench.runner.progress import Moment, Progress
     from attnbench.testing.findings import Report
     from attnbench.testing.judge import Found, Plan
+    from attnbench.types.record import Record
 
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -162,8 +164,8 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
     if asked:
         running = judging_plan(asked, registry, options_of(chosen, timed=False), selection.shard)
         try:
-            with progress(cases=tuple(asked)) as tell:
-                run = start(running, chosen["out"], telling_first(tell))
+            with progress(cases=tuple(asked), wrong_only=True) as tell:
+                run = start(running, chosen["out"], telling_first(tell, partial(_mistake, registry)))
         except Interrupted as stop:
             run, interrupted = loaded(stop.path, registry), True
             if not run.records:
@@ -187,22 +189,33 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
     ctx.exit(130 if interrupted else report.exit_code)
 
 
-def telling_first(tell: Progress) -> Progress:
-    """Return a function that shows a run, and the first problem of it as soon as it is known."""
+def telling_first(tell: Progress, mistake: Callable[[Record], str]) -> Progress:
+    """Return a function that shows a run, and the first problem of it as soon as it is known.
+
+    mistake: a sentence on the known mistake of a failure, "" for none.
+    """
     from attnbench.testing.problems import problem_of
 
     told = False
 
     def shown(moment: Moment) -> None:
         nonlocal told
-        problem = next(filter(None, map(problem_of, moment.records)), "")
-        if problem and not told and moment.cases > 1:
+        wrong = next((record for record in moment.records if problem_of(record)), None)
+        if wrong is not None and not told and moment.cases > 1:
             told = True
-            problem += "\n  (checking goes on; Ctrl-C ends it with the diagnosis so far)"
-            moment = replace(moment, problem=problem)
+            lines = [problem_of(wrong), mistake(wrong)]
+            lines.append("(checking goes on; Ctrl-C ends it with the diagnosis so far)")
+            moment = replace(moment, problem="\n  ".join(filter(None, lines)))
         tell(moment)
 
     return shown
+
+
+def _mistake(registry: Registry, record: Record) -> str:
+    from attnbench.testing.judge import advice_on
+
+    found = advice_on([record], [record.backend], registry, quick=True)
+    return next((one.do for one in found if one.mistake), "")
 
 
 def _print_plan(chosen: dict[str, Any], planned: Plan, registry: Registry, seconds: float) -> None:

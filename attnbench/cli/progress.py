@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from attnbench.cli.output import loudness, note, say
-from attnbench.types.status import status_words
+from attnbench.types.status import MEANING, status_words
 from attnbench.types.words import printable, span_words
 
 if TYPE_CHECKING:
@@ -27,10 +27,11 @@ _PLAIN = {"mismatch": "wrong"}
 
 
 @contextmanager
-def progress(plan: str = "", cases: Sequence[str] = ()) -> Iterator[Progress]:
+def progress(plan: str = "", cases: Sequence[str] = (), *, wrong_only: bool = False) -> Iterator[Progress]:
     """Yield a function that shows a run: its plan, a line for each case that is done, on a terminal a bar.
 
-    cases: the ids of all, where they are known; lines then name only what differs, as the tables do. On a
+    cases: the ids of all, where they are known; lines then name only what differs, as the tables do.
+    wrong_only: without a terminal, a line for each case that is not right and for each quarter of all. On a
     terminal all this gives way to the answer. It also shows what backends printed whose calls failed:
     each once, and with --verbose at each failure.
     """
@@ -48,7 +49,8 @@ def progress(plan: str = "", cases: Sequence[str] = ()) -> Iterator[Progress]:
     elif loud == "verbose":
         yield partial(_print_step, _row_printer(names))
     else:
-        yield _each_once(_row_printer(names), lambda text: say(text, err=True))
+        print_row = _tally_printer(names) if wrong_only else _row_printer(names)
+        yield _each_once(print_row, lambda text: say(text, err=True))
 
 
 def _each_once(show: Progress, tell: Callable[[str], None]) -> Progress:
@@ -151,10 +153,32 @@ def _row_printer(names: Mapping[str, str]) -> Progress:
     return print_row
 
 
-def case_row(moment: Moment, names: Mapping[str, str] | None = None) -> str:
-    """Return the answer of a case that is done, in a line. names: of cases, by id, where they are known.
+def _tally_printer(names: Mapping[str, str]) -> Progress:
+    """Return a function that prints the line of a case that is not right, and after each quarter a count."""
+    wrong, quarter = 0, 0
 
-    "" where it is not done, is the only one, or has sides to compare.
+    def print_row(moment: Moment) -> None:
+        nonlocal wrong, quarter
+        if not moment.records:
+            return
+        if any(not (record.passed or MEANING[record.status].declined) for record in moment.records):
+            wrong += 1
+            if row := case_row(moment, names):
+                say(row, err=True)
+        if 4 * moment.done // moment.cases > quarter:
+            quarter = 4 * moment.done // moment.cases
+            found = f"{wrong} of them not right" if wrong else "none wrong"
+            left = f" ({left_words(moment)})" if moment.done < moment.cases else ""
+            say(f"{moment.done} of {moment.cases} cases checked, {found}{left}", err=True)
+
+    return print_row
+
+
+def case_row(moment: Moment, names: Mapping[str, str] | None = None) -> str:
+    """Return the answer of a case that is done, in a line with its number in the tables.
+
+    names: of cases, by id, where they are known. "" where it is not done, is the only one, or has sides to
+    compare.
     """
     if not moment.records or moment.cases == 1:
         return ""
@@ -169,11 +193,15 @@ def case_row(moment: Moment, names: Mapping[str, str] | None = None) -> str:
     leads = answer(moment.records, moment.times).leads
     found = lead_text(leads[0]) if leads else _outcomes(moment.records)
     name = (names or {}).get(moment.case) or short_id(parse_case(moment.case))
-    return f"{moment.done}/{moment.cases} {name}: {found}"
+    return f"#{moment.number} {name}: {found}"
 
 
 def _outcomes(records: Sequence[Record]) -> str:
-    """Return the status of the only backend, or count those of several."""
+    """Return the status of the only backend, with the variant that shows it, or count those of several."""
+    if len(records) == 1 and records[0].failed_case:
+        from attnbench.testing.problems import variant_words
+
+        return f"wrong {variant_words(records[0])}"
     counts = Counter(_PLAIN.get(record.status, status_words(record.status)) for record in records)
     return ", ".join(word if len(records) == 1 else f"{count} {word}" for word, count in counts.items())
 

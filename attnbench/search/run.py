@@ -94,6 +94,8 @@ class Searched:
             f"{self.seconds:.0f} s{failed}: {pairs} pairs of properties, {self.triples:.0%} of triples "
             f"(seed {self.seed})"
         ]
+        if self.met < self.possible and not wrong:
+            words.append("a longer --search meets more pairs")
         if self.late:
             words.append(f"no answer in time in {count_of(len(self.late), 'case')}, first {self.late[0]}")
         if self.unjudged:

@@ -55,7 +55,8 @@ class Finding:
             lines.append(f"  {self.do}")
         variants = dict(self.variants)
         lines += [
-            f"  {case} ({variants[case]})" if case in variants else f"  {case}" for case in self.cases[:SHOWN]
+            f"  {case} (wrong {variants[case]})" if case in variants else f"  {case}"
+            for case in self.cases[:SHOWN]
         ]
         if len(self.cases) > SHOWN:
             lines.append(f"  and {count_of(len(self.cases) - SHOWN, 'more case')}")
@@ -69,10 +70,10 @@ class Finding:
 class Counts:
     """The numbers of one backend.
 
-    right: cases with right answers, of ``judged``. declined: further cases that its ``supports`` refused, of
-    ``asked``: the judged ones are some of those that it takes. unavailable: why no case of it could be
-    checked, "" where one could. command: how to judge it on one CASE again, "" where no command line can name
-    it. searched: the words of a search.
+    right: cases with right answers, of ``judged``. declined: combinations of what it declares that its
+    ``supports`` refused, of ``asked``. The judged cases are some of the others, and cases of larger shapes.
+    unavailable: why no case of it could be checked, "" where one could. command: how to judge it on one CASE
+    again, "" where no command line can name it. searched: the words of a search.
     """
 
     backend: str
@@ -89,9 +90,11 @@ class Counts:
             return f"{self.backend}: nothing was checked: {self.unavailable}"
         wrong = self.judged - self.right
         found = f"{self.right} right, {wrong} not" if wrong else "all right"
-        declined = f"{self.declined} of the {self.asked} that it was asked about" if self.declined else "none"
         checked = f"{self.backend}: {count_of(self.judged, 'case')} checked, {found}"
-        return f"{checked}; supports() declined {declined}"
+        if not self.declined:
+            return checked
+        taken = self.asked - self.declined
+        return f"{checked}, chosen after supports() took {taken} of {count_of(self.asked, 'combination')}"
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from attnbench.cases.ids import given_id, parse_case
-from attnbench.inputs.kinds import LIGHT_KEYS
+from attnbench.inputs.kinds import LIGHT_KEYS, NORMAL
 from attnbench.testing.advice import BY_CHECK, BY_FAMILY, COARSE, RAISES_NOTHING
 from attnbench.testing.conditions import condition
 from attnbench.testing.diagnosis_process import SHRUNK, Diagnosed, Look, Smallest
 from attnbench.testing.findings import About, Finding
 from attnbench.testing.places import places_in_words
+from attnbench.trial.point import Point
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.extensions import Source
@@ -64,7 +65,7 @@ def problem_of(record: Record) -> str:
 def _in_case(record: Record) -> str:
     """Name the case that shows a failure, for a sentence."""
     words = f"{record.backend} on {given_id(parse_case(_shown(record)))}"
-    return f"{words}, a variant of the case" if record.failed_case else words
+    return f"{words}, a variant of the case that is asked first" if record.failed_case else words
 
 
 def _families(record: Record) -> tuple[str, ...]:
@@ -164,10 +165,25 @@ def findings_of(
             and not finding.mistake
             and diagnosis.kind in SHRUNK
         ):
-            command = f"attnbench check {asking} --replay {shlex.quote(smallest.point)}"
+            command = _replay(asking, smallest.point)
             finding = dataclasses.replace(finding, smallest=command)
+        elif asking and looked_at[0].failed_case and looked_at[0].failed_check in LOOKED_AT:
+            # The variants of a check are others each time.
+            command = _replay(asking, str(_point(looked_at[0])))
+            finding = dataclasses.replace(finding, again=(f"the variant again: {command}",))
         found.append(finding)
     return found
+
+
+def _replay(asking: str, point: str) -> str:
+    return f"attnbench check {asking} --replay {shlex.quote(point)}"
+
+
+def _point(record: Record) -> Point:
+    """Return the case that shows a failure with one kind of inputs on which it does, ordinary ones first."""
+    families = _families(record)
+    values = NORMAL if NORMAL in families or not families else families[0]
+    return Point(parse_case(_shown(record)), values)
 
 
 def _place_in_finding(
@@ -277,13 +293,13 @@ def _finding(
 
 
 def variant_words(record: Record) -> str:
-    """Say how the variant case that shows a failure differs in size from the case of its record."""
+    """Name the variant case that shows a failure, by how it differs in size from the case of its record."""
     own, variant = parse_case(record.case), parse_case(record.failed_case)
     sizes = {name: getattr(variant, name) for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "dtype")}
     unlike = [f"{name} = {size}" for name, size in sizes.items() if size != getattr(own, name)]
     if variant.batch != own.batch:
-        unlike = [f"the sequences {variant.batch}"]
-    return f"on a variant with {', '.join(unlike)}" if unlike else "on a variant"
+        unlike = [f"sequences {variant.batch}"]
+    return f"at {', '.join(unlike)}, a variant" if unlike else "on a variant"
 
 
 _OWN_ADVICE = ("dropout", "weights")

@@ -53,9 +53,9 @@ def test_without_a_terminal_each_case_that_is_done_is_a_line(capsys: pytest.Capt
         for told in (moment(1), done(1), moment(2, 30.0), done(2, 20.0), done(3, 0.0, "mismatch")):
             tell(told)
     assert capsys.readouterr().err.splitlines() == [
-        "1/3 dot/H2-L2-D8: use quick: 100 µs; no other backend has a time (about 40 s left)",
-        "2/3 dot/H2-L4-D8: use quick: 100 µs; no other backend has a time (about 20 s left)",
-        "3/3 dot/H2-L8-D8: 1 wrong, 1 unsupported",
+        "#1 dot/H2-L2-D8: use quick: 100 µs; no other backend has a time (about 40 s left)",
+        "#2 dot/H2-L4-D8: use quick: 100 µs; no other backend has a time (about 20 s left)",
+        "#3 dot/H2-L8-D8: 1 wrong, 1 unsupported",
     ]
 
 
@@ -63,12 +63,12 @@ def test_advice_follows_the_line_of_its_case(capsys: pytest.CaptureFixture[str])
     with progress() as tell:
         tell(replace(done(3, 0.0), advice=("declare it",)))
     assert capsys.readouterr().err.splitlines() == [
-        "3/3 dot/H2-L8-D8: use quick: 100 µs; no other backend has a time",
+        "#3 dot/H2-L8-D8: use quick: 100 µs; no other backend has a time",
         "advice: declare it",
     ]
 
 
-def test_cases_that_are_done_are_counted_and_named_as_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cases_that_are_done_have_the_number_and_name_of_tables(capsys: pytest.CaptureFixture[str]) -> None:
     """They need not be run in their order; the time left is told where it is news."""
     told = [replace(done(number, 20.0), done=count) for count, number in enumerate((3, 1, 2), 1)]
     with progress(cases=[moment.case for moment in told]) as tell:
@@ -76,8 +76,19 @@ def test_cases_that_are_done_are_counted_and_named_as_in_tables(capsys: pytest.C
             tell(each)
     answer = "use quick: 100 µs; no other backend has a time"
     assert capsys.readouterr().err.splitlines() == [
-        f"1/3 L8: {answer} (about 20 s left)", f"2/3 L2: {answer}", f"3/3 L4: {answer}",
+        f"#3 L8: {answer} (about 20 s left)", f"#1 L2: {answer}", f"#2 L4: {answer}",
     ]  # fmt: skip
+
+
+def test_a_long_check_has_lines_of_what_is_wrong_and_a_tally(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(wrong_only=True) as tell:
+        for told in (moment(1), done(1), done(2, status="mismatch"), done(3, 0.0)):
+            tell(replace(told, cases=6))
+    assert capsys.readouterr().err.splitlines() == [
+        "#2 dot/H2-L4-D8: 1 wrong, 1 unsupported",
+        "2 of 6 cases checked, 1 of them not right (about 40 s left)",
+        "3 of 6 cases checked, 1 of them not right (about 1 s left)",
+    ]
 
 
 def test_the_first_problem_of_a_check_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,14 +97,15 @@ def test_the_first_problem_of_a_check_is_told_at_once(capsys: pytest.CaptureFixt
         for number in (1, 2)
     ]
     with progress() as shown:
-        tell = telling_first(shown)
+        tell = telling_first(shown, lambda record: "Your output equals a known mistake.")
         for number, record in enumerate(wrong, 1):
             tell(replace(done(number, 0.0), records=(record,)))
     assert capsys.readouterr().err.splitlines() == [
-        "1/3 dot/H2-L2-D8: wrong",
+        "#1 dot/H2-L2-D8: wrong",
         "problem: mine on attention/dot/H2-L2-D8: off by 1",
+        "  Your output equals a known mistake.",
         "  (checking goes on; Ctrl-C ends it with the diagnosis so far)",
-        "2/3 dot/H2-L4-D8: wrong",
+        "#2 dot/H2-L4-D8: wrong",
     ]
 
 
@@ -113,7 +125,7 @@ def test_on_a_terminal_the_lines_of_cases_give_way_to_the_answer(
             tell(told)
     written = capsys.readouterr().err
     last = [line.rstrip() for line in shown(written[written.rindex("3 cases") :])]
-    assert "1/3 dot/H2-L2-D8: use quick: 100 µs; no other backend has a time" in last
+    assert "#1 dot/H2-L2-D8: use quick: 100 µs; no other backend has a time" in last
     # The plan, the case and the bar are erased: three lines, and the cursor stands where the first began.
     assert written.endswith("\r" + 3 * "\x1b[1A\x1b[2K")
 
@@ -185,7 +197,7 @@ def test_a_terminal_that_rewrites_nothing_has_lines(
         tell(done(2, 30.0))
     assert (
         capsys.readouterr().err
-        == "2/3 dot/H2-L4-D8: use quick: 100 µs; no other backend has a time (about 30 s left)\n"
+        == "#2 dot/H2-L4-D8: use quick: 100 µs; no other backend has a time (about 30 s left)\n"
     )
 
 

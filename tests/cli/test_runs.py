@@ -14,6 +14,7 @@ from run_files import write_records
 import attnbench.api
 from attnbench.cases.ids import case_id
 from attnbench.plugins.registry import load_registry
+from attnbench.reports.html import page
 from attnbench.reports.run import Run
 from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import repetitions_for
@@ -115,15 +116,20 @@ def test_data_on_stdout_and_all_else_on_stderr(invoke: Callable[..., Result], st
     plan, _, told = result.stderr.partition("\n")
     assert plan.startswith("1 case, ")
     line, stored = told.splitlines()
-    assert line == "1/2 dot/H2-L8-D4: use eager: 1.5 ms; no other backend has a time (about 1 s left)"
+    assert line == "#1 dot/H2-L8-D4: use eager: 1.5 ms; no other backend has a time (about 1 s left)"
     assert stored == f"stored in {started.path}"
     # The last line of all, since a table is longer than a terminal.
     assert result.output.endswith(f"]\nstored in {started.path}\n")
 
 
-def test_below_a_table_it_says_how_to_share_it(invoke: Callable[..., Result], started: Started) -> None:
+@pytest.mark.parametrize("missing", [[], ["jinja2"]])
+def test_below_a_table_it_says_how_to_share_it_where_a_page_can_be_made(
+    invoke: Callable[..., Result], started: Started, monkeypatch: pytest.MonkeyPatch, missing: list[str]
+) -> None:
+    monkeypatch.setattr(page, "missing_packages", lambda: missing)
     last = invoke("run", CASE).stderr.splitlines()[-1]
-    assert last == f"stored in {started.path}; to share it: attnbench report {started.path} --html page.html"
+    share = "" if missing else f"; to share it: attnbench report {started.path} --html page.html"
+    assert last == f"stored in {started.path}{share}"
 
 
 def test_after_ctrl_c_what_was_measured_is_printed(
@@ -257,3 +263,11 @@ def test_json_and_csv_have_the_operations_of_a_call_without_trace(
     for format_ in ("json", "csv"):
         assert "mul; bmm x2" in invoke("report", str(path), "--format", format_).stdout
     assert "bmm x2" not in invoke("report", str(path)).stdout
+
+
+def test_backends_are_listed_by_name(invoke: Callable[..., Result]) -> None:
+    listed = json.loads(invoke("list", "backends", "eager", "bmm", "--format", "json").stdout)
+    assert {row["name"] for row in listed} == {"eager", "bmm"}
+    unknown = invoke("list", "backends", "eagre")
+    assert unknown.exit_code == 2
+    assert "eager" in unknown.stderr

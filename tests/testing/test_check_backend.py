@@ -104,9 +104,9 @@ def test_the_command_prints_the_report(checked: tuple[Result, Report]) -> None:
     assert "run.jsonl" in result.stderr
     assert re.search(r"problem: wrong answers: on attention/scaled_dot/\S+: RMS error", result.stdout)
     assert len(re.findall("Ctrl-C ends it with the diagnosis so far", result.stderr)) == 1
-    case = next(one.cases[0] for one in report.findings if one.backend == "no_scale")
-    command = f"attnbench check {case} --backend no_scale --plugin {HERE}"
-    assert f"  the first of these cases again: {command}\n" in result.stdout
+    asking = f"--backend no_scale --plugin {HERE}"
+    commands = [line for line in result.stdout.splitlines() if " again: attnbench check " in line]
+    assert [line for line in commands if asking in line]
 
 
 def test_ctrl_c_ends_a_check_with_the_diagnosis_so_far(

@@ -229,9 +229,10 @@ def test_numbers_have_the_case_that_they_are_of() -> None:
     variant = CASE.format("none").replace("Lk12", "Lk65")
     beside = record("none", check="values", reason=f"on the variant case {variant}: RMS error 3")
     beside = structs.replace(beside, failed_case=variant)
-    (finding,) = found(beside)
+    (finding,) = findings_of([beside], {}, MINE, RULES, asking="--backend mine")
     assert finding.problem.endswith("on attention/dot/H2-Lq9-Lk65-D8: RMS error 3.")
-    assert f"  {CASE.format('none')} (on a variant with Lk = 65)" in str(finding).splitlines()
+    assert finding.again == (f"the variant again: attnbench check --backend mine --replay {variant}",)
+    assert f"  {CASE.format('none')} (wrong at Lk = 65, a variant)" in str(finding).splitlines()
     (finding,) = found(beside, record("padding", check="values", reason="RMS error 2"))
     assert finding.problem.endswith("on attention/dot/H2-Lq9-Lk12-D8/padding: RMS error 2.")
     assert finding.cases == (CASE.format("padding"), CASE.format("none"))
@@ -241,7 +242,7 @@ def test_the_text_of_a_report() -> None:
     counts = Counts("mine", 1, 2, 3, 4, command="attnbench check CASE --backend mine")
     report = Report((counts,), merged(Finding("mine", "wrong", "Fix it.", (case,)) for case in "abcde"))
     assert str(report) == (
-        "mine: 2 cases checked, 1 right, 1 not; supports() declined 3 of the 4 that it was asked about\n"
+        "mine: 2 cases checked, 1 right, 1 not, chosen after supports() took 1 of 4 combinations\n"
         "  problem: wrong\n    Fix it.\n    a\n    b\n    c\n    and 2 more cases\n"
         "  the first of these cases again: attnbench check a --backend mine"
     )
