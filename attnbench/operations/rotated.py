@@ -76,7 +76,7 @@ def _of(problem: Problem, turn: Callable[[Array, Array], Array]) -> Array:
     import numpy as np
 
     case = problem.case
-    wide = np.longdouble if case.dtype == "float64" else np.float64
+    wide: type[np.floating[Any]] = np.longdouble if case.dtype == "float64" else np.float64
     given = {name: np.asarray(x, wide) for name, x in problem.inputs.items()}
     places = {"q": np.arange(case.Lq) + case.query_offset, "k": np.arange(case.Lk)}
     own = {

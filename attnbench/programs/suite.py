@@ -181,8 +181,8 @@ def _fold(counts: Mapping[Case, int]) -> dict[Case, tuple[float, str]]:
 def _octave(case: Case) -> object:
     """Return what cases of one octave of batches, queries and keys have in common."""
     octaves = [int(log2(size)) for size in (case.B, case.Lq, case.Lk)]
-    dense = {"batch": "", "storage": "dense", "sizes": ()}
-    plain = replace(case, B=1, Lq=1, Lk=1, mask=case.mask.unlisted(), **dense)
+    dense = replace(case, batch="", storage="dense", sizes=())
+    plain = replace(dense, B=1, Lq=1, Lk=1, mask=case.mask.unlisted())
     return plain, case.storage, case.sizes, case.Lq == 1, case.Lq == case.Lk, *octaves
 
 
