@@ -139,15 +139,15 @@ def plan_run(
 ) -> RunPlan:
     """Plan a run of selected cases with the named backends.
 
-    If none is named, all run that take the storage and the encoding of some case, with the baseline and
-    ``brought``.
+    If none is named, all run that compute the operation of some case in its storage and encoding, with the
+    baseline and ``brought``.
 
     brought: backends of plugins that the user named. They count as named where no backend is.
 
     Raises:
         BadInput: a backend does not exist, or no installed one takes the storage and encoding of a case.
     """
-    forms = frozenset((case.storage, encoding_name(case)) for case in selection.cases)
+    forms = frozenset((case.operation, case.storage, encoding_name(case)) for case in selection.cases)
     for name in (*backends, options.baseline, selection.baseline):
         if name:
             registry.backend(name)
@@ -177,16 +177,20 @@ def plan_run(
     )
 
 
-def _taken(backend: Backend) -> frozenset[tuple[str, str]]:
-    """Return the storages and encodings that a backend takes, in pairs."""
-    return frozenset(product(backend.storages, backend.encodings))
+_Form = tuple[str, str, str]
+"""An operation, a storage and an encoding."""
 
 
-def _all(registry: Registry, forms: frozenset[tuple[str, str]], named: Sequence[str]) -> tuple[str, ...]:
-    """Return all backends but those that are not named and take none of the pairs of storage and encoding."""
+def _taken(backend: Backend) -> frozenset[_Form]:
+    """Return the operations, storages and encodings that a backend takes, all combined."""
+    return frozenset(product(backend.operations, backend.storages, backend.encodings))
+
+
+def _all(registry: Registry, forms: frozenset[_Form], named: Sequence[str]) -> tuple[str, ...]:
+    """Return all backends but those that are not named and take none of the forms."""
     taken = {name: _taken(entry.record) for name, entry in registry.backends.items()}
     for form in sorted(forms.difference(*taken.values())):
-        storage, encoding = form
+        _, storage, encoding = form
         others = sorted({one for its in taken.values() for one in its if _is_like(form, one)})
         who = {one: ", ".join(name for name, its in taken.items() if one in its) for one in others}
         has = "; ".join(f"{_form_word(one)} ({names})" for one, names in who.items())
@@ -195,16 +199,23 @@ def _all(registry: Registry, forms: frozenset[tuple[str, str]], named: Sequence[
     return tuple(name for name, its in taken.items() if name in named or not forms.isdisjoint(its))
 
 
-def _is_like(form: tuple[str, str], other: tuple[str, str]) -> bool:
-    """Return whether a pair may stand in for one: another storage, or of an encoding the same in either."""
-    if form[1] == DTYPE.name:
-        return other[1] == DTYPE.name and other[0] != "dense"
-    return other[1] != DTYPE.name and (other[0] == form[0] or other[1] == form[1])
+def _is_like(form: _Form, other: _Form) -> bool:
+    """Return whether one form may stand in for another of its operation.
+
+    It has another storage, or of an encoding either the storage or the encoding is the same.
+    """
+    operation, storage, encoding = form
+    its_operation, its_storage, its_encoding = other
+    if its_operation != operation:
+        return False
+    if encoding == DTYPE.name:
+        return its_encoding == DTYPE.name and its_storage != "dense"
+    return its_encoding != DTYPE.name and (its_storage == storage or its_encoding == encoding)
 
 
-def _form_word(form: tuple[str, str]) -> str:
+def _form_word(form: _Form) -> str:
     """Return a storage and an encoding as ids have them, without the usual encoding."""
-    storage, encoding = form
+    _, storage, encoding = form
     return storage if encoding == DTYPE.name else f"{storage}/kv={encoding}"
 
 

@@ -77,5 +77,5 @@ def test_the_picture_shows_the_weights() -> None:
     with click.Context(attnbench):
         weights = written.pictured()
     assert written.PICTURE.read_text() == written.svg([weights], written.PICTURED), AGAIN
-    shown = [float(text) for text in re.findall(r">(0\.\d{3})</text>", written.PICTURE.read_text())]
-    assert shown == [pytest.approx(value, abs=5e-4) for value in weights.values.ravel()]
+    shown = [float(text) for text in re.findall(r">(0\.\d{4})</text>", written.PICTURE.read_text())]
+    assert shown == [pytest.approx(value, abs=5e-5) for value in weights.values.ravel()]

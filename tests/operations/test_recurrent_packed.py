@@ -106,7 +106,10 @@ def test_a_call_has_all_steps_in_one_axis_and_a_state_for_each_sequence(registry
         ),
         ("recurrent/linear/q4-H2-D8/none/float32/cpu/both/pooled", "a pool of states has no gradients"),
         ("recurrent/linear/2q0-H2-D8/none/float32/packed", "no sequence has both queries and keys"),
-        ("multihead/scaled_dot/q4_q9-H2-D8-E16/none/float32/packed", "attention and recurrent can have them"),
+        (
+            "multihead/scaled_dot/q4_q9-H2-D8-E16/none/float32/packed",
+            "attention and recurrent and select and selected can have them",
+        ),
     ],
 )
 def test_what_a_batch_of_a_recurrence_can_not_have_is_refused(

@@ -260,7 +260,9 @@ def test_an_accumulator_that_overflows_float16_is_one_problem_with_its_cause(tmp
     source = registry.backends["tiled"].source
     look = Look(shown.format("Lq16-Lk2048"), registry.rules["scaled_dot"].source, ("large_values",))
     known = diagnose(look, "tiled", source)
-    assert "the accumulator, or the sum of powers, is kept in half precision”: keep both in float32" in known.do
+    assert (
+        "the accumulator, or the sum of powers, is kept in half precision”: keep both in float32" in known.do
+    )
 
     # Two sizes that can't be made smaller are one fault.
     wrong = TrialOutcome("wrong", "got -inf", "values")
