@@ -28,7 +28,8 @@ Array = NDArray[Any]
 BACKENDS = {
     backend.name: backend
     for backend in attnbench_backends()
-    if "dense" in backend.storages and "dtype" in backend.encodings and "attention" in backend.operations
+    if "dense" in backend.storages and "dtype" in backend.encodings
+    if not {"attention", "multihead"}.isdisjoint(backend.operations)
 }
 RULES = {rule.name: rule for rule in attnbench_rules() if rule.kind == "scores"}
 QUICK = [name for name, backend in BACKENDS.items() if "cpu" in backend.devices and not backend.compiles]
