@@ -78,4 +78,4 @@ def test_a_fault_of_two_properties_is_found(tmp_path: Path) -> None:
     path.write_text(FOUR_AT_ONCE)
     found = load_wanted([str(path)])
     searched = search("mine", found, seconds=60, seed=1)
-    assert any("the output 'out'" in fault.outcome.reason for fault in searched.faults)
+    assert any("the output 'out'" in fault.outcome.problem for fault in searched.failures)
