@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from attnbench.types.case import Case
-from attnbench.types.operation import Heads, Kind, Operation, TensorSpec
+from attnbench.types.operation import Heads, Kind, Operation, TensorSpec, refuses_width
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -78,10 +78,6 @@ def unread_elements(case: Case, rule: Rule, kept_queries: int, kept_keys: int) -
     return queries * case.H * case.D + (by_key * case.D + keys * case.Dv) * case.Hkv
 
 
-def _check(case: Case) -> str | None:
-    return None if case.layer is None else "attention has no model width E: that belongs to multihead"
-
-
 def plain(setup: Setup) -> Call:
     """Prepare the plain reference. It is imported here because it needs torch."""
     from attnbench.kit.reference import prepare
@@ -101,7 +97,7 @@ ATTENTION = Operation(
         rows=2,
     ),
     draw=draw_heads,
-    check=_check,
+    check=refuses_width,
     reference=plain,
     unread=unread_elements,
     returns=("lse",),

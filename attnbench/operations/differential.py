@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.operations.attention import draw_heads, heads_inputs, pair_flops, unread_elements
 from attnbench.operations.gated_output import attended
-from attnbench.types.operation import Operation, Problem, TensorSpec
+from attnbench.types.operation import Operation, Problem, TensorSpec, refuses_width
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def _unread(case: Case, rule: Rule, queries: int, keys: int) -> int:
 
 
 def _check(case: Case) -> str | None:
-    if case.layer is not None:
-        return "differential has no model width E: that belongs to multihead"
+    if width := refuses_width(case):
+        return width
     if case.H % 2 or case.Hkv % 2:
         return f"differential takes heads in pairs: H = {case.H} and Hkv = {case.Hkv} must be even"
     return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from attnbench.operations.attention import draw_heads, heads_inputs, pair_flops, unread_elements
-from attnbench.types.operation import Operation, Problem, TensorSpec
+from attnbench.types.operation import Operation, Problem, TensorSpec, refuses_width
 from attnbench.types.rule import Rule, of_head
 
 if TYPE_CHECKING:
@@ -106,10 +106,6 @@ def _unread(case: Case, rule: Rule, queries: int, keys: int) -> int:
     return unread_elements(case, rule, queries, keys) + (case.B * case.Lq - queries) * case.H * case.Dv
 
 
-def _check(case: Case) -> str | None:
-    return None if case.layer is None else "gated_output has no model width E: that belongs to multihead"
-
-
 def _plain(setup: Setup) -> Callable[..., Any]:
     """Prepare the plain reference. It is imported here because it needs torch."""
     from attnbench.kit.reference import prepare
@@ -126,7 +122,7 @@ GATED_OUTPUT = Operation(
     flops=pair_flops,
     solve=_solve,
     draw=_draw,
-    check=_check,
+    check=refuses_width,
     reference=_plain,
     unread=_unread,
     baseline="gated_sdpa",

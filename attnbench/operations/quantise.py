@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attnbench.types.encoding import Written, encoding_of, names_encoding
-from attnbench.types.operation import Operation, Problem, TensorSpec
+from attnbench.types.operation import Operation, Problem, TensorSpec, refuses_width
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ def _settle(problem: Problem, answer: Named) -> Arrays:
 
 
 def _check(case: Case) -> str | None:
-    if case.layer is not None:
-        return "quantise has no model width E: that belongs to multihead"
+    if width := refuses_width(case):
+        return width
     if not names_encoding(case) or encoding_of(case).settle is None:
         return "quantise writes codes: name an encoding that has them, as kv=int8:token"
     return refuses_queries(case, "quantise") or only_keys(case)

@@ -12,7 +12,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from attnbench.types.batch import parse_batch
-from attnbench.types.operation import Kind, Operation, Problem, TensorSpec
+from attnbench.types.operation import Kind, Operation, Problem, TensorSpec, refuses_width
 from attnbench.types.problem import UPSTREAM, upstream_name
 from attnbench.types.rule import Rule, Update
 
@@ -292,8 +292,8 @@ def _flops(case: Case, rule: Rule, pairs: int) -> float:
 
 
 def _check(case: Case) -> str | None:
-    if case.layer is not None:
-        return "recurrent has no model width E: that belongs to multihead"
+    if width := refuses_width(case):
+        return width
     lengths = parse_batch(case.batch) if case.batch else ()
     if unlike := [pair for pair in lengths if pair[0] != pair[1]]:
         steps, keys = unlike[0]

@@ -26,7 +26,7 @@ from attnbench.operations.quantise import (
     written_as,
 )
 from attnbench.types.encoding import encoding_of, names_encoding
-from attnbench.types.operation import Operation, Problem, TensorSpec
+from attnbench.types.operation import Operation, Problem, TensorSpec, refuses_width
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -226,8 +226,8 @@ def _trivial(problem: Problem) -> dict[str, dict[str, Any]]:
 
 
 def _check(case: Case) -> str | None:
-    if case.layer is not None:
-        return "reshape_and_cache has no model width E: that belongs to multihead"
+    if width := refuses_width(case):
+        return width
     if names_encoding(case) and encoding_of(case).settle is None and not encoding_of(case).shared:
         return f"nobody can say which codes of {case.kv} are right"
     if case.Lq > case.B * case.Lk:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.kit.rotary import BASE, EPS
 from attnbench.operations.attention import draw_heads, heads_inputs, pair_flops, unread_elements
 from attnbench.operations.gated_output import attended
-from attnbench.types.operation import Operation, Problem, TensorSpec
+from attnbench.types.operation import Operation, Problem, TensorSpec, refuses_width
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def _change(case: Case, rule: Rule, rng: np.random.Generator) -> tuple[Named, Na
 
 
 def _check(case: Case) -> str | None:
-    if case.layer is not None:
-        return "rotated has no model width E: that belongs to multihead"
+    if width := refuses_width(case):
+        return width
     return f"rotated turns pairs of features: D = {case.D} must be even" if case.D % 2 else None
 
 

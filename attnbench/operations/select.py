@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from attnbench.operations.attention import draw_heads, heads_inputs
-from attnbench.types.operation import Operation, Problem, TensorSpec
+from attnbench.types.operation import Operation, Problem, TensorSpec, refuses_width
 from attnbench.types.rule import Rule
 from attnbench.types.size import Size
 
@@ -176,8 +176,8 @@ def _unread(case: Case, rule: Rule, queries: int, keys: int) -> int:
 
 
 def _check(case: Case) -> str | None:
-    if case.layer is not None:
-        return "select has no model width E: that belongs to multihead"
+    if width := refuses_width(case):
+        return width
     return None if case.Dv == case.D else "select has no values: leave out Dv"
 
 

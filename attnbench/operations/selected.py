@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.masks import keep_rows
 from attnbench.operations.attention import draw_heads, heads_inputs, pair_flops, unread_elements
-from attnbench.types.operation import Operation, Problem, TensorSpec
+from attnbench.types.operation import Operation, Problem, TensorSpec, refuses_width
 from attnbench.types.rule import Rule, of_head
 from attnbench.types.size import Size
 
@@ -205,10 +205,6 @@ def _unread(case: Case, rule: Rule, queries: int, keys: int) -> int:
     return unread_elements(case, rule, queries, min(keys, case.B * case.size("top") * case.size("block")))
 
 
-def _check(case: Case) -> str | None:
-    return None if case.layer is None else "selected has no model width E: that belongs to multihead"
-
-
 def _plain(setup: Setup) -> Callable[..., Any]:
     """Prepare the plain reference. It is imported here because it needs torch."""
     from attnbench.kit.selection import prepare
@@ -224,7 +220,7 @@ SELECTED = Operation(
     flops=_flops,
     solve=_solve,
     draw=_draw,
-    check=_check,
+    check=refuses_width,
     reference=_plain,
     unread=_unread,
     lengths=("q", "k"),

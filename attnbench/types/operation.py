@@ -239,3 +239,8 @@ def operation_named(name: str) -> Operation:
 def operation_of(case: Case) -> Operation:
     """Return the operation of a case."""
     return operation_named(case.operation)
+
+
+def refuses_width(case: Case) -> str | None:
+    """Return why an operation over given heads can't have a model width, or None."""
+    return None if case.layer is None else f"{case.operation} has no model width E: that belongs to multihead"
