@@ -89,11 +89,14 @@ def what_next(
 ) -> list[str]:
     """Return lines: how to prove what may be faster, and what decode cases leave open.
 
+    A decode that was measured hot is asked again cold.
+
     command: the words that ran these cases, without backends and budget; none where nobody knows them.
     budget_s: the budget that they had.
     """
     cases = [parse_case(one.case) for one in decisions]
     lines = []
+    hot = any(case.Lq == 1 and case.cache == "hot" for case in cases)
     open_ = [(case, one) for case, one in zip(cases, decisions, strict=True) if one.may_be]
     if open_:
         backends = dict.fromkeys([*(one.may_be for _, one in open_), default])
@@ -106,10 +109,12 @@ def what_next(
             words = [*command, *_each("--case", few)]
         longer = max(_LONGER * budget_s, _LEAST_LONGER_S)
         words += [*_each("--backend", backends), "--budget", f"{longer:g}"]
+        if hot:
+            words += ["--cache", "rotating"]
         lines.append(f"a longer run may prove what may be faster: {shlex.join(words)}")
         if len({case.threads for case in cases if case.on_host}) == 1:
             lines.append("other threads may be faster: run with --threads 1 and with more, and compare")
-    if any(case.Lq == 1 and case.cache == "hot" for case in cases):
+    if hot:
         lines.append(
             "decode was measured with inputs in the caches; a program of many layers reads them cold: "
             "run with --cache rotating"

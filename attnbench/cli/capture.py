@@ -74,4 +74,11 @@ def _tell(found: Captured, status: int, took_s: float, out: Path, steps: int | N
         say(words, err=True)
     if found.cases:
         note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
-        note(f"next: attnbench run {out}")
+        note(f"next: attnbench run {out}{_cold(found)} --plan says how long it takes")
+
+
+def _cold(found: Captured) -> str:
+    """Return the option for a decode, whose keys and values a program of several layers finds in no cache."""
+    cases = [one.case for one in found.cases]
+    decodes = any(case.Lq == 1 and case.operation == "attention" for case in cases)
+    return " --cache rotating" if decodes and all(case.pass_ == "forward" for case in cases) else ""

@@ -283,7 +283,10 @@ def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate, *,
 
 
 def _advice_on(compared: Compared, run: StoredRun, sides: TwoSides, registry: Registry) -> tuple[str, ...]:
-    """Return advice on the wrong outputs of head, as ``attnbench check`` there would give it."""
+    """Return advice on the wrong outputs of head, as ``attnbench check`` there would give it.
+
+    Where no known mistake is found it begins with what is wrong.
+    """
     from msgspec import structs
 
     from attnbench.types.compared import HEAD, sided
@@ -306,4 +309,8 @@ def _advice_on(compared: Compared, run: StoredRun, sides: TwoSides, registry: Re
     ]
     where = Interpreter(sides.head.python, sides.head.environment())
     found = advice_on(records, tuple(wrong), head, where, quick=True)
-    return tuple(one.advice for one in found if one.about == "answers")
+    return tuple(
+        one.advice if one.mistake else f"{one.backend}: {one.problem} {one.do}"
+        for one in found
+        if one.about == "answers"
+    )

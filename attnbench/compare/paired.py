@@ -16,6 +16,7 @@ from attnbench.compare.environment import unlike_versions
 from attnbench.compare.stored import CellPair, DeltaOf, without_two_times
 from attnbench.results.format import StoredRun, read_run
 from attnbench.results.read import flaws_of, not_timed
+from attnbench.stats.answer import MOST_DISTURBED, disturbed
 from attnbench.stats.pairs import compare
 from attnbench.stats.records import with_ratio
 from attnbench.stats.tests import LEVEL
@@ -134,10 +135,12 @@ def compared_live(run: StoredRun, delta_of: DeltaOf | None = None) -> Compared:
 
 
 def _measured(run: StoredRun) -> str:
-    """Say where a run was measured, and how long that took if it was completed."""
+    """Say where a run was measured, how long it took, and if other work disturbed it."""
     kinds = shown_kinds(device_kind(run.manifest.environment, case) for case in run.manifest.cases)
     took = "" if run.finished is None else f" in {span_words(run.finished.wall_s)}"
-    return f"measured on {' and '.join(kinds.values())}{took}"
+    timed = [record for record in run.records if record.median_ms is not None]
+    busy = sum(map(disturbed, timed)) > MOST_DISTURBED * len(timed)
+    return f"measured on {' and '.join(kinds.values())}{took}{' beside other work' if busy else ''}"
 
 
 def _table(value: Any) -> Mapping[str, Any]:

@@ -33,7 +33,7 @@ class LiveBackends:
 def choose_backends(
     sides: TwoSides, registry: Registry, cases: Iterable[Case], named: Collection[str], *, everything: bool
 ) -> LiveBackends:
-    """Choose the backends that are named, or else those that need no compiling and may have changed.
+    """Choose the backends that may have changed: of those that are named, or else that need no compiling.
 
     everything: choose also those that cannot have changed.
 
@@ -44,10 +44,8 @@ def choose_backends(
     for name in named:
         if name not in there:
             raise BadInput(unknown_name("backend", name, there))
-    if named:
-        return LiveBackends(tuple(named))
     # A backend that head lacks is missing there, also one that compiles.
-    found = [
+    found = list(named) or [
         name
         for name, each in there.items()
         if not any(entry.record.compiles for entry in each.values()) or name not in sides.facts[HEAD].backends

@@ -16,7 +16,7 @@ from attnbench.reports.columns import TIED as TIED
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach, times
-from attnbench.stats.answer import Lead, RunAnswer, TimeRatio, Total
+from attnbench.stats.answer import MOST_DISTURBED, Lead, RunAnswer, TimeRatio, Total
 from attnbench.stats.tests import ends
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
@@ -31,8 +31,6 @@ FASTEST, ABSENT = "1", "·"
 NARROW, WIDE = 80, 100
 """From so many characters on there is room for the next backend of each case, and from ``WIDE`` on for two
 spaces between columns."""
-BUSY_SHARE = 0.1
-"""A run with a larger share of disturbed measurements says so."""
 MOST_IN_MATRIX = 1000
 """The matrix of backends has cells for no more cases."""
 _MOST_TIES, _MOST_LISTED = 2, 3
@@ -410,7 +408,9 @@ def threads_words(answer: RunAnswer, *, proved: bool = False) -> list[str]:
         sure = high is not None and low is not None and high < low
         if proved and not sure:
             continue
-        advice = f"call torch.set_num_threads({best.threads})" if sure else "which is faster is not proved"
+        advice = "which is faster is not proved"
+        if sure:
+            advice = f"call torch.set_num_threads({best.threads}), and time your whole step with it"
         told.append(f"attention in {stage or 'a step'} takes {', '.join(times)}: {advice}")
     return told
 
@@ -577,7 +577,7 @@ def busy_text(answer: RunAnswer) -> str:
 
 def busy_words(disturbed: int, timed: int) -> str:
     """Say that other processes disturbed so many measurements of those; "" where they are few."""
-    if disturbed <= BUSY_SHARE * timed:
+    if disturbed <= MOST_DISTURBED * timed:
         return ""
     was = "was" if disturbed == 1 else "were"
     return (

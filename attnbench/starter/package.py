@@ -86,6 +86,8 @@ FILES = {
 TRIED = "attention/scaled_dot/H8-L1024-D64"
 """The case on which a new backend is first measured."""
 
+CPU_TORCH = "pip install torch --index-url https://download.pytorch.org/whl/cpu # a runner without a GPU"
+
 COMPARED = (TRIED, f"{TRIED}/causal", "attention/scaled_dot/B4-H8-Hkv2-Lq1-Lk1024-D64")
 """The cases of the comparison in CI, all of which the written kernel takes: a prefill, and a decode."""
 
@@ -100,6 +102,7 @@ def package(names: Names) -> dict[str, str]:
         "release": ".".join(__version__.split(".")[:2]),
         "run": run_line(names),
         "compared": " ".join(COMPARED),
+        "cpu_torch": CPU_TORCH,
     }
     return {
         Template(path).substitute(words): Template(_text(template)).substitute(words)

@@ -32,6 +32,8 @@ Sure = Literal["clear", "tie", "few repetitions", "alone"]
 
 MOST_LEFT_OUT = 0.25
 """A row that lost a larger share of its pairs to other processes is disturbed."""
+MOST_DISTURBED = 0.1
+"""A run with a larger share of disturbed measurements says so."""
 
 Times = Mapping[str, Mapping[int, Mapping[str, float]]]
 """By case, repetition and backend: the median time of a call in that repetition."""

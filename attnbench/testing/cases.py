@@ -79,10 +79,10 @@ MOST_IN_SHAPE = 2**24
 
 LARGE: tuple[dict[str, Any], ...] = (
     {"B": 1, "H": 2, "Lq": 2049, "Lk": 2049, "D": 64, "mask": "causal"},
-    {"B": 1, "H": 1, "Lq": 4097, "Lk": 129, "D": 32, "mask": "none"},
-    {"B": 2, "H": 4, "Hkv": 2, "Lq": 1, "Lk": 4097, "D": 64, "mask": "none"},
     {"B": 1, "H": 2, "Lq": 16, "Lk": 8192, "D": 64, "mask": "none", "dtype": "bfloat16"},
     {"B": 1, "H": 2, "Lq": 16, "Lk": 8192, "D": 64, "mask": "none", "dtype": "float16"},
+    {"B": 1, "H": 1, "Lq": 4097, "Lk": 129, "D": 32, "mask": "none"},
+    {"B": 2, "H": 4, "Hkv": 2, "Lq": 1, "Lk": 4097, "D": 64, "mask": "none"},
     {"B": 64, "H": 8, "Lq": 40, "Lk": 40, "D": 32, "mask": "none", "half": True},
     {"B": 1, "H": 2, "Lq": 600, "Lk": 600, "D": 32, "mask": "causal", "pass_": "both"},
 )
@@ -372,10 +372,11 @@ def choose(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_
     if options.dropout is None:
         cases += [ConformanceCase(case) for case in _with_dropout(backend, taken, rules)]
     own = own if taken else []
-    shapes = map(chosen, shape_cases(backend, own, options))
-    large = [] if backend.compiles else list(filter(takes, shapes))
+    large: list[Case] = []
     for alternatives in large_cases(backend, own, options):
         large += islice(filter(takes, map(chosen, alternatives)), 1)
+    if not backend.compiles:
+        large += filter(takes, map(chosen, shape_cases(backend, own, options)))
     cases += [ConformanceCase(case, large=True) for case in large]
     faults = [answer.fault for _, answer in asked if answer.fault]
     none = ""

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -89,18 +90,23 @@ def _failures(records: Iterable[Record]) -> list[Record]:
 def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str, Look]:
     """Choose the wrong answers to diagnose, by the case of the record: plain cases first, coarse ones last.
 
+    The plainest that failed each check is among them, since NaN is mostly another fault than wrong numbers.
     sources: by rule.
     """
-    found: list[tuple[Case, bool, str, Look]] = []
+    found: list[tuple[Case, bool, Record, Look]] = []
     for record in _failures(records):
         case = parse_case(_shown(record))
         computed = case.B * case.H * case.Lq * case.Lk * case.D
         known = operation_of(case).heads is not None and not case.batch and record.failed_check in LOOKED_AT
         if known and not case.dropout and computed <= MOST_COMPUTED:
             look = Look(_shown(record), sources[record.rule], _families(record))
-            found.append((case, record.status == "inaccurate", record.case, look))
+            found.append((case, record.status == "inaccurate", record, look))
     found.sort(key=lambda one: (one[1], _trouble(one[0])))
-    return {name: look for _, _, name, look in found[:MOST_LOOKS]}
+    plainest: dict[str, tuple[str, Look]] = {}
+    for _, _, record, look in found:
+        plainest.setdefault(record.failed_check, (record.case, look))
+    ordered = dict([*plainest.values(), *((record.case, look) for _, _, record, look in found)])
+    return dict(islice(ordered.items(), MOST_LOOKS))
 
 
 def _trouble(case: Case) -> tuple[int, int]:
@@ -132,14 +138,13 @@ def findings_of(
         if one.mistake or one.kind == "sometimes" or case not in coarse
     }
     known = _known(diagnoses)
-    faults = {_fault(one): one for one in known.values()}
-    # If one fault is known, what got no close look is most likely the same.
-    only = next(iter(faults.values())) if len(faults) == 1 else None
+    of_numbers = _only_fault((record for record in failures if record.failed_check != "not_finite"), known)
+    of_nan = _only_fault((record for record in failures if record.failed_check == "not_finite"), known)
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in failures:
         diagnosis = known.get(record.case)
         if diagnosis is None and record.failed_check in BY_VALUE and record.status != "inaccurate":
-            diagnosis = only
+            diagnosis = of_nan if record.failed_check == "not_finite" else of_numbers
         kind = _kind(record) if diagnosis is None else (diagnosis.mistake, diagnosis.kind, diagnosis.do)
         groups.setdefault(kind, []).append(record)
     found = []
@@ -188,14 +193,14 @@ def _point(record: Record) -> Point:
 
 def _place_in_finding(
     record: Record, diagnoses: Mapping[str, Diagnosed], known: Mapping[str, Diagnosed]
-) -> tuple[bool, bool, bool]:
+) -> tuple[bool, bool, bool, tuple[int, int]]:
     """Put the case first whose diagnosis is told: all sentences on one case are on this one.
 
-    Then those that fail themselves, and not on a variant.
+    Then those that fail themselves, and not on a variant; of these the plainest.
     """
     told, own = known.get(record.case), diagnoses.get(record.case)
     differs = told is not None and own is not None and own.do != told.do
-    return told is None, differs, bool(record.failed_case)
+    return told is None, differs, bool(record.failed_case), _trouble(parse_case(_shown(record)))
 
 
 def _condition(group: Sequence[Record], others: Sequence[Record], smallest: Smallest | None) -> str:
@@ -229,6 +234,12 @@ def _known(diagnoses: Mapping[str, Diagnosed]) -> dict[str, Diagnosed]:
     for one in sorted(told.values(), key=lambda one: one.kind != ""):
         first.setdefault(_fault(one), one)
     return {case: first[_fault(one)] for case, one in told.items()}
+
+
+def _only_fault(records: Iterable[Record], known: Mapping[str, Diagnosed]) -> Diagnosed | None:
+    """Return the fault of all these records that is known: what got no close look is most likely the same."""
+    faults = {_fault(one): one for record in records if (one := known.get(record.case)) is not None}
+    return next(iter(faults.values())) if len(faults) == 1 else None
 
 
 def _fault(one: Diagnosed) -> tuple[str, str]:

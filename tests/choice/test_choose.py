@@ -174,7 +174,7 @@ def test_what_is_not_proved_comes_with_the_run_that_may_prove_it() -> None:
     command = longer.partition(": ")[2].split()
     assert command == [
         "attnbench", "run", "attention/scaled_dot/H2-L64-D8", "attention/scaled_dot/H2-Lq1-Lk512-D8",
-        "--backend", "bmm", "--backend", "sdpa_flash", "--budget", "4",
+        "--backend", "bmm", "--backend", "sdpa_flash", "--budget", "4", "--cache", "rotating",
     ]  # fmt: skip
     assert "--threads 1" in threads
     assert "--cache rotating" in cold

@@ -125,7 +125,7 @@ def test_a_folder_behind_a_link_counts_and_a_circle_ends(tmp_path: Path) -> None
     assert unchanged(sides, BUILT_IN, CASES) == {"theirs"}
 
 
-def test_named_backends_are_measured_whatever_they_are(tmp_path: Path) -> None:
+def test_of_named_backends_those_are_measured_whose_code_differs(tmp_path: Path) -> None:
     sides = both(tmp_path, FILES, FILES | {"fast/__init__.py": "new = 1"})
     heavy = BACKENDS | {"theirs": declared("theirs", "theirs", compiles=True)}
     for label in ("base", "head"):
@@ -136,7 +136,9 @@ def test_named_backends_are_measured_whatever_they_are(tmp_path: Path) -> None:
 
     assert chosen() == LiveBackends(("fast", "lone"), ("dotty",))
     assert chosen(everything=True) == LiveBackends(("fast", "dotty", "lone"))
-    assert chosen("dotty", "theirs") == LiveBackends(("dotty", "theirs"))
+    assert chosen("dotty", "fast") == LiveBackends(("fast",), ("dotty",))
+    # One that compiles is measured where it is named.
+    assert chosen("dotty", "theirs", everything=True) == LiveBackends(("dotty", "theirs"))
     with pytest.raises(BadInput, match="no backend 'fst'; did you mean 'fast'"):
         chosen("fst")
     # One that compiles is looked at where head lacks it.

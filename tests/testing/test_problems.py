@@ -48,6 +48,21 @@ def test_cases_of_one_mistake_are_one_finding_and_others_refer_to_it() -> None:
     assert other.do.endswith("Fix the problems above first: this may be one of them.")
 
 
+def test_nan_is_a_finding_of_its_own_beside_a_known_mistake() -> None:
+    """It is mostly another fault than wrong numbers, so the plainest case that has it gets a close look."""
+    wrong = [record(mask, check="values") for mask in ("none", "causal", "window:3")]
+    nan = [record(mask, check="not_finite", reason="got nan") for mask in ("window:4", "window:5", "bool")]
+    by_case = {CASE.format("none"): Diagnosed("Do this.", "one")}
+    known, other = findings_of([*wrong, *nan], by_case, MINE, RULES)
+    assert (known.mistake, known.cases) == ("one", tuple(each.case for each in wrong))
+    assert (other.mistake, set(other.cases)) == ("", {each.case for each in nan})
+    by_case[CASE.format("window:4")] = Diagnosed("Do that.", "two")
+    known, other = findings_of([*wrong, *nan], by_case, MINE, RULES)
+    assert (other.mistake, set(other.cases)) == ("two", {each.case for each in nan})
+    many = [record(f"window:{width}", check="values") for width in range(1, MOST_LOOKS + 3)]
+    assert nan[2].case in looks([*many, nan[2]], SOURCES)
+
+
 @pytest.mark.parametrize(
     ("status", "words"),
     [

@@ -48,7 +48,10 @@ _CORNER = (
 )
 _DIAGONAL = "keep key j for query i where j <= i + case.query_offset"
 _INVERTED = "True keeps a pair here and in torch's SDPA, but drops it in nn.MultiheadAttention: invert it"
-_EMPTY = "set rows of queries that keep no key to 0 (masked_fill, after the softmax)"
+_EMPTY = (
+    "set rows of queries that keep no key to 0 (masked_fill, after the softmax; with a running "
+    "maximum, subtract 0 where it is -inf, and divide by 1 where the sum is 0)"
+)
 _EMPTY_ROWS = f"the output of a query without keys is 0 here: {_EMPTY}, or decline such cases in supports()"
 _NEGATIVE = f"use -inf, not a large negative number, and {_EMPTY}"
 _WEIGH = f"dropped keys still have weight: {_NEGATIVE}"

@@ -193,7 +193,7 @@ def _compare(
     names = [word for name in NAMES for word in ("--backend", name)]
     refs = ("--ref", "HEAD~", "--head", "HEAD")
     status, printed, seconds = repository.attnbench(
-        "compare", *refs, *cases, *names, *options, "--format", "json"
+        "compare", *refs, "--all", *cases, *names, *options, "--format", "json"
     )
     cells = tuple(
         LiveCell(
