@@ -308,7 +308,8 @@ def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> N
     assert "a step with 1 thread: bmm, 10.00 ms; eager takes 1.4" in text
     assert "a step with 2 threads: bmm, 130.0 ms; eager takes 1." in text
     compared = (
-        "attention in a step takes 10.00 ms with 1 thread, 130.0 ms with 2: call torch.set_num_threads(1)"
+        "attention in a step takes 10.00 ms with 1 thread, 130.0 ms with 2: call torch.set_num_threads(1), "
+        "and time your whole step with it"
     )
     assert compared in text.splitlines()
     fastest = [row for row in run.summary_rows if row["kind"] == "step" and row["backend"] is None]
