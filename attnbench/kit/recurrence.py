@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_MOST_KEPT = 2**22
+"""A graph keeps the states of all steps if they have so many numbers or fewer, 32 MiB in float64."""
+
+
 def named_inputs(setup: Setup) -> Callable[..., dict[str, Tensor]]:
     """Return a function that takes the inputs of a call and gives them by name, in the dtype of the state.
 
@@ -44,15 +48,16 @@ def named_inputs(setup: Setup) -> Callable[..., dict[str, Tensor]]:
 def prepare(setup: Setup) -> Callable[..., Any]:
     """Return a function of the inputs that takes one step after the other; it gives the output and the state.
 
-    The state is in float32 at least. With gradients a graph keeps the states at the ends of pieces of about
-    √L steps, and computes those of a piece again in the backward pass.
+    The state is in float32 at least. With gradients a graph keeps the states of all steps if they are few
+    numbers, else those at the ends of pieces of about √L steps, and computes those of a piece again in the
+    backward pass.
     """
     import torch
     from torch.utils.checkpoint import checkpoint
 
     case, named = setup.case, named_inputs(setup)
     scale, dtype = case.D**-0.5, case_dtype(case)
-    plainly = case.pass_ == "forward"
+    plainly = case.pass_ == "forward" or case.B * case.H * case.Lq * case.D * case.Dv <= _MOST_KEPT
     size = case.Lq if plainly else isqrt(case.Lq)
     take = _steps if plainly else partial(checkpoint, _steps, use_reentrant=False, preserve_rng_state=False)
 
