@@ -54,7 +54,7 @@ def _draw_ties(case: Case, rule: Rule, stream: Stream) -> Named:
 
 
 def index_scores(problem: Problem) -> Array:
-    """Return the scores of all keys, (B, Hkv, Lq, Lk), in float64 or wider; -inf for those dropped."""
+    """Return the scores of all keys, (B, Hkv, R, Lk), in float64 or wider; -inf for those dropped."""
     import numpy as np
 
     from attnbench.oracle.solve import scores_of
@@ -62,8 +62,8 @@ def index_scores(problem: Problem) -> Array:
     case = problem.case
     wide: type[np.floating[Any]] = np.longdouble if case.dtype == "float64" else np.float64
     q, k, weights = (np.asarray(problem.inputs[name], wide) for name in ("q", "k", "weights"))
-    total = np.zeros((case.B, case.Hkv, case.Lq, case.Lk), wide)
-    for b, h, at, scores in scores_of(case, problem.rule, problem.rule_parameters, q, k, np.arange(case.Lq)):
+    total = np.zeros((case.B, case.Hkv, len(problem.queries), case.Lk), wide)
+    for b, h, at, scores in scores_of(case, problem.rule, problem.rule_parameters, q, k, problem.queries):
         own = weights[b, h, at, None] * np.maximum(scores, 0)
         total[b, h // case.group, at] += np.where(np.isneginf(scores), -np.inf, own)
     return total
@@ -126,7 +126,7 @@ def _measured(problem: Problem, answer: Named) -> tuple[dict[str, Array], str]:
     for wrong, text in words:
         if wrong.any():
             at = tuple(int(one) for one in np.argwhere(wrong)[0])
-            place = f"(b={at[0]}, g={at[1]}, i={at[2]})"
+            place = f"(b={at[0]}, g={at[1]}, i={problem.queries[at[2]]})"
             return {"indices": best}, text.format(index=int(indices[at]), place=place)
     return {"indices": best}, ""
 
@@ -207,4 +207,5 @@ SELECT = Operation(
     change=_change,
     growth=_growth,
     measured=_measured,
+    by_row=True,
 )

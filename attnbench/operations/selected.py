@@ -83,7 +83,13 @@ def _placed(
     import numpy as np
 
     top = case.size("top")
-    best = np.argsort(-wanted, axis=-1)[..., :top].astype(np.int32)
+    # Of many blocks only those that are placed are sorted.
+    blocks = wanted.shape[-1]
+    best = np.broadcast_to(np.arange(blocks), wanted.shape)
+    if top < blocks:
+        best = np.argpartition(-wanted, top, axis=-1)[..., :top]
+    order = np.argsort(-np.take_along_axis(wanted, best, -1), axis=-1)
+    best = np.take_along_axis(best, order, -1).astype(np.int32)
     indices = np.full((*used.shape, top), -1, np.int32)
     indices[..., : best.shape[-1]] = np.where(np.arange(best.shape[-1]) < used[..., None], best, -1)
     anywhere = rng.permuted(indices, axis=-1)
@@ -159,8 +165,9 @@ def _solve(problem: Problem, every: bool = False) -> dict[str, Array]:
     case, rule, own = problem.case, problem.rule, problem.rule_parameters
     wide: type[np.floating[Any]] = np.longdouble if case.dtype == "float64" else np.float64
     q, k, v = (np.asarray(problem.inputs[name], wide) for name in "qkv")
-    out = np.zeros((case.B, case.H, case.Lq, case.Dv), wide)
-    for b, h, at, scores in scores_of(case, rule, own, q, k, np.arange(case.Lq)):
+    rows = problem.queries
+    out = np.zeros((case.B, case.H, len(rows), case.Dv), wide)
+    for b, h, at, scores in scores_of(case, rule, own, q, k, rows):
         chosen = chosen_keys(case, problem.inputs["indices"][b, h // case.group, at])
         sink = None if rule.sink is None else rule.sink(of_head(case, rule, own, h))
         weights = softmax(np.where(chosen | every, scores, -np.inf), sink)
@@ -173,7 +180,7 @@ def _trivial(problem: Problem) -> dict[str, dict[str, Array]]:
     import numpy as np
 
     case = problem.case
-    mean = np.zeros((case.B, case.H, case.Lq, case.Dv))
+    mean = np.zeros((case.B, case.H, len(problem.queries), case.Dv))
     for b in range(case.B):
         for h in range(case.H):
             g = h // case.group
@@ -232,4 +239,5 @@ SELECTED = Operation(
     stress=_stress,
     trivial=_trivial,
     change=_change,
+    by_row=True,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -184,18 +185,48 @@ def log_sums(
     return found
 
 
+def problem_of(
+    case: Case,
+    rule: Rule,
+    parameters: Parameters,
+    inputs: Mapping[str, Any],
+    rows: NDArray[np.intp] | None = None,
+) -> Problem:
+    """Return what an operation with its own ``solve`` gets: the query rows ``rows`` (None for all).
+
+    inputs: of all rows, floats in float64.
+    """
+    if rows is not None:
+        axes = {spec.name: spec.axes for spec in operation_of(case).inputs(case, rule)}
+        inputs = {
+            name: np.take(array, rows, axes[name].index("i")) if "i" in axes[name] else array
+            for name, array in inputs.items()
+        }
+    return Problem(case, rule, parameters.rule, parameters.projections, inputs, rows)
+
+
 def solve_outputs(
-    case: Case, rule: Rule, parameters: Parameters, inputs: Mapping[str, Any]
+    case: Case,
+    rule: Rule,
+    parameters: Parameters,
+    inputs: Mapping[str, Any],
+    rows: NDArray[np.intp] | None = None,
 ) -> dict[str, Array]:
-    """Return all outputs by name for an operation with its own ``solve``. inputs: floats in float64.
+    """Return all outputs by name for an operation with its own ``solve``, as :func:`problem_of` gets them.
 
     Raises:
         ValueError: the operation gives other outputs than it declares.
     """
     operation = operation_of(case)
     assert operation.solve is not None
-    solved = operation.solve(Problem(case, rule, parameters.rule, parameters.projections, inputs))
-    declared = {spec.name: spec.shape for spec in operation.outputs(case)}
+    solved = operation.solve(problem_of(case, rule, parameters, inputs, rows))
+    declared = {
+        spec.name: tuple(
+            len(rows) if rows is not None and letter == "i" else size
+            for letter, size in zip_longest(spec.axes, spec.shape)
+        )
+        for spec in operation.outputs(case)
+    }
     given = {name: array.shape for name, array in solved.items()}
     if given != declared:
         raise ValueError(f"the operation {case.operation!r} solves {given}; it declares {declared}")

@@ -12,7 +12,9 @@ from attnbench.types.size import Size
 from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.random import Generator
+    from numpy.typing import NDArray
 
     from attnbench.types.backend import Setup
     from attnbench.types.case import Case, Dtype
@@ -72,7 +74,9 @@ class Problem:
     """One draw to solve.
 
     rule_parameters: float64, by name, each (H, ...). parameters: float64, by the names that the operation
-    declares. inputs: by name, float64 where the kind is ``float``, else as they were drawn.
+    declares. inputs: by name, float64 where the kind is ``float``, else as they were drawn. rows: the places
+    of its R queries in the case, where it has some of them alone; inputs with the axis ``i`` have R places
+    there, and so have answers. None for all.
     """
 
     case: Case
@@ -80,6 +84,14 @@ class Problem:
     rule_parameters: Arrays
     parameters: Arrays
     inputs: Named
+    rows: NDArray[np.intp] | None = None
+
+    @property
+    def queries(self) -> NDArray[np.intp]:
+        """The places of its R queries in the case."""
+        import numpy as np
+
+        return np.arange(self.case.Lq) if self.rows is None else self.rows
 
 
 @dataclass(frozen=True)
@@ -148,6 +160,9 @@ class Operation:
         returns the numbers by which the outputs (as int64 or float64) are judged, by their names and in their
         shapes, and what is wrong with the choice in words, or "". ``solve`` and ``trivial`` give such numbers
         too, and outputs may then be integers.
+    by_row: whether each query's outputs depend on no other query. ``solve``, ``trivial`` and ``measured``
+        must then take a problem with some rows alone (:attr:`Problem.rows`), and large cases are checked on
+        a sample of rows.
     settle: ``settle(problem, answer)`` gives that right answer which is nearest to a given one, where several
         are right, as codes at the middle between two steps. Nothing else may then differ from it: NaN equals
         NaN, and no error of rounding is allowed. answer: as ``inputs`` of a problem. None: there is one right
@@ -182,6 +197,7 @@ class Operation:
     )
     change: Callable[[Case, Rule, Generator], tuple[Named, Named]] | None = None
     measured: Callable[[Problem, Named], tuple[Arrays, str]] | None = None
+    by_row: bool = False
     settle: Callable[[Problem, Named], Arrays] | None = None
 
     @property

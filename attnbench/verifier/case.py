@@ -36,7 +36,7 @@ from attnbench.oracle.solve import solve_weights
 from attnbench.types.arithmetic import assumed
 from attnbench.types.case import Case
 from attnbench.types.encoding import is_encoded
-from attnbench.types.operation import Problem, operation_of
+from attnbench.types.operation import operation_of
 from attnbench.types.problem import ProblemCase, upstreams_of
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
@@ -287,7 +287,8 @@ class CaseVerifier:
             part = self._part(name)
             if part.sampled:
                 axis = part.axes.index("i")
-                got = change.undo(name, part.axes, answer[name], self.case.dtype, rows=rows[some])
+                own = rows[some] if self.operation.measured is None else some
+                got = change.undo(name, part.axes, answer[name], self.case.dtype, rows=own)
                 found = compare_wide(got, np.take(exact, some, axis), part.axes)
                 if found.worst:
                     worst = list(found.worst)
@@ -303,23 +304,25 @@ class CaseVerifier:
     def _measured(self, answer: Answer, drawn: Drawn, change: Change) -> tuple[Answer, Change, str]:
         """Return the numbers that an answer is judged by, the change to undo on them, and a fault in words.
 
-        They are the answer's own but for a choice, whose change is undone first.
+        They are the answer's own but for a choice, whose change is undone first; of one they are those of the
+        rows compared.
         """
         if self.operation.measured is None:
             return answer, change, ""
         _same_parts(answer, drawn.expected)
         undone: dict[str, Any] = {}
         for name, array in answer.items():
-            numbers = change.undo(name, self._part(name).axes, array, self._part(name).dtype)
+            part = self._part(name)
+            rows = self.rows if part.sampled else None
+            numbers = change.undo(name, part.axes, array, part.dtype, rows=rows)
             undone[name] = numbers.astype(np.int64) if array.dtype.kind == "i" else numbers
-        given = meant(self.case, self.rule, drawn.inputs)
-        problem = Problem(self.case, self.rule, self.wide.rule, self.wide.projections, given)
+        problem = self.judging.problem(meant(self.case, self.rule, drawn.inputs))
         found, told = self.operation.measured(problem, undone)
         return {name: array.astype(np.float64) for name, array in found.items()}, NO_CHANGE, told
 
     def _undone(self, part: Part, stored: Stored, change: Change) -> Array:
         """Return a part as it was without a change, in float64, of the rows compared."""
-        rows = self.rows if part.sampled else None
+        rows = self.rows if part.sampled and self.operation.measured is None else None
         return change.undo(part.name, part.axes, stored, self.case.dtype, power=part.power, rows=rows)
 
     def _part(self, name: str) -> Part:
@@ -607,10 +610,9 @@ class CaseVerifier:
 
 
 def _judging(opening: rm.OpenCase, case: Case, rule: Rule, wide: Parameters) -> Judging:
-    if operation_of(case).heads is None:
-        return Judging(case, rule, wide)
     rng = np.random.default_rng(opening.timed_entropy)
-    return AttentionJudging(case, rule, wide, opening.oracle_flops, rng)
+    kind = Judging if operation_of(case).heads is None else AttentionJudging
+    return kind(case, rule, wide, opening.oracle_flops, rng)
 
 
 def _forget_all_but(remembered: dict[tuple[int, int], Any], count: int) -> None:

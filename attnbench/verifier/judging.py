@@ -16,7 +16,7 @@ from attnbench.inputs.encoded import meant
 from attnbench.inputs.kinds import NEAR_DUPLICATE, NORMAL, stress_draws, stress_inputs_of
 from attnbench.inputs.symmetries import Change, draw_change
 from attnbench.ipc.names import OUT
-from attnbench.oracle.solve import FEWEST_ROWS, choose_rows, log_sums, solve, solve_outputs
+from attnbench.oracle.solve import FEWEST_ROWS, choose_rows, log_sums, problem_of, solve, solve_outputs
 from attnbench.types.case import Case, output_shape
 from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import Problem, operation_of
@@ -57,11 +57,14 @@ def in_turn(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 class Judging:
     """The judging of an operation that solves its problem by itself, and of which no more is known."""
 
-    rows: Rows | None = None
-    """The places of the axis ``i`` that are compared; None for all."""
-
-    def __init__(self, case: Case, rule: Rule, parameters: Parameters) -> None:
+    def __init__(
+        self, case: Case, rule: Rule, parameters: Parameters, flops: float, rng: np.random.Generator
+    ) -> None:
         self.case, self.rule, self.parameters = case, rule, parameters
+        self.rows: Rows | None = None
+        """The places of the axis ``i`` that are compared; None for all."""
+        if operation_of(case).by_row or operation_of(case).heads is not None:
+            self.rows = choose_rows(case, rule, flops, rng)
         self.parts = {part.name: of_problem(part, case) for part in self.list_parts()}
 
     def list_parts(self) -> Sequence[Part]:
@@ -86,20 +89,24 @@ class Judging:
         """Return the exact outputs for inputs in float64, of compared rows; a worker has the gradients."""
         if self.case.pass_ == "backward":
             return {}
-        return solve_outputs(self.case, self.rule, self.parameters, wide)
+        return solve_outputs(self.case, self.rule, self.parameters, wide, self.rows)
+
+    def problem(self, wide: Mapping[str, Any]) -> Problem:
+        """Return the problem of inputs in float64, with the rows that are compared."""
+        return problem_of(self.case, self.rule, self.parameters, wide, self.rows)
 
     def settled(self, drawn: Drawn, answer: Mapping[str, Stored]) -> Mapping[str, Array]:
         """Return the exact answer to a draw; of several the one that is nearest to a given answer."""
         settle = operation_of(self.case).settle
         if settle is None:
             return drawn.expected
-        given, own = meant(self.case, self.rule, drawn.inputs), self.parameters
+        problem = self.problem(meant(self.case, self.rule, drawn.inputs))
         kinds = {spec.name: spec.kind for spec in operation_of(self.case).outputs(self.case)}
         read = {
             name: widen(array, self.case.dtype) if kinds[name] == "float" else array
             for name, array in answer.items()
         }
-        return settle(Problem(self.case, self.rule, own.rule, own.projections, given), read)
+        return settle(problem, read)
 
     def change(self, rng: np.random.Generator) -> Change | None:
         """Draw a change whose effect on answers is known; None where none is."""
@@ -112,8 +119,7 @@ class Judging:
 
     def trivial_answers(self, drawn: Drawn) -> dict[str, dict[str, Stored]]:
         """Return parts of answers that need no computation, by name; those of wrong constants come apart."""
-        given, own = meant(self.case, self.rule, drawn.inputs), self.parameters
-        problem = Problem(self.case, self.rule, own.rule, own.projections, given)
+        problem = self.problem(meant(self.case, self.rule, drawn.inputs))
         answers: dict[str, Mapping[str, Array]] = {
             "zeros": {name: np.zeros_like(exact) for name, exact in drawn.expected.items()}
         }
@@ -175,12 +181,6 @@ class AttentionJudging(Judging):
 
     Its output ``out`` is a weighted mean of the values, or of what the layer makes of them.
     """
-
-    def __init__(
-        self, case: Case, rule: Rule, parameters: Parameters, flops: float, rng: np.random.Generator
-    ) -> None:
-        super().__init__(case, rule, parameters)
-        self.rows = choose_rows(case, rule, flops, rng)
 
     def list_parts(self) -> Sequence[Part]:
         """Return the output, unless only gradients are asked for, and the gradients if they are."""

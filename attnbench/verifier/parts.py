@@ -257,6 +257,7 @@ def output_parts(case: Case, rule: Rule, operation: Operation) -> tuple[Part, ..
             words=f"the output {spec.name!r}: " if several else "",
             limits=Settled() if operation.settle else OwnScale(spec.name, spec.dtype(case), growth),
             dtype=spec.dtype(case),
+            sampled=operation.by_row and "i" in spec.axes,
             leads=place == 0,
         )
         for place, spec in enumerate(outputs)

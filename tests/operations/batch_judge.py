@@ -31,10 +31,10 @@ def grad_mode() -> Iterator[None]:
 class Judge:
     """A case that is open, with what the plain reference answers to its draws."""
 
-    def __init__(self, registry: Registry, case: str) -> None:
+    def __init__(self, registry: Registry, case: str, flops: float = 1e9) -> None:
         self.registry = registry
         self.rule = registry.rules[parse_case(case).rule]
-        opening = rm.OpenCase(case_id(parse_case(case)), self.rule.source, 5, 1, 1e9)
+        opening = rm.OpenCase(case_id(parse_case(case)), self.rule.source, 5, 1, flops)
         opened = BatchVerifier if parse_case(case).batch else CaseVerifier
         self.opened: Any = opened(opening, self.rule.record)
         self.draws = range(len(self.opened.stress_inputs) + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -69,6 +70,22 @@ def test_a_wrong_choice_is_refused_and_its_fault_named(judges: Callable[[str], J
     problem = judges(CASE.format("float32")).problem(mistake)
     assert problem != ""
     assert choices.MISTAKES[mistake] in problem
+
+
+def test_of_a_large_choice_a_sample_of_rows_is_judged(registry: Registry) -> None:
+    judge = Judge(registry, CASE.format("float32"), flops=1)
+    opened = judge.opened
+    assert opened.rows.tolist()[-1] == 36
+    drawn, whole = opened.draw(0), widen_inputs(opened.case, opened.rule, opened.draw(0).inputs)
+    every = solve_outputs(opened.case, opened.rule, opened.wide, whole)["indices"]
+    np.testing.assert_array_equal(drawn.expected["indices"], every[:, :, opened.rows])
+    assert [judge.problem(name) for name in (*choices.RIGHT, "select_topk")] == [""] * 3
+    assert passing_trivial_answer(opened) == ""
+    found = {name: judge.problem(name) for name in ("mask_forgotten", "next_key", "first_twice")}
+    assert all(found.values())
+    place = re.search(r"at \(b=\d, g=\d, i=(\d+)\) is a key that the mask drops", found["mask_forgotten"])
+    assert place is not None
+    assert int(place[1]) in opened.rows
 
 
 @pytest.mark.parametrize("storage", ["packed", "paged"])

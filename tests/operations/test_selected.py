@@ -97,6 +97,20 @@ def test_a_wrong_kernel_is_refused(judges: Callable[[str], Judge], mistake: str)
     assert judges(selections.MISTAKES[mistake].format("float32")).problem(mistake) != ""
 
 
+@pytest.mark.parametrize("case", [selections.TOKENS, selections.BLOCKS])
+def test_of_a_large_case_a_sample_of_rows_is_judged(registry: Registry, case: str) -> None:
+    judge = Judge(registry, case.format("float32"), flops=1)
+    opened = judge.opened
+    assert (len(opened.rows), opened.draw(0).expected["out"].shape) == (16, (3, 4, 16, 8))
+    whole = widen_inputs(opened.case, opened.rule, opened.draw(0).inputs)
+    every = solve_outputs(opened.case, opened.rule, opened.wide, whole)["out"]
+    np.testing.assert_allclose(opened.draw(0).expected["out"], every[:, :, opened.rows], rtol=1e-12)
+    assert [judge.problem(name) for name in ("by_places", *BUILT_IN)] == [""] * 3
+    assert passing_trivial_answer(opened) == ""
+    wrong = [name for name, shown in selections.MISTAKES.items() if shown == case]
+    assert [name for name in wrong[::3] if not judge.problem(name)] == []
+
+
 @pytest.mark.parametrize("storage", ["packed", "paged"])
 def test_right_kernels_of_batches_are_kept(judges: Callable[[str], Judge], storage: str) -> None:
     judge = judges(selections.PACKED.format("float32", storage))
