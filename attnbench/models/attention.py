@@ -97,6 +97,29 @@ def latent_kinds(word: str, fields: Fields, family: ModelFamily) -> tuple[LayerK
     )
 
 
+def indexed_kinds(kinds: tuple[LayerKind, ...], fields: Fields, family: ModelFamily) -> tuple[LayerKind, ...]:
+    """Return the kinds of indexed layers with those of more keys: attention to those chosen, and the indexer.
+
+    Latent attention to chosen keys is absorbed in a prefill too, as in FlashMLA's sparse kernels. The indexer
+    is that of DeepSeek-V3.2: its heads share one key. Some layers have none, and use the choice of the last
+    one that has.
+    """
+    last = kinds[-1]
+    stages = LayerKind.stages
+    name = f"{last.name} to chosen keys"
+    chosen = replace(last, name=name, latent=False, selection="selected", stages=stages)
+    if pooled := first_of(fields, "index_kpool"):
+        chosen = replace(chosen, beyond=(*chosen.beyond, f"keys chosen in groups of {pooled}"))
+    if fields.get("indexer_type") == "shared":
+        return *kinds, chosen
+    D = needed(fields, "index_head_dim")
+    indexer = replace(
+        chosen, name="indexer", H=needed(fields, "index_n_heads"), Hkv=1, D=D, Dv=D, scale=D**-0.5,
+        softcap=None, sinks=False, alibi=False, selection="select",
+    )  # fmt: skip
+    return *kinds, chosen, indexer
+
+
 def _is_stretched(positions: Fields) -> bool:
     return (positions.get("rope_type") or positions.get("type") or "default") != "default"
 

@@ -19,6 +19,7 @@ from attnbench.models.attention import (
     encoder_decoder_kinds,
     heads_of,
     image_kinds,
+    indexed_kinds,
     latent_kinds,
 )
 from attnbench.models.families import (
@@ -208,8 +209,9 @@ def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
         )
     if topk := next((kind.indexed for kind in layers if kind.indexed), None):
         notes.append(
-            f"of more than {topk} keys a decode has the {topk} that an indexer chooses; to choose and gather "
-            "them is not in a case: the operations select and selected have both"
+            f"of more than {topk} keys an indexer chooses {topk} for each query: cases of selected attend to "
+            f"them, with values apart from keys, and cases of select choose; up to {topk} keys all are read, "
+            "and no case has the choice"
         )
     if any(kind.biased for kind in layers):
         notes.append("learned numbers for each pair and head are drawn: the mask float:per_head")
@@ -268,7 +270,7 @@ def _text_layers(fields: Fields, family: ModelFamily) -> tuple[tuple[LayerKind, 
                 if fields.get("kv_lora_rank")
                 else (attention_kind(word, its, family),)
             )
-            for kind in found:
+            for kind in indexed_kinds(found, its, family) if word == "indexed" else found:
                 kinds[kind] = kinds.get(kind, 0) + number * family.per_layer
             word = family.beside
         if not word:

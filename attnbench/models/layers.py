@@ -21,7 +21,9 @@ class LayerKind:
 
     causal: a query sees no later key. window: with its own, the last keys that a query sees, and as many
     later ones unless it is causal. chunk: a query sees only keys of its own chunk of so many positions.
-    indexed: of more keys, an indexer chooses so many for each query; up to so many, it sees all of them.
+    indexed: of more keys, an indexer chooses so many for each query. Up to so many a query sees all of them;
+    such layers are kinds of their own, without a selection. selection: with more keys, the operation that
+    computes these layers: ``selected`` attends to the chosen keys, ``select`` is the indexer.
     image: so many tokens of an image see each other, later ones too. padded: sentences of different lengths
     share a batch. softcap, sinks, alibi: as in the rules of these names. biased: a learned number is added
     for each pair and head. latent: one tensor holds keys and values.
@@ -46,6 +48,7 @@ class LayerKind:
     window: int | None = None
     chunk: int | None = None
     indexed: int | None = None
+    selection: str = ""
     image: int | None = None
     padded: bool = False
     softcap: float | None = None
@@ -105,9 +108,13 @@ def rule_of(kind: LayerKind) -> tuple[str, tuple[str, ...]]:
 def shard(kind: LayerKind, tp: int) -> LayerKind:
     """Return the part of the heads that one of ``tp`` devices computes; key/value heads are repeated if few.
 
+    Each device chooses keys by all heads of an indexer.
+
     Raises:
         BadInput: the heads can't be divided so.
     """
+    if kind.selection == "select":
+        return kind
     if kind.H % tp or (kind.Hkv % tp and tp % kind.Hkv):
         raise BadInput(
             f"--tp {tp}: {kind.H} query and {kind.Hkv} key/value heads can't be divided among {tp} devices"

@@ -27,6 +27,8 @@ _PLACES = {
 }
 """Lists of layers, with the number of the first layer, their word and that of the others."""
 
+_INDEXERS = {"full": "full", "F": "full", "shared": "shared", "S": "shared"}
+
 
 def each_layer(fields: Fields) -> Iterator[tuple[str, Fields]]:
     """Yield for each layer its word ("" if it mixes no tokens) and the fields that it has for itself."""
@@ -70,6 +72,8 @@ def _own(fields: Fields, word: str, place: int) -> Fields:
             own["head_dim"] = D
         if fields.get("attention_k_eq_v") and (Hkv := first_of(fields, "num_global_key_value_heads")):
             own["num_key_value_heads"] = Hkv
+    if word == "indexed":
+        own["indexer_type"] = _indexer(fields, place)
     heads = fields.get("num_attention_heads_per_layer")  # Laguna
     if isinstance(heads, list) and place < len(heads):
         own["num_attention_heads"] = heads[place]
@@ -79,6 +83,23 @@ def _own(fields: Fields, word: str, place: int) -> Fields:
             if name.isdecimal() and int(name) == place and isinstance(changed, dict):
                 own |= changed
     return own
+
+
+def _indexer(fields: Fields, place: int) -> str:
+    """Return ``full`` for an indexed layer with an indexer, ``shared`` for one that uses another's choice.
+
+    From transformers' ``configuration_glm_moe_dsa.py``.
+    """
+    for name in ("indexer_types", "index_topk_pattern"):
+        given = fields.get(name)
+        if isinstance(given, list | str) and given:
+            word = str(given[place]) if place < len(given) else ""
+            if word not in _INDEXERS:
+                raise BadFile(f"{name} = {clean(given)}: give full or shared for each layer")
+            return _INDEXERS[word]
+    offset = fields.get("index_skip_topk_offset")
+    after = place + 1 - (offset if isinstance(offset, int) else 2)
+    return "shared" if max(after, 0) % (first_of(fields, "index_topk_freq") or 1) else "full"
 
 
 def _words(fields: Fields) -> Sequence[str]:

@@ -90,7 +90,7 @@ def model_suite(
     notes = list(model.notes)
     parts: list[tuple[str, str]] = []
     left_out: dict[str, list[str]] = {}
-    rules, latent = set(), False
+    rules, special = set(), False
     for kind in (shard(kind, tp) for kind in model.layers):
         times = count_of(kind.count, "time")
         rule, missing = rule_of(kind)
@@ -101,12 +101,12 @@ def model_suite(
         if not missing and lengths.sequences:
             entries, unsaid = _step(kind, rule, lengths, caches)
         elif not missing:
-            entries, unsaid = _entries(kind, rule, _calls(kind, lengths, model.limit), caches)
+            entries = _entries(kind, rule, _calls(kind, lengths, model.limit), caches)
         for words in unsaid:
             left_out.setdefault(f"no case yet has {words}", []).append(f"{_name(kind)} ({times})")
         if entries:
             rules.add(rule.split("@")[0])
-            latent |= kind.latent
+            special |= kind.latent or bool(kind.selection)
             head = f"# {_name(kind)}: {times} in a pass of the model\n"
             parts.append((_name(kind), head + "\n".join(entries)))
     for name, number in model.others:
@@ -131,9 +131,9 @@ def model_suite(
         notes.append("the config does not say how many positions the model has: no length is shortened")
     elif model.limit is not None and max(asked, default=0) > model.limit:
         notes.append(f"lengths above {model.limit}, the most positions of the model, became {model.limit}")
-    # Only cases in the dtype have torch's function to compare with.
-    in_dtype = not latent and lengths.caches == Lengths.caches
-    of_torch = rules <= _OF_TORCH and in_dtype and not lengths.sequences
+    # Only attention in the dtype, to all keys of a mask, has torch's function to compare with.
+    of_torch = not special and lengths.caches == Lengths.caches
+    of_torch &= rules <= _OF_TORCH and not lengths.sequences
     share = f", one of {tp} devices" if tp > 1 else ""
     summary = f"{model.type}{share}: {', '.join(_unique(name for name, _ in parts))}"
     lines = [
@@ -197,9 +197,10 @@ def _caches(
     """Return the ways to hold the cache of a kind, and in words which of those asked for can't hold it."""
     if kind.update or "decode" not in kind.stages:
         return Lengths.caches, []
-    if kind.latent:
-        others = [word for word in words if word not in (DTYPE.name, "latent")]
-        return Lengths.caches, [f"its latent head has no case with kv={word}" for word in others]
+    if kind.latent or kind.selection:
+        what, held_too = ("its latent head", "latent") if kind.latent else (kind.selection, DTYPE.name)
+        others = [word for word in words if word not in (DTYPE.name, held_too)]
+        return Lengths.caches, [f"{what} has no case with kv={word}" for word in others]
     held, unheld = [], []
     fields: dict[str, Any] = {"Lq": 1, "Lk": 1, "dtype": dtype or "float32"} | _sizes(kind)
     for word in words:
@@ -212,26 +213,18 @@ def _caches(
     return tuple(held), unheld
 
 
-def _entries(
-    kind: LayerKind, rule: str, calls: Iterable[_Call], caches: tuple[str, ...]
-) -> tuple[list[str], list[str]]:
-    """Return the entries of the suite for these calls, and in words what no mask can say.
-
-    caches: of a decode.
-    """
+def _entries(kind: LayerKind, rule: str, calls: Iterable[_Call], caches: tuple[str, ...]) -> list[str]:
+    """Return the entries of the suite for these calls. caches: of a decode."""
     calls = list(calls)
     steps = Counter(call.stage for call in calls)
     counted: dict[tuple[str, Stage, tuple[int, ...], str, int, int], float] = {}
-    unsaid = []  # calls, in words
     # A recurrent layer computes a prefill of 512 tokens and 512 tokens after others alike, and a full layer
     # of Gemma 4 prompts with an image and without, but a case has one stage: a seed tells them apart.
     stages: dict[tuple[int, int, str], list[Stage]] = {}
     for call in calls:
-        found = _keys_and_mask(kind, call)
-        if found is None:
-            unsaid.append(f"{call.what}, {call.Lk} keys")
+        if not _computes(kind, call.Lk):
             continue
-        Lk, mask = found
+        Lk, mask = _keys_and_mask(kind, call)
         one = call.what, call.stage, call.batch, mask, call.Lq, Lk
         counted[one] = counted.get(one, 0) + kind.count / steps[call.stage] / len(call.batch)
     grouped: dict[tuple[str, Stage, tuple[int, ...], str, float, int], list[tuple[int, int]]] = {}
@@ -241,52 +234,51 @@ def _entries(
             before.append(stage)
         seed = before.index(stage)
         grouped.setdefault((what, stage, batch, mask, count, seed), []).append((Lq, Lk))
-    what = f"more than {kind.indexed} keys, of which an indexer chooses ({'; '.join(unsaid)})"
-    return [_toml(kind, rule, *group, pairs, caches) for group, pairs in grouped.items()], [
-        what
-    ] if unsaid else []
+    return [_toml(kind, rule, *group, pairs, caches) for group, pairs in grouped.items()]
+
+
+def _computes(kind: LayerKind, keys: int) -> bool:
+    """Return whether a kind computes so many keys: with a selection only more than it chooses."""
+    return kind.indexed is None or (keys > kind.indexed) == bool(kind.selection)
 
 
 def _step(
     kind: LayerKind, rule: str, lengths: Lengths, caches: tuple[str, ...]
 ) -> tuple[list[str], list[str]]:
     """Return the entry of a step with sequences of unlike lengths, or in words what no case can say."""
-    sequences = parse_batch(lengths.sequences)
+    sequences = tuple(one for one in parse_batch(lengths.sequences) if _computes(kind, one[1]))
     # Of the two forms of latent attention, a decode has one and all else the other.
     if kind.latent:
-        most = kind.indexed or LARGEST
-        sequences = tuple((1, min(keys, most)) for queries, keys in sequences if queries == 1)
+        sequences = tuple(one for one in sequences if one[0] == 1)
     elif kind.causal and "decode" not in kind.stages:
         sequences = tuple(one for one in sequences if one[0] > 1)
     if not sequences:
         return [], []
     if kind.update:
         steps = batch_text(tuple((queries, queries) for queries, _ in sequences))
-        fields: dict[str, object] = {"operation": "recurrent", "rule": rule}
-        fields |= {"batch": steps, "storage": "packed"} | _sizes(kind)
+        fields = _operation(kind) | {"rule": rule, "batch": steps, "storage": "packed"} | _sizes(kind)
         return [_entry("sequences of unlike lengths", fields | {"count": kind.count})], []
     longest = max(keys for _, keys in sequences)
     if kind.keys or kind.tokens:
         return [], ["a batch whose keys or queries are always as many"]
     if kind.biased:
         return [], ["a batch with a learned number for each pair"]
-    if kind.indexed is not None and longest > kind.indexed:
-        return [], [f"a batch with an indexer that chooses {kind.indexed} keys"]
     # A query that is alone is the last token, which sees all others.
     words = ["causal:lower_right"] if kind.causal and any(queries > 1 for queries, _ in sequences) else []
     for word, reach in (("window", kind.window), ("chunked", kind.chunk)):
         if reach is not None and reach < longest:
             words = ["causal:lower_right"] if kind.causal else []
             words.append(f"{word}:{reach}")
-    fields = {"rule": rule, "batch": batch_text(sequences), "storage": lengths.storage} | _sizes(kind)
+    fields = _operation(kind) | {"rule": rule, "batch": batch_text(sequences), "storage": lengths.storage}
+    fields |= _sizes(kind)
     fields |= {"kv": "latent"} if kind.latent else {}
     fields |= {"mask": "+".join(words)} if words else {}
     fields |= _held(caches)
     return [_entry("sequences of unlike lengths", fields | {"count": kind.count})], []
 
 
-def _keys_and_mask(kind: LayerKind, call: _Call) -> tuple[int, str] | None:
-    """Return how many keys any query sees, and the mask over them; None where no mask says it.
+def _keys_and_mask(kind: LayerKind, call: _Call) -> tuple[int, str]:
+    """Return how many keys any query sees, and the mask over them.
 
     The queries are the last of the Lk positions. A recurrent layer has a state in place of the
     others. Keys that no query sees are left out, as caches of sliding layers do. A mask that hides nothing is
@@ -295,10 +287,6 @@ def _keys_and_mask(kind: LayerKind, call: _Call) -> tuple[int, str] | None:
     Lq, Lk = call.Lq, call.Lk
     if kind.update:
         return Lq, "none"
-    if kind.indexed is not None and Lk > kind.indexed:
-        if Lq > 1:
-            return None
-        Lk = kind.indexed
     words = ["float:per_head"] if kind.biased else []
     if not kind.causal:
         words += [f"window:{kind.window}"] if kind.window and kind.window < Lk else []
@@ -331,8 +319,7 @@ def _toml(
 ) -> str:
     """Return an entry. Of its pairs of lengths all are equal, or one side is the same in all."""
     queries, keys = (_unique(side) for side in zip(*pairs, strict=True))
-    fields: dict[str, object] = {"operation": "recurrent"} if kind.update else {}
-    fields["rule"] = rule
+    fields = _operation(kind) | {"rule": rule}
     if batch != (1,):
         fields["B"] = list(batch)
     fields |= _heads(kind)
@@ -348,6 +335,13 @@ def _toml(
     fields["count"] = int(count) if count == int(count) else float(f"{count:.6g}")
     fields["stage"] = stage
     return _entry(what, fields)
+
+
+def _operation(kind: LayerKind) -> dict[str, object]:
+    """Return the operation that computes a kind, unless it is attention, with its own size."""
+    if kind.update:
+        return {"operation": "recurrent"}
+    return {"operation": kind.selection, "top": kind.indexed} if kind.selection else {}
 
 
 def _heads(kind: LayerKind) -> dict[str, object]:

@@ -158,6 +158,8 @@ def recurrent_layers(model: torch.nn.Module) -> Counter[Layer]:
             found[Layer(*sizes, rule="gated")] += 1
         elif hasattr(layer, "slope_rate"):
             found[Layer(*[layer.num_attention_heads] * 2, *[layer.head_dim] * 2, rule="gated")] += 1
+        elif name.endswith("Indexer") and hasattr(layer, "n_heads"):  # not DeepSeek-V4's, of compressed keys
+            found[Layer(layer.n_heads, 1, layer.head_dim, layer.head_dim, rule="select")] += 1
         elif name.endswith("DeltaAttention"):
             sizes = layer.num_heads, layer.num_heads, layer.head_dim, layer.head_dim
             found[Layer(*sizes, rule="gated_delta_channels")] += 1

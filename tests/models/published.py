@@ -97,7 +97,10 @@ PUBLISHED: dict[str, Config] = {
     ),
     "gpt-oss-120b": config("gpt_oss", 2880, 36, 64, 8, head_dim=64, sliding_window=128, attention_bias=True),
     "deepseek-v3": config("deepseek_v3", 7168, 61, 128, 128, **MLA, **YARN_V3),
-    "deepseek-v3.2": config("deepseek_v32", 7168, 61, 128, 128, **MLA, **YARN_V3, index_topk=2048),
+    "deepseek-v3.2": config(
+        "deepseek_v32", 7168, 61, 128, 128, **MLA, **YARN_V3, index_topk=2048, index_head_dim=128,
+        index_n_heads=64,
+    ),
     "kimi-k2": config(
         "kimi_k2", 7168, 61, 64, 64, **MLA,
         rope_scaling={"type": "yarn", "factor": 32, "mscale_all_dim": 1.0},
@@ -163,6 +166,10 @@ PUBLISHED: dict[str, Config] = {
     "t5-base": {
         "model_type": "t5", "is_encoder_decoder": True, "d_model": 768, "d_kv": 64, "num_heads": 12,
         "num_layers": 12, "num_decoder_layers": 12, "n_positions": 512,
+    },
+    "umt5-small": {
+        "model_type": "umt5", "is_encoder_decoder": True, "d_model": 512, "d_kv": 64, "num_heads": 6,
+        "num_layers": 8, "num_decoder_layers": 8,
     },
     "gemma-4-e2b, ten of its layers": {
         "model_type": "gemma4",

@@ -24,7 +24,8 @@ class Layer:
 
     scale: with four digits, as cases have it. mask: in words. biased: a learned number is added for each
     pair. tokens: how many queries there always are; 0 for as many as the text has. rule: of a recurrence,
-    whose heads are those of v, then those of k; or the name of a layer that no rule says.
+    whose heads are those of v, then those of k; ``select`` of an indexer; or the name of a layer that no
+    rule says.
     """
 
     H: int = 0
@@ -46,7 +47,7 @@ def layers_of(model: Model, *, text_only: bool = False) -> Counter[Layer]:
     text_only: no encoder of images or sound, and of an encoder and its decoder the self-attention of the
     latter.
     """
-    kinds = [kind for kind in model.layers if not kind.latent]  # the same layers in the form of a decode
+    kinds = [kind for kind in model.layers if not _again(kind)]
     if text_only:
         kinds = [kind for kind in kinds if not {"image", "audio"} & set(kind.stages)]
         kinds = [kind for kind in kinds if kind.name == "decoder"] or kinds
@@ -58,8 +59,15 @@ def layers_of(model: Model, *, text_only: bool = False) -> Counter[Layer]:
     return layers
 
 
+def _again(kind: LayerKind) -> bool:
+    """Return whether a kind is layers of another once more: as a decode has them, or with chosen keys."""
+    return kind.latent or kind.selection == "selected"
+
+
 def _layer(kind: LayerKind, type_: str) -> Layer:
     sizes = kind.H, kind.Hkv, kind.D, kind.Dv
+    if kind.selection:
+        return Layer(*sizes, rule=kind.selection)
     if kind.update:
         return Layer(*sizes, rule=kind.update)
     mask = "cross" if kind.keys else "causal" if kind.causal else "none"
@@ -95,7 +103,7 @@ def told(name: str) -> dict[str, Any]:
     model = describe(PUBLISHED[name])
     kinds: Counter[str] = Counter()
     for kind in model.layers:
-        kinds[kind.name] += 0 if kind.latent else kind.count
+        kinds[kind.name] += 0 if _again(kind) else kind.count
     said, left_out = _said(model)
     return {
         "type": model.type,
@@ -109,7 +117,7 @@ def told(name: str) -> dict[str, Any]:
 
 def _said(model: Model) -> tuple[int, list[str]]:
     """Return how many layers are cases, and in words which are left out of the suite."""
-    number = sum(kind.count for kind in model.layers if not kind.latent and not rule_of(kind)[1])
+    number = sum(kind.count for kind in model.layers if not _again(kind) and not rule_of(kind)[1])
     try:
         notes = model_suite(model).notes
     except BadInput as failure:

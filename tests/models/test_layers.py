@@ -42,7 +42,10 @@ LAYERS: dict[str, list[tuple[str, int, int, int, int, int]]] = {
     "gpt-oss-20b": [(SLIDING, 12, 64, 8, 64, 64), (FULL, 12, 64, 8, 64, 64)],
     "gpt-oss-120b": [(SLIDING, 18, 64, 8, 64, 64), (FULL, 18, 64, 8, 64, 64)],
     "deepseek-v3": [(EXPANDED, 61, 128, 128, 192, 128), (ABSORBED, 61, 128, 1, 576, 512)],
-    "deepseek-v3.2": [(EXPANDED, 61, 128, 128, 192, 128), (ABSORBED, 61, 128, 1, 576, 512)],
+    "deepseek-v3.2": [
+        (EXPANDED, 61, 128, 128, 192, 128), (ABSORBED, 61, 128, 1, 576, 512),
+        (f"{ABSORBED} to chosen keys", 61, 128, 1, 576, 512), ("indexer", 61, 64, 1, 128, 128),
+    ],
     "kimi-k2": [(EXPANDED, 61, 64, 64, 192, 128), (ABSORBED, 61, 64, 1, 576, 512)],
     "longcat-flash": [(EXPANDED, 56, 64, 64, 192, 128), (ABSORBED, 56, 64, 1, 576, 512)],  # two in each layer
     "phi-3-mini-4k": [(SLIDING, 32, 32, 32, 96, 96)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from published import MLA, Config, config
 
+from attnbench.cases.ids import case_id
 from attnbench.cases.suites import parse_suite
 from attnbench.models.config import describe
 from attnbench.models.layers import LayerKind, rule_of
@@ -202,19 +203,51 @@ def test_images_have_registers_too(fields: Config, tokens: int) -> None:
 
 # Keys that an indexer chooses
 
+LONGER = (
+    ("Lq8192-Lk8192", "causal"), ("Lq512-Lk4096", "causal:lower_right"), ("Lq1-Lk4096", "none"),
+)  # fmt: skip
+
 
 @pytest.mark.parametrize("named", [{}, {"layer_types": ["indexed_attention"] * 61}])
 def test_an_indexed_layer_is_dense_up_to_the_keys_that_it_chooses(named: Config) -> None:
-    fields = config("deepseek_v32", 7168, 61, 128, **MLA, index_topk=2048, index_n_heads=64, **named)
-    made = model_suite(describe(fields), Lengths((2048, 8192), (), (1024, 4096), (1,)))
-    # A decode at 4096 keys has the 2048 that are chosen.
-    assert {(case.Lq, case.Lk) for case in parse_suite(made.text, "its").cases} == {
-        (2048, 2048), (1, 1024), (1, 2048),
-    }  # fmt: skip
-    said = "no case yet has more than 2048 keys, of which an indexer chooses (prefill, 8192 keys)"
-    assert any(said in note for note in made.notes)
-    chosen = "of more than 2048 keys a decode has the 2048 that an indexer chooses; to choose and gather"
-    assert any(note.startswith(chosen) for note in made.notes)
+    sizes = {"index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128}
+    model = describe(config("deepseek_v32", 7168, 61, 128, **MLA, **sizes, **named))
+    made = model_suite(model, Lengths((2048, 8192), ((512, 4096),), (1024, 4096), (1,)))
+    latent, own = "scaled_dot@scale=0.07217", "bfloat16/cpu/forward"
+    assert [case_id(case) for case in parse_suite(made.text, "").cases] == [
+        f"attention/scaled_dot/B1-H128-Lq2048-Lk2048-D192-Dv128/causal/{own}",
+        f"attention/{latent}/B1-H128-Hkv1-Lq1-Lk1024-D576-Dv512/none/{own}/kv=latent",
+        *(
+            f"selected/{latent}/B1-H128-Hkv1-{sizes}-D576-Dv512-top2048/{mask}/{own}"
+            for sizes, mask in LONGER
+        ),
+        *(f"select/scaled_dot/B1-H64-Hkv1-{sizes}-D128-top2048/{mask}/{own}" for sizes, mask in LONGER),
+    ]
+    assert not [note for note in made.notes if "left out" in note]
+    assert any("with values apart from keys" in note for note in made.notes)
+    # A step has each sequence once; every device chooses by all heads of the indexer.
+    step = model_suite(model, Lengths(sequences="2q1s1k_q512s4k_q1s8k"), tp=8)
+    assert [(case.operation, case.H, case.batch) for case in parse_suite(step.text, "").cases] == [
+        ("attention", 16, "2q1s1k"), ("selected", 16, "q512s4k_q1s8k"), ("select", 64, "q512s4k_q1s8k"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "indexers"),
+    [
+        ({}, 6),
+        ({"indexer_types": ["full", "shared", "shared"] * 2}, 2),
+        ({"index_topk_pattern": "FFSSFS"}, 3),
+        # Layers 0, 1, 3 and 5.
+        ({"index_topk_freq": 2}, 4),
+        ({"index_topk_freq": 4, "index_skip_topk_offset": 3}, 3),
+    ],
+)
+def test_layers_that_share_a_choice_have_no_indexer(said: Config, indexers: int) -> None:
+    sizes = {"index_topk": 2048, "index_n_heads": 32, "index_head_dim": 128}
+    model = describe(config("glm_moe_dsa", 6144, 6, 64, **MLA, **sizes, **said))
+    counts = {kind.selection: kind.count for kind in model.layers if kind.selection}
+    assert counts == {"selected": 6, "select": indexers}
 
 
 # Fields that were not read
