@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnbench.types.encoding import Encoding, Written
 
@@ -60,6 +60,27 @@ def _of_q4_0(codes: Bytes) -> Wide:
     return np.concatenate([codes & 15, codes >> 4], axis=-1).astype(float) - 8
 
 
+def _q5_1(blocks: Wide) -> tuple[Wide, Bytes]:
+    """Return d and m of a block and its 20 bytes: m = the least number, d = (the largest - m) / 31.
+
+    Codes are from 0 to 31. Bit i of the first four bytes is the fifth bit of code i. Of the others byte i has
+    the lower bits of code i, and above them those of code i + 16.
+    """
+    import numpy as np
+
+    m = blocks.min(axis=-1, keepdims=True)
+    d = (blocks.max(axis=-1, keepdims=True) - m) / 31
+    codes = np.floor((blocks - m) / np.where(d == 0, 1, d) + 0.5).clip(0, 31)
+    return np.concatenate([d, m], axis=-1), _in_q5_1(codes)
+
+
+def _of_q5_1(codes: Bytes) -> Wide:
+    import numpy as np
+
+    low = np.concatenate([codes[..., 4:] & 15, codes[..., 4:] >> 4], axis=-1)
+    return low + 16.0 * np.unpackbits(codes[..., :4], axis=-1, bitorder="little")
+
+
 def _blocks(
     name: str,
     summary: str,
@@ -67,11 +88,18 @@ def _blocks(
     write: Callable[[Wide], tuple[Wide, Bytes]],
     read: Callable[[Bytes], Wide],
     *,
-    mirrors: bool,
     codes_of: Callable[[Wide], Bytes],
     ends: tuple[float, float],
+    halves: int = 1,
+    **more: Any,
 ) -> Encoding:
-    size = 2 + bytes_of_codes
+    """Make an encoding of blocks that begin with so many float16: the scale, and a number that is added.
+
+    write: gives these of blocks (…, 32), before they are rounded, and the bytes of codes. read: gives the
+    steps that bytes mean. codes_of: is its inverse. ends: of these steps.
+    """
+    head = 2 * halves
+    size = head + bytes_of_codes
 
     def tensors(case: Case, specs: Specs) -> Specs:
         return tuple(
@@ -79,15 +107,17 @@ def _blocks(
             for spec in specs
         )
 
-    def encode(case: Case, specs: Specs, numbers: Sequence[Wide]) -> Sequence[Bytes]:
+    def joined(front: Any, codes: Bytes, blocks: Wide) -> Bytes:
         import numpy as np
 
+        scale = np.ascontiguousarray(front.astype(np.float16)).view(np.uint8)
+        return np.concatenate([scale, codes], axis=-1).reshape(*blocks.shape[:3], blocks.shape[3] * size)
+
+    def encode(case: Case, specs: Specs, numbers: Sequence[Wide]) -> Sequence[Bytes]:
         stored = []
         for array in numbers:
-            d, codes = write(array.reshape(*array.shape[:3], array.shape[3] // BLOCK, BLOCK))
-            scale = np.ascontiguousarray(d.astype(np.float16)).view(np.uint8)
-            blocks = np.concatenate([scale, codes], axis=-1)
-            stored.append(blocks.reshape(*blocks.shape[:3], blocks.shape[3] * size))
+            blocks = array.reshape(*array.shape[:3], array.shape[3] // BLOCK, BLOCK)
+            stored.append(joined(*write(blocks), blocks))
         return stored
 
     def decode(case: Case, specs: Specs, stored: Sequence[Bytes]) -> Sequence[Wide]:
@@ -96,8 +126,8 @@ def _blocks(
         numbers = []
         for spec, array in zip(specs, stored, strict=True):
             blocks = array.reshape(*spec.shape[:3], spec.shape[3] // BLOCK, size)
-            d = np.ascontiguousarray(blocks[..., :2]).view(np.float16).astype(float)
-            numbers.append((read(np.ascontiguousarray(blocks[..., 2:])) * d).reshape(spec.shape))
+            d, m = _scale_and_least(np.ascontiguousarray(blocks[..., :head]).view(np.float16))
+            numbers.append((read(np.ascontiguousarray(blocks[..., head:])) * d + m).reshape(spec.shape))
         return numbers
 
     def settle(
@@ -111,21 +141,23 @@ def _blocks(
             got = np.asarray(given).astype(np.uint8).reshape(*blocks.shape[:4], size)
             exact, _ = write(np.nan_to_num(blocks))
             exact = np.where(np.isnan(blocks).any(-1, keepdims=True), np.nan, exact)
-            d = np.ascontiguousarray(got[..., :2]).view(np.float16)
-            scale = _settled_scale(d, exact)
-            read_back = read(np.ascontiguousarray(got[..., 2:]))
+            front = np.ascontiguousarray(got[..., :head]).view(np.float16)
+            read_back = read(np.ascontiguousarray(got[..., head:]))
             with np.errstate(all="ignore"):
                 # By the scale that was stored, or by that before it was rounded, as llama.cpp has it.
+                stored_steps, steps = (
+                    ((blocks - m) / d).clip(*ends) for d, m in map(_scale_and_least, (front, exact))
+                )
                 near = [
-                    np.abs(read_back - (blocks / one).clip(*ends)) <= 0.5 + written.steps + 127 * 2.0**-21
-                    for one in (d.astype(np.float64), exact)
+                    np.abs(read_back - one) <= 0.5 + written.steps + 127 * 2.0**-21
+                    for one in (stored_steps, steps)
                 ]
-                nearest = np.rint(np.nan_to_num(blocks / exact).clip(*ends))
-            free = ~np.isfinite(exact) | (exact == 0)
-            codes = np.where(near[0] | near[1], read_back, np.where(free, read_back, nearest))
-            codes = np.where(exact == 0, 0.0, codes)
-            whole = [np.ascontiguousarray(scale).view(np.uint8), codes_of(codes)]
-            settled.append(np.concatenate(whole, axis=-1).reshape(np.shape(given)))
+                nearest = np.rint(np.nan_to_num(steps))
+            d, _ = _scale_and_least(exact)
+            codes = np.where(near[0] | near[1] | ~np.isfinite(d), read_back, nearest)
+            codes = np.where(d == 0, 0.0, codes)
+            whole = joined(_settled_scale(front, exact), codes_of(codes), blocks)
+            settled.append(whole.reshape(np.shape(given)))
         return settled
 
     return Encoding(
@@ -134,14 +166,19 @@ def _blocks(
         tensors=tensors,
         encode=encode,
         decode=decode,
-        mirrors=mirrors,
         refuses=lambda case: (
             f"D and Dv must be multiples of {BLOCK}" if case.D % BLOCK or case.Dv % BLOCK else None
         ),
         settle=settle,
-        largest=65504.0 * max(ends),
         baseline="dequantise_sdpa",
+        **more,
     )
+
+
+def _scale_and_least(halves: NDArray[Any]) -> tuple[Wide, Wide]:
+    """Return the scale of each block, and the number that is added: 0 in blocks without one."""
+    wide = halves.astype(float)
+    return wide[..., :1], wide[..., 1:].sum(axis=-1, keepdims=True)
 
 
 def _settled_scale(d: NDArray[np.float16], exact: Wide) -> NDArray[np.float16]:
@@ -169,15 +206,23 @@ def _in_q4_0(codes: Wide) -> Bytes:
     return (nibbles[..., :16] | (nibbles[..., 16:] << 4)).astype(np.uint8)
 
 
+def _in_q5_1(codes: Wide) -> Bytes:
+    import numpy as np
+
+    whole = codes.astype(np.uint8)
+    low = (whole[..., :16] & 15) | ((whole[..., 16:] & 15) << 4)
+    return np.concatenate([np.packbits(whole >> 4, axis=-1, bitorder="little"), low], axis=-1)
+
+
 Q8_0 = _blocks(
     "q8_0",
     "llama.cpp's blocks of 32 int8 codes, 34 bytes each",
     32,
     _q8_0,
     _of_q8_0,
-    mirrors=True,
     codes_of=_in_q8_0,
     ends=(-127.0, 127.0),
+    largest=65504.0 * 127,
 )
 Q4_0 = _blocks(
     "q4_0",
@@ -185,69 +230,22 @@ Q4_0 = _blocks(
     16,
     _q4_0,
     _of_q4_0,
-    mirrors=False,
     codes_of=_in_q4_0,
     ends=(-8.0, 7.0),
+    largest=65504.0 * 7,
+    mirrors=False,
 )
-
-
-Q5_1_BYTES = 24
-"""A scale d, the least number m, a bit of each code, and 16 bytes with the lower four bits of codes."""
-
-
-def _tensors_of_q5_1(case: Case, specs: Specs) -> Specs:
-    return tuple(
-        replace(spec, kind="uint8", shape=(*spec.shape[:3], spec.shape[3] // BLOCK * Q5_1_BYTES))
-        for spec in specs
-    )
-
-
-def _write_q5_1(case: Case, specs: Specs, numbers: Sequence[Wide]) -> Sequence[Bytes]:
-    """Return blocks with m = the least number and d = (the largest - m) / 31; codes from 0 to 31.
-
-    Byte i has the lower bits of code i, and above them those of code i + 16. Bit i of the four bytes before
-    is the fifth bit of code i.
-    """
-    import numpy as np
-
-    stored = []
-    for array in numbers:
-        blocks = array.reshape(*array.shape[:3], array.shape[3] // BLOCK, BLOCK)
-        m = blocks.min(-1, keepdims=True)
-        d = (blocks.max(-1, keepdims=True) - m) / 31
-        codes = np.floor((blocks - m) / np.where(d == 0, 1, d) + 0.5).clip(0, 31).astype(np.uint8)
-        fifth = np.packbits(codes >> 4, axis=-1, bitorder="little")
-        low = (codes[..., :16] & 15) | ((codes[..., 16:] & 15) << 4)
-        halves = np.ascontiguousarray(np.concatenate([d, m], -1).astype(np.float16)).view(np.uint8)
-        whole = np.concatenate([halves, fifth, low.astype(np.uint8)], -1)
-        stored.append(whole.reshape(*blocks.shape[:3], blocks.shape[3] * Q5_1_BYTES))
-    return stored
-
-
-def _read_q5_1(case: Case, specs: Specs, stored: Sequence[Bytes]) -> Sequence[Wide]:
-    import numpy as np
-
-    numbers = []
-    for spec, array in zip(specs, stored, strict=True):
-        blocks = array.reshape(*spec.shape[:3], spec.shape[3] // BLOCK, Q5_1_BYTES)
-        halves = np.ascontiguousarray(blocks[..., :4]).view(np.float16).astype(float)
-        low = np.concatenate([blocks[..., 8:] & 15, blocks[..., 8:] >> 4], -1)
-        codes = low + 16.0 * np.unpackbits(blocks[..., 4:8], axis=-1, bitorder="little")
-        numbers.append((codes * halves[..., :1] + halves[..., 1:]).reshape(spec.shape))
-    return numbers
-
-
-Q5_1 = Encoding(
-    name="q5_1",
-    summary="llama.cpp's blocks of 32 codes of 5 bits with their least number, 24 bytes each",
-    tensors=_tensors_of_q5_1,
-    encode=_write_q5_1,
-    decode=_read_q5_1,
+Q5_1 = _blocks(
+    "q5_1",
+    "llama.cpp's blocks of 32 codes of 5 bits with their least number, 24 bytes each",
+    20,
+    _q5_1,
+    _of_q5_1,
+    codes_of=_in_q5_1,
+    ends=(0.0, 31.0),
+    halves=2,
+    largest=65504.0,
     mirrors=False,
     # A block with a number below 0 does not hold 0 as 0, which one_hot needs.
     keeps=("large_logits", "even"),
-    refuses=lambda case: (
-        f"D and Dv must be multiples of {BLOCK}" if case.D % BLOCK or case.Dv % BLOCK else None
-    ),
-    baseline="dequantise_sdpa",
 )

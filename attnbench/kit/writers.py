@@ -26,8 +26,6 @@ _LARGEST = {"int8": 127.0, "int4": 7.0, "uint8": 255.0, "uint4": 15.0} | {
     name: largest for name, (_, largest) in _FLOAT8.items()
 }
 _SHARED = {"head": (2, 3), "token": (3,), "channel": (2,), "block32": (4,), "tensor": (0, 1, 2, 3)}
-ENCODINGS = (*_LARGEST, "q8_0", "q4_0")
-"""The built-in encodings with codes."""
 
 
 def quantise(setup: Setup) -> Callable[..., Any]:
@@ -51,8 +49,8 @@ def writer(case: Case) -> Write:
     if name in ("dtype", "latent"):
         return lambda x: (x.clone(),)
     wide = softmax_dtype(case_dtype(case))
-    if name in ("q8_0", "q4_0"):
-        blocks = _q8_0 if name == "q8_0" else _q4_0
+    if name in _BLOCKS:
+        blocks = _BLOCKS[name]
         return lambda x: (blocks(x.to(wide)),)
     return lambda x, *given: _scaled(name, grain_of(case), x.to(wide), *given)
 
@@ -126,11 +124,30 @@ def _q4_0(x: Tensor) -> Tensor:
     return _joined(d, codes[..., :16] | (codes[..., 16:] << 4))
 
 
-def _joined(d: Tensor, codes: Tensor) -> Tensor:
-    """Return blocks of bytes, (B, H, L, ·): the scale in float16, then codes."""
+def _q5_1(x: Tensor) -> Tensor:
     import torch
 
-    return torch.cat([d.half().contiguous().view(torch.uint8), codes], -1).flatten(-2)
+    blocks = in_blocks(x)
+    m = blocks.amin(-1, keepdim=True)
+    d = (blocks.amax(-1, keepdim=True) - m) / 31
+    steps = ((blocks - m) / torch.where(d == 0, 1, d) + 0.5).nan_to_num().floor().clamp(0, 31)
+    codes = steps.to(torch.uint8)
+    low = (codes[..., :16] & 15) | ((codes[..., 16:] & 15) << 4)
+    places = torch.arange(8, dtype=torch.uint8, device=x.device)
+    fifth = ((codes >> 4).unflatten(-1, (4, 8)) << places).sum(-1, dtype=torch.uint8)
+    return _joined(torch.cat([d, m], -1), torch.cat([fifth, low], -1))
+
+
+def _joined(halves: Tensor, codes: Tensor) -> Tensor:
+    """Return blocks of bytes, (B, H, L, ·): the scale, and what else is in float16, then codes."""
+    import torch
+
+    return torch.cat([halves.half().contiguous().view(torch.uint8), codes], -1).flatten(-2)
+
+
+_BLOCKS = {"q8_0": _q8_0, "q4_0": _q4_0, "q5_1": _q5_1}
+ENCODINGS = (*_LARGEST, *_BLOCKS)
+"""The built-in encodings with codes."""
 
 
 def reshape_and_cache(setup: Setup) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ QUANTISE = "quantise/{}/B2-H2-L9-D64-Dv32/{}/kv={}"
 CACHE = "reshape_and_cache/{}/B3-H2-Lq9-Lk5-D64-Dv64/{}/kv={}"
 WORDS = (
     "int8:token", "int8:head", "int4:block32", "int4:channel", "uint8:tensor", "uint8:token", "uint4:head",
-    "fp8_e4m3:token", "fp8_e4m3:tensor", "fp8_e5m2:channel", "q8_0", "q4_0",
+    "fp8_e4m3:token", "fp8_e4m3:tensor", "fp8_e5m2:channel", "q8_0", "q4_0", "q5_1",
 )  # fmt: skip
 """Each encoding, each grain, scales that are given and scales that are found."""
 ASKED = "nearest@nan=1"

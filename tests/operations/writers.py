@@ -104,6 +104,19 @@ def even_and_odd_in_a_byte(given: Named, right: Named) -> Named:
     return {"v": torch.cat([blocks[..., :2], paired], -1).flatten(-2)}
 
 
+def fifth_bits_left_out(given: Named, right: Named) -> Named:
+    blocks = right["k"].unflatten(-1, (-1, 24)).clone()
+    blocks[..., 4:8] = 0
+    return {"k": blocks.flatten(-2)}
+
+
+def largest_for_the_least_number(given: Named, right: Named) -> Named:
+    blocks = right["v"].unflatten(-1, (-1, 24)).clone()
+    largest = given["v"].unflatten(-1, (-1, 32)).amax(-1, keepdim=True)
+    blocks[..., 2:4] = largest.half().view(torch.uint8)
+    return {"v": blocks.flatten(-2)}
+
+
 QUANTISED: dict[str, tuple[str, Wrong, str]] = {
     "truncated": ("int8:token", truncated, "k"),
     "away_from_zero": ("int8:token", away_from_zero, "k"),
@@ -122,6 +135,8 @@ QUANTISED: dict[str, tuple[str, Wrong, str]] = {
     "sign_lost": ("fp8_e4m3:token", sign_lost, "k"),
     "block_scale_of_the_neighbour": ("q8_0", block_scale_of_the_neighbour, "k"),
     "even_and_odd_in_a_byte": ("q4_0", even_and_odd_in_a_byte, "v"),
+    "fifth_bits_left_out": ("q5_1", fifth_bits_left_out, "k"),
+    "largest_for_the_least_number": ("q5_1", largest_for_the_least_number, "v"),
 }
 """The encoding that a mistake is of, what a kernel writes instead, and the part that is wrong first."""
 

@@ -1,4 +1,4 @@
-"""quantize_row_q8_0 and quantize_row_q4_0: ggml's writers of blocks, from float32."""
+"""quantize_row_q8_0, quantize_row_q4_0 and quantize_row_q5_1: ggml's writers of blocks, from float32."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def prepare(setup: Setup) -> Callable[..., Any]:
 
 GGML_QUANTISE_ROW = Backend(
     name="ggml_quantise_row",
-    summary="ggml's blocks of q8_0 and q4_0 from float32",
+    summary="ggml's blocks of q8_0, q4_0 and q5_1 from float32",
     prepare=prepare,
     available=other_layout,
     operations=("quantise",),
     dtypes=("float32", "bfloat16", "float16"),
     devices=("cpu",),
-    encodings=("q8_0", "q4_0"),
+    encodings=("q8_0", "q4_0", "q5_1"),
     requires=("libggml",),
     needs_contiguous=True,
     quadratic_copies=0,

@@ -24,6 +24,7 @@ RIGHT = {
     "recurrent/gated_delta_channels/B2-H4-Hkv2-Lq37-Lk37-D32/none/float32/cpu/forward": (DELTA, WKV7),
     "quantise/nearest/B2-H2-Lq10-Lk10-D64-Dv32/none/float32/cpu/forward/kv=q8_0": (WRITER,),
     "quantise/nearest/B2-H2-Lq10-Lk10-D64-Dv32/none/bfloat16/cpu/forward/kv=q4_0": (WRITER,),
+    "quantise/nearest/B2-H2-Lq10-Lk10-D64-Dv32/none/float32/cpu/forward/kv=q5_1": (WRITER,),
 }
 """Each update; one step; fewer heads of q and k than of v; odd sizes; two threads; writers of blocks."""
 
