@@ -68,7 +68,8 @@ class OneByOne:
         answers = []
         for number, (rows, place) in enumerate(zip(self.queries, self.places, strict=True)):
             own = [
-                self._tokens(x, place) if tokens else x[number : number + 1]
+                # A scale of the whole cache is one for all.
+                self._tokens(x, place) if tokens else x[number : number + 1] if len(x) > 1 else x
                 for x, tokens in zip(others[: self.encoded], self.by_token, strict=True)
             ]
             keys, values = (x[0].transpose(0, 1) for x in self.dequantise(*own))

@@ -3,6 +3,10 @@
 The codes of k and v have their shapes, or half as many bytes along the features where a byte holds two codes.
 ``k_scale`` and ``v_scale`` are float32. With zero points ``k_zero`` and ``v_zero`` follow, uint8 in the shape
 of the scales: a number is (code - zero) · scale.
+
+In a batch the grain ``tensor`` is a scale of the whole cache, one for all sequences, as engines have it that
+calibrate once. It is there before any number is, so it follows from none. float8 alone has it, since its error
+hardly depends on the scale.
 """
 
 from __future__ import annotations
@@ -12,8 +16,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnbench.types.encoding import Encoding, Written, grain_of
+from attnbench.types.encoding import Encoding, Written, grain_of, is_encoded
 from attnbench.types.operation import Kind, TensorSpec
+from attnbench.types.problem import ProblemCase
+from attnbench.types.storage import OF_ALL
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +37,14 @@ SHARED: dict[str, tuple[int, ...]] = {
     "head": (2, 3), "token": (3,), "channel": (2,), "block32": (4,), "tensor": (0, 1, 2, 3),
 }  # fmt: skip
 """The axes over which numbers share a scale, by grain: of (B, Hkv, L, D), of blocks (B, Hkv, L, D/32, 32)."""
+OF_CACHE = {"k": 0.31, "v": 0.13}
+"""The scales of a whole cache, unlike and far from 1. float8_e4m3 then ends at 139 and 58, which ordinary
+numbers hardly reach."""
+
+
+def _has_scale_of_cache(case: Case) -> bool:
+    """Return whether a case is a sequence whose scale is that of the whole cache."""
+    return isinstance(case, ProblemCase) and grain_of(case) == "tensor"
 
 
 def _grouped(case: Case, shape: Sequence[int], axes: str) -> tuple[tuple[int, ...], str]:
@@ -52,7 +66,8 @@ def scale_spec(case: Case, spec: TensorSpec, name: str, kind: Kind) -> TensorSpe
     (shape, axes), shared = _grouped(case, spec.shape, spec.axes), SHARED[grain_of(case)]
     kept = [axis for axis in range(len(shape)) if axis not in shared]
     sizes = tuple(shape[axis] for axis in kept) or (1,)
-    return TensorSpec(f"{spec.name}_{name}", sizes, kind, axes="".join(axes[axis] for axis in kept))
+    letters = "".join(axes[axis] for axis in kept) or OF_ALL
+    return TensorSpec(f"{spec.name}_{name}", sizes, kind, axes=letters)
 
 
 @dataclass(frozen=True)
@@ -108,6 +123,8 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
         for spec, array in zip(specs, numbers, strict=True):
             grouped = array.reshape(_grouped(case, spec.shape, spec.axes)[0])
             wide, zero = code.scale_and_zero(grouped, SHARED[grain_of(case)])
+            if _has_scale_of_cache(case):
+                wide = np.full_like(wide, OF_CACHE[spec.name])
             scale = wide.astype(np.float32)
             steps = grouped / scale.astype(np.float64)
             if code.zeros:
@@ -170,7 +187,7 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
         return [*codes, *scales, *zeros]
 
     def refuses(case: Case) -> str | None:
-        if grain_of(case) == "tensor" and case.batch:
+        if grain_of(case) == "tensor" and case.batch and not (code.order and is_encoded(case)):
             return "sequences of unlike lengths have a scale each: take the grain head"
         least = BLOCK if grain_of(case) == "block32" else code.in_a_byte
         if case.D % least or case.Dv % least:
@@ -185,6 +202,7 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
         decode=decode,
         grains=tuple(SHARED),
         mirrors=not code.zeros,
+        given=_has_scale_of_cache,
         refuses=refuses,
         settle=settle,
         # The span of numbers of both signs is a float32 number too.

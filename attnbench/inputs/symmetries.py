@@ -148,12 +148,15 @@ def _factors_of_codes(case: Case, rule: Rule, rng: np.random.Generator) -> dict[
     """Draw factors that encoded keys and values keep: powers of two of all, which change scales, and signs.
 
     Those of the values are never all 1, so that a cached answer is wrong in a case of one query and head.
-    Values that are features of the keys have no scale of their own, and change signs with them.
+    Values that are features of the keys have no scale of their own, and change signs with them. Scales that
+    are given leave signs alone.
     """
     encoding = encoding_of(case)
     signs = _signs(rng, case.D, encoding.mirrors and "flip_features" in rule.laws)
     power = np.exp2(rng.integers(-1, 2)) if "scale_features" in rule.laws and not encoding.shared else 1.0
     values = _signs(rng, case.Dv, encoding.mirrors) * np.exp2(rng.integers(1, LARGEST_EXPONENT + 1))
+    if encoding.given(case):
+        power, values = 1.0, np.sign(values)
     if encoding.shared:
         values = signs[: case.Dv]
     return {"q": ("d", signs / power), "k": ("d", signs * power), "v": ("e", values), "out": ("e", values)}

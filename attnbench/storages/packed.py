@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.types.batch import parse_batch
 from attnbench.types.operation import TensorSpec, operation_of
-from attnbench.types.storage import Storage
+from attnbench.types.storage import OF_ALL, Storage
 
 if TYPE_CHECKING:
     from attnbench.types.case import Case
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 def tensors(case: Case, specs: Specs) -> Specs:
     """Return the one stored tensor: its first axis counts the queries, or the keys, of all sequences.
 
-    Of a tensor without such an axis, as a state or the scales of a head, it counts sequences.
+    Of a tensor without such an axis, as a state or the scales of a head, it counts sequences. What is one for
+    all of them stays so.
     """
+    if specs[0].axes == OF_ALL:
+        return specs[:1]
     first, at = specs[0], _tokens(specs[0])
     if at is None:
         return (replace(first, shape=(len(specs), *first.shape[1:])),)
@@ -33,6 +36,8 @@ def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
     """Join the sequences: (1, H, L, D) each to (T, H, D)."""
     import numpy as np
 
+    if specs[0].axes == OF_ALL:
+        return (arrays[0],)
     at = _tokens(specs[0])
     if at is None:
         return (np.concatenate(arrays),)
@@ -43,6 +48,8 @@ def take(case: Case, specs: Specs, stored: Sequence[Any]) -> Sequence[Any]:
     """Cut the sequences apart."""
     import numpy as np
 
+    if specs[0].axes == OF_ALL:
+        return [stored[0]] * len(specs)
     at = _tokens(specs[0])
     if at is None:
         return np.split(stored[0], len(specs))

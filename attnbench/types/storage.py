@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     Specs = tuple[TensorSpec, ...]
 
 
+OF_ALL = "-"
+"""The letter of an axis of size 1 of a tensor that is one and the same for all sequences of a batch."""
+
+
 @dataclass(frozen=True)
 class Shared:
     """The first keys of a sequence, which are those of another: both are read from the same places."""

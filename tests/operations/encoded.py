@@ -263,7 +263,14 @@ IN_BATCHES: dict[str, dict[str, Wrong]] = {
         "scale of the next page": both("_scale", lambda s: np.roll(s, 1, 0) if s.ndim > 2 else s * 0 + 1),
         "scales of k and v exchanged": exchanged("_scale"),
     },
-}
+    "fp8_e4m3:tensor": {
+        name: SCALED[name]
+        for name in (
+            "scales ignored", "scale of v ignored", "scales squared", "scales inverted",
+            "scale of k for both", "scales of k and v exchanged", "v read as k",
+        )
+    },
+}  # fmt: skip
 """Of sequences in a batch."""
 
 

@@ -140,6 +140,8 @@ def test_the_built_in_backends_pass_with_rules_and_masks(
         ("bfloat16", "fp8_e4m3:block32"),
         ("float32", "q8_0"),
         ("bfloat16", "q4_0"),
+        ("float32", "fp8_e4m3:tensor"),
+        ("float16", "fp8_e5m2:tensor"),
     ],
 )
 def test_encoded_batches_are_judged_too(registry: Registry, storage: str, dtype: str, word: str) -> None:

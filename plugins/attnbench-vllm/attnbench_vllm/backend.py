@@ -9,14 +9,17 @@ from attnbench import Backend, Case, Mask, Rule, Setup
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.scores import form_of
 from attnbench.types.batch import parse_batch
+from attnbench.types.encoding import encoding_name, grain_of, is_encoded
 from attnbench.types.storage import sizes_of
-from attnbench_vllm.library import absent, operators
+from attnbench_vllm.library import absent, builds, operators
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Those that vLLM names as supported. Other sizes raise or end the process."""
+LAST_NUMBER = {"fp8_e4m3": 0x7E, "fp8_e5m2": 0x7B}
+"""The codes of the largest numbers, without the sign. Those above are NaN, and infinity in e5m2."""
 
 
 class Attention:
@@ -27,6 +30,7 @@ class Attention:
         assert dot is not None
         self.operators, self.case, self.dtype = operators(), case, case_dtype(case)
         self.form = instructions(case)
+        self.codes = encoding_name(case) if is_encoded(case) else "auto"
         self.causal, self.window = case.mask.causal is not None, case.mask.window or -1
         self.scale, self.cap = dot.scale, dot.cap or 0.0
         # The kernel takes sinks in float32 or bfloat16.
@@ -36,10 +40,16 @@ class Attention:
         """Return the cache as the kernel reads it, two tensors (pages, Hkv, page, D).
 
         Slots without a key go along, whatever they hold, but NaN becomes 0: the kernel multiplies it by a
-        weight of 0. In vLLM's own cache, which begins with zeros, there is none.
+        weight of 0. In vLLM's own cache, which begins with zeros, there is none. The library's writer takes
+        numbers, so codes are moved by torch into its order: keys are (pages, Hkv, D, page) in their memory.
         """
         import torch
 
+        if self.codes in LAST_NUMBER:
+            last = LAST_NUMBER[self.codes]
+            k, v = (cache[name].where((cache[name] & 0x7F) <= last, 0) for name in ("k", "v"))
+            values = v.transpose(1, 2).contiguous()
+            return {"k": k.permute(0, 2, 3, 1).contiguous().view(values.shape), "v": values}
         k, v = (self.cleared(cache[name]).flatten(0, 1) for name in ("k", "v"))
         pages, page, heads, features = cache["k"].shape
         keys = k.new_empty(pages, heads, page, features)
@@ -59,24 +69,16 @@ class Attention:
         case = self.case
         self.plan = self.operators.get_scheduler_metadata(
             case.B, case.H, case.Hkv, case.D, ahead["seqused_k"], self.dtype, ahead["cu_seqlens_q"],
-            self.causal, self.window, self.form, True, None,
+            self.causal, self.window, self.form, True, None, self.codes,
         )  # fmt: skip
 
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        cu_seqlens_q: Tensor,
-        seqused_k: Tensor,
-        block_table: Tensor,
-        out: Tensor | None = None,
-    ) -> Tensor:
-        """Attend, (T, H, D)."""
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *others: Tensor, out: Tensor | None = None) -> Tensor:
+        """Attend, (T, H, D). others: scales of float8 for k and v; lengths and the table."""
+        *scales, cu_seqlens_q, seqused_k, block_table = others
         out = q.new_empty(q.shape) if out is None else out
         self.operators.cpu_attention_with_kv_cache(
             q, k, v, out, cu_seqlens_q, seqused_k, self.scale, self.causal, None, self.window, block_table,
-            self.cap, self.plan, self.sink, None,
+            self.cap, self.plan, self.sink, None, *[x.item() for x in scales] or (1.0, 1.0), self.codes,
         )  # fmt: skip
         return out
 
@@ -85,6 +87,9 @@ def instructions(case: Case) -> str:
     """Return the library's word for the instructions and the order of the cache, chosen as vLLM does."""
     import torch
 
+    if is_encoded(case):
+        # With AMX too; its order of float8 was never asked here.
+        return "vec"
     if case.D % 32 or sizes_of(case)["page"] % 32:
         return "vec16"
     cpu: Any = torch.cpu
@@ -102,6 +107,12 @@ def supports(case: Case, rule: Rule) -> str | None:
         return f"takes heads of {', '.join(map(str, HEAD_SIZES))} features, not {case.D}"
     if page % 16:
         return f"takes pages of a multiple of 16 keys, not {page}"
+    if is_encoded(case) and grain_of(case) != "tensor":
+        return f"has a scale for all keys and one for all values, not for each {grain_of(case)}"
+    if is_encoded(case) and (case.D % 32 or page % 32):
+        return f"reads float8 in heads and pages of a multiple of 32, not {case.D} and {page}"
+    if is_encoded(case) and "_C_AVX512" not in builds():
+        return "reads float8 with AVX-512, which this processor lacks"
     if form.bias is not None:
         return f"adds nothing to scores, as {rule.name} does"
     if form.dot is not None and (form.dot.map_q is not None or form.dot.map_k is not None):
@@ -126,6 +137,7 @@ VLLM = Backend(
     dtypes=("float32", "bfloat16", "float16"),
     devices=("cpu",),
     storages=("paged",),
+    encodings=("dtype", *LAST_NUMBER),
     writes_out=True,
     converts=("k", "v"),
     needs_dot_form=True,

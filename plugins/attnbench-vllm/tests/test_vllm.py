@@ -26,8 +26,17 @@ CASES = (
     f"attention/scaled_dot/{BATCH}-H4-Hkv2-D64/causal:lower_right/bfloat16/cpu/forward/paged:32",
     f"attention/sinks/{BATCH}-H4-D80/causal:lower_right+window:9/float16/cpu/forward/paged",
     "attention/scaled_dot@scale=0.3/q7s4_q3s50-H4-Hkv1-D32/none/float32/cpu/forward/paged:48",
+    *(
+        f"attention/{rule}/{BATCH}-H4-Hkv2-D64/causal:lower_right/{dtype}/cpu/forward/paged:32/kv={kv}:tensor"
+        for rule, dtype, kv in (
+            ("scaled_dot", "float32", "fp8_e4m3"),
+            ("scaled_dot", "bfloat16", "fp8_e4m3"),
+            ("sinks", "float16", "fp8_e5m2"),
+        )
+    ),
 )
-"""The three dtypes and orders of the cache; a window with sinks; a scale; no mask, where q > k has keys."""
+"""The three dtypes and orders of the cache; a window with sinks; a scale; no mask, where q > k has keys;
+float8 in each dtype."""
 
 OTHERS = {
     "reshape_and_cache/nearest@nan=1/B3-H2-Lq20-Lk32-D64/bfloat16": "vllm_reshape_and_cache",
@@ -51,6 +60,8 @@ REFUSED = {
     "alibi/2q1s40-H2-D64/paged": "adds nothing to scores",
     "scaled_dot/q1s40_q2s0-H2-D64/paged": "without keys unwritten",
     "scaled_dot/q1s40_q7s4-H2-D64/causal:lower_right/paged": "NaN in rows without keys",
+    "scaled_dot/2q1s40-H2-D64/paged:32/kv=fp8_e4m3:head": "not for each head",
+    "scaled_dot/2q1s40-H2-D64/paged:16/kv=fp8_e4m3:tensor": "multiple of 32, not 64 and 16",
 }
 
 
