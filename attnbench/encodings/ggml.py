@@ -78,7 +78,8 @@ def _of_q5_1(codes: Bytes) -> Wide:
     import numpy as np
 
     low = np.concatenate([codes[..., 4:] & 15, codes[..., 4:] >> 4], axis=-1)
-    return low + 16.0 * np.unpackbits(codes[..., :4], axis=-1, bitorder="little")
+    numbers: Wide = low + 16.0 * np.unpackbits(codes[..., :4], axis=-1, bitorder="little")
+    return numbers
 
 
 def _blocks(
@@ -146,7 +147,8 @@ def _blocks(
             with np.errstate(all="ignore"):
                 # By the scale that was stored, or by that before it was rounded, as llama.cpp has it.
                 stored_steps, steps = (
-                    ((blocks - m) / d).clip(*ends) for d, m in map(_scale_and_least, (front, exact))
+                    ((blocks - m) / d).clip(*ends)
+                    for d, m in (_scale_and_least(front), _scale_and_least(exact))
                 )
                 near = [
                     np.abs(read_back - one) <= 0.5 + written.steps + 127 * 2.0**-21

@@ -5,7 +5,7 @@ The codes of k and v have their shapes, or half as many bytes along the features
 of the scales: a number is (code - zero) · scale.
 
 In a batch the grain ``tensor`` is a scale of the whole cache, one for all sequences, as engines have it that
-calibrate once. It is there before any number is, so it follows from none. float8 alone has it, since its error
+calibrate once. It is there before any number is, so it follows from none. float8 alone has it, as its error
 hardly depends on the scale.
 """
 

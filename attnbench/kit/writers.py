@@ -134,7 +134,7 @@ def _q5_1(x: Tensor) -> Tensor:
     codes = steps.to(torch.uint8)
     low = (codes[..., :16] & 15) | ((codes[..., 16:] & 15) << 4)
     places = torch.arange(8, dtype=torch.uint8, device=x.device)
-    fifth = ((codes >> 4).unflatten(-1, (4, 8)) << places).sum(-1, dtype=torch.uint8)
+    fifth = ((codes >> 4).reshape(*codes.shape[:-1], 4, 8) << places).sum(-1, dtype=torch.uint8)
     return _joined(torch.cat([d, m], -1), torch.cat([fifth, low], -1))
 
 

@@ -18,13 +18,12 @@ from attnbench.search.space import space_of
 from attnbench.testing.cases import NO_OPTIONS, rules_of
 from attnbench.testing.diagnosis_process import Asked, Diagnosed, Look, look
 from attnbench.testing.judge import rules_in
-from attnbench.testing.problems import MOST_COMPUTED
+from attnbench.testing.problems import may_be_known
 from attnbench.trial.judge import TrialOutcome
 from attnbench.trial.point import PLAINLY, Point
 from attnbench.trial.shrink import Shrunk, needed, shrink, thresholds
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
-from attnbench.types.operation import operation_of
 from attnbench.types.words import count_of
 
 LIMIT_S, COMPILED_LIMIT_S = 60.0, 600.0
@@ -282,10 +281,8 @@ def _longer(case: Case) -> Case:
 
 
 def _can_be_known(failure: Fault) -> bool:
-    case = _longer(failure.point.case)
     plain = failure.alone and failure.outcome.status == "wrong" and failure.point.way == PLAINLY
-    computed = case.B * case.H * case.Lq * case.Lk * case.D
-    return plain and operation_of(case).heads is not None and not case.batch and computed <= MOST_COMPUTED
+    return plain and may_be_known(_longer(failure.point.case))
 
 
 def replayed(point: Point, backend: str, registry: Registry) -> TrialOutcome:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,8 @@ from attnbench.testing.advice import (
     SOMETIMES,
     WEIGH,
 )  # fmt: skip
+from attnbench.testing.alike import RIGHT, Parts, distance, nearest
+from attnbench.testing.diagnose_batch import look_at_batch
 from attnbench.testing.diagnosis_process import Diagnosed, Look, Smallest, WrongPlaces
 from attnbench.testing.mistakes import mistakes_for
 from attnbench.testing.mistakes.encodings import (
@@ -69,15 +72,6 @@ if TYPE_CHECKING:
     from attnbench.types.backend import Call
     from attnbench.worker.gradients import Inputs
 
-Parts = dict[str, NDArray[Any]]
-"""An answer in float64, by part: ``out``, and gradients where the case has them."""
-
-NEAR = 0.1
-"""A mistake is recognised where the answer is ten times nearer to its answer than to the exact one."""
-AS_NEAR = 2.0
-"""Answers of two mistakes that are as near as that to this one may each be its cause."""
-RIGHT = 32.0
-"""In units of rounding: an answer nearer to the exact one counts as right here. This is not the verdict."""
 CLOSE = 2.0
 """The same in half precision on inputs of which a right kernel rounds little but the output."""
 ROUNDING = 16.0
@@ -226,6 +220,8 @@ def _shown(look: Look) -> Point:
 def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
     """Compare wrong answers with those of known mistakes; else say where they are wrong."""
     case = parse_case(look.case)
+    if case.batch:
+        return look_at_batch(look, backend, source)
     rule = next(r for r in loaded_here(look.rule_source).of(Rule) if r.name == case.rule)
     shown = sorted(set(look.families) & set(_NAMES), key=_NAMES.index)[:2] or [NORMAL]
     placed = None
@@ -267,7 +263,7 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
 
 
 def _near(got: Parts, right: Parts, case: Case, units: float = RIGHT) -> bool:
-    return _distance(got, right, right) <= units * EPS[case.dtype]
+    return distance(got, right, right) <= units * EPS[case.dtype]
 
 
 def _dropped_keys_weigh(case: Case, backend: str, source: Source, rule_source: Source, family: str) -> bool:
@@ -335,24 +331,9 @@ def _known_mistakes(
     units: of rounding, within which answers are alike.
     """
     case, wide = trial.held.case, _in_float64(trial)
-    best, least = None, NEAR * min(_distance(got, right, right), 1.0)
-    near: list[tuple[float, Mistake | EncodedMistake]] = []
     of_codes = encoded_mistakes(case) if trial.stored is not None else ()
-    for mistake in (*of_codes, *mistakes_for(case)):
-        try:
-            theirs = _mistaken(mistake, trial, wide)
-        except Exception:
-            # It can't be made in this case.
-            continue
-        distance = _distance(got, theirs, right)
-        near.append((distance, mistake))
-        # If several mistakes give the same answer, the first counts: it is the more particular one.
-        if distance < 0.99 * least:
-            best, least = mistake, distance
-    if best is None:
-        return []
-    as_near = max(AS_NEAR * least, units * EPS[case.dtype])
-    return [best, *(one for distance, one in near if distance <= as_near and one is not best)]
+    mistakes: Iterator[Mistake | EncodedMistake] = chain(of_codes, mistakes_for(case))
+    return nearest(mistakes, lambda one: _mistaken(one, trial, wide), got, right, units * EPS[case.dtype])
 
 
 def _in_float64(trial: Trial) -> tuple[Setup, Inputs, Tensor | None]:
@@ -411,24 +392,6 @@ def places(bad: NDArray[np.bool_]) -> dict[str, WrongPlaces]:
     return found
 
 
-def _distance(left: Parts, right: Parts, scale: Parts) -> float:
-    """Return the RMS difference of two answers in units of the exact one's RMS, the worst over parts.
-
-    Infinite where shapes or the places of NaN differ.
-    """
-    total = 0.0
-    for name, a in left.items():
-        b = right[name]
-        if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
-            return float("inf")
-        finite = np.isfinite(a) & np.isfinite(scale[name])
-        if finite.any():
-            unit = float(np.sqrt(np.mean(np.square(scale[name][finite]))))
-            error = float(np.sqrt(np.mean(np.square(a[finite] - b[finite]))))
-            total = max(total, error / (unit or 1.0))
-    return total
-
-
 def unsteady(cases: Sequence[tuple[str, Source]], backend: str, source: Source) -> list[tuple[str, str]]:
     """Return the answers that changed by more than rounding, or are wrong here: the case's id, and what.
 
@@ -465,7 +428,7 @@ def _compared_with_exact(trial: Trial, got: Parts) -> list[tuple[str, str]]:
     right = _answer(PLAIN.prepare, *_in_float64(trial))
     unit = max(UNIT[held.case.dtype], UNIT.get(held.backend.computes_in or "", 0.0))
     out, exact = {"out": got["out"]}, {"out": right["out"]}
-    if _distance(out, exact, exact) <= RIGHT * unit:
+    if distance(out, exact, exact) <= RIGHT * unit:
         return []
     return [(case_id(held.case), WRONG_AFTER)]
 

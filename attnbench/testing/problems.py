@@ -21,6 +21,7 @@ from attnbench.testing.places import places_in_words
 from attnbench.trial.point import Point
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
+from attnbench.types.encoding import is_encoded
 from attnbench.types.extensions import Source
 from attnbench.types.operation import operation_of
 from attnbench.types.problem import call_inputs, call_outputs
@@ -96,9 +97,7 @@ def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str,
     found: list[tuple[Case, bool, Record, Look]] = []
     for record in _failures(records):
         case = parse_case(_shown(record))
-        computed = case.B * case.H * case.Lq * case.Lk * case.D
-        known = operation_of(case).heads is not None and not case.batch and record.failed_check in LOOKED_AT
-        if known and not case.dropout and computed <= MOST_COMPUTED:
+        if may_be_known(case) and record.failed_check in LOOKED_AT:
             look = Look(_shown(record), sources[record.rule], _families(record))
             found.append((case, record.status == "inaccurate", record, look))
     found.sort(key=lambda one: (one[1], _trouble(one[0])))
@@ -107,6 +106,13 @@ def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str,
         plainest.setdefault(record.failed_check, (record.case, look))
     ordered = dict([*plainest.values(), *((record.case, look) for _, _, record, look in found)])
     return dict(islice(ordered.items(), MOST_LOOKS))
+
+
+def may_be_known(case: Case) -> bool:
+    """Return whether wrong answers to a case can be compared with those of known mistakes, in short time."""
+    computed = case.B * case.H * case.Lq * case.Lk * case.D
+    has_mistakes = operation_of(case).heads is not None and (not case.batch or is_encoded(case))
+    return has_mistakes and not case.dropout and computed <= MOST_COMPUTED
 
 
 def _trouble(case: Case) -> tuple[int, int]:

@@ -132,7 +132,7 @@ class _AskedBatch(BatchVerifier):
 
     def is_right(self, index: int, parts: Mapping[str, Stored], arithmetic: str) -> bool:
         """Return whether an answer to a draw, of which the plain one is scored, would pass alone."""
-        taken = self._taken("a backend", index, 0, parts)
+        taken = self.taken("a backend", index, 0, parts)
         return all(
             one.is_right(index, own, arithmetic) for one, own in zip(self.problems, taken, strict=True)
         )

@@ -87,10 +87,10 @@ class BatchVerifier:
         # By who answered and the draw, what an answer changed that calls must leave.
         self._faults: dict[str, dict[int, str]] = {}
         for index, stress in enumerate(self.stress_inputs):
-            for shared in self.storage.shares(self._stored_case(index, 0)) if stress == NORMAL else ():
+            for shared in self.storage.shares(self.stored_case(index, 0)) if stress == NORMAL else ():
                 self.problems[shared.number].share(index, self.problems[shared.first], shared.keys)
 
-    def _stored_case(self, index: int, change: int) -> Case:
+    def stored_case(self, index: int, change: int) -> Case:
         """Return the case as the storage gets it for a draw.
 
         Only sequences with ordinary numbers, and as they were drawn, have keys in common. Others get the
@@ -117,7 +117,7 @@ class BatchVerifier:
             ValueError: what the storage takes back is not what it was given.
         """
         by_problem = [one.arrays(index, change, apart=apart) for one in self.problems]
-        storage, case = APART if apart else self.storage, self._stored_case(index, change)
+        storage, case = APART if apart else self.storage, self.stored_case(index, change)
         stored: dict[str, Stored] = {}
         for held in held_inputs(unencoded(self.case) if apart else self.case, self.rule, storage):
             stored |= _put(case, storage, held, [arrays[held[0][0].name] for arrays in by_problem])
@@ -137,7 +137,7 @@ class BatchVerifier:
             stored |= _put(case, self.storage, held, [arrays[held[0][0].name]])
         return stored | dict(self.storage.plan(case))
 
-    def _taken(self, who: str, index: int, change: int, answer: Answer) -> list[dict[str, Stored]]:
+    def taken(self, who: str, index: int, change: int, answer: Answer) -> list[dict[str, Stored]]:
         """Return the parts of an answer to a draw by problem.
 
         Raises:
@@ -152,7 +152,7 @@ class BatchVerifier:
         wanted = {spec.name for _, stored in held for spec in stored}
         if set(answer) != wanted:
             raise ValueError(f"an answer of {sorted(answer)} where {sorted(wanted)} are asked for")
-        case = self._stored_case(index, change)
+        case = self.stored_case(index, change)
         parts: list[dict[str, Stored]] = [{} for _ in self.problems]
         for name, (specs, tensors) in by_name.items():
             taken = storage.take(case, specs, [answer[spec.name] for spec in tensors])
@@ -162,7 +162,7 @@ class BatchVerifier:
 
     def _changed(self, index: int, change: int, answer: Answer) -> str:
         """Return what an answer to a draw changed in places of the storage that are no sequence's."""
-        case = self._stored_case(index, change)
+        case = self.stored_case(index, change)
         for specs, tensors in held_outputs(self.case, self.storage) if self.case.pass_ != "backward" else ():
             found = self.storage.changed(case, specs, [answer[spec.name] for spec in tensors])
             if found:
@@ -181,7 +181,7 @@ class BatchVerifier:
 
     def score(self, who: str, index: int, parts: Answer) -> str:
         """Compare an answer with the exact ones; return the fault of values that are not finite, else ""."""
-        taken = self._taken(who, index, 0, parts)
+        taken = self.taken(who, index, 0, parts)
         if who != PLAIN:
             self._faults.setdefault(who, {})[index] = self._changed(index, 0, parts)
         problems = [one.score(who, index, own) for one, own in zip(self.problems, taken, strict=True)]
@@ -196,7 +196,7 @@ class BatchVerifier:
 
     def score_timed(self, index: int, change: int, parts: Answer, arithmetic: str = "") -> str:
         """Compare the answer of a timed call; return its fault, "" for none."""
-        for one, own in zip(self.problems, self._taken("a backend", index, change, parts), strict=True):
+        for one, own in zip(self.problems, self.taken("a backend", index, change, parts), strict=True):
             problem = one.score_timed(index, change, own, arithmetic)
             if problem:
                 return problem

@@ -258,7 +258,10 @@ IN_BATCHES: dict[str, dict[str, Wrong]] = {
     },
     "int8:token": {
         # Packed (S, Hkv), or paged (pages, page, Hkv).
-        "scale of the next token": both("_scale", lambda s: np.roll(s, 1, -2)),
+        "scale of the next slot": both(
+            "_scale", lambda s: np.roll(s.reshape(-1, s.shape[-1]), -1, 0).reshape(s.shape)
+        ),
+        "scale of the first slot": both("_scale", lambda s: s[:, :1] + 0 * s if s.ndim > 2 else s * 0 + 1),
         "scale of the next head": next_one(-1),
         "scale of the next page": both("_scale", lambda s: np.roll(s, 1, 0) if s.ndim > 2 else s * 0 + 1),
         "scales of k and v exchanged": exchanged("_scale"),
@@ -269,6 +272,11 @@ IN_BATCHES: dict[str, dict[str, Wrong]] = {
             "scales ignored", "scale of v ignored", "scales squared", "scales inverted",
             "scale of k for both", "scales of k and v exchanged", "v read as k",
         )
+    },
+    "q8_0": {
+        "scale of the next slot": of_blocks(34, scale_bytes(lambda d: np.roll(
+            d.reshape(-1, *d.shape[-3:]), -1, 0).reshape(d.shape))),
+        "scale of the next head": of_blocks(34, scale_bytes(lambda d: np.roll(d, -1, -3))),
     },
 }  # fmt: skip
 """Of sequences in a batch."""

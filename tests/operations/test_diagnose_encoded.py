@@ -109,3 +109,46 @@ def test_a_right_answer_has_no_mistake(registry: Registry) -> None:
         registry, encoded.backend_name("int8:head", "right"), CASE.format("float32", "int8:head")
     )
     assert (diagnosis.mistake, diagnosis.kind) == ("", "not repeated")
+
+
+BATCH = "attention/scaled_dot/q5s40_q1s33_q3s3_q2s0-H4-Hkv2-D64/causal:lower_right/{}/{}/kv={}"
+IN_BATCHES: dict[str, dict[str, str]] = {
+    "int8:head": {
+        "scale of the next sequence": "scale_of_the_previous_sequence",
+        "scale of the first sequence": "scale_of_the_first_sequence",
+        "scale of the next head": "scale_of_the_next_head",
+        "v read as k": "values_read_as_keys",
+    },
+    "int8:token": {
+        "scale of the next slot": "scale_of_the_next_slot",
+        "scale of the next page": "scale_of_the_previous_page",
+        "scale of the first slot": "scale_of_the_first_slot",
+        "scales of k and v exchanged": "scales_exchanged",
+    },
+    "fp8_e4m3:tensor": {
+        "scales ignored": "scales_ignored",
+        "scale of v ignored": "scale_of_v_ignored",
+        "scales squared": "scales_squared",
+        "scale of k for both": "scale_of_k_for_both",
+        "scales of k and v exchanged": "scales_exchanged",
+    },
+    "q8_0": {
+        "scale of the next slot": "scale_of_the_next_slot",
+        "scale of the next head": "scale_of_the_next_head",
+    },
+}
+PACKED_OTHERWISE = ("scale of the next page", "scale of the first slot")
+"""Without pages these mistakes leave the scales out."""
+
+
+@pytest.mark.parametrize("storage", ["packed", "paged:16"])
+@pytest.mark.parametrize("word", IN_BATCHES)
+def test_mistakes_in_batches_are_named(registry: Registry, storage: str, word: str) -> None:
+    case = BATCH.format("float32", storage, word)
+    wanted, named = {}, {}
+    for name, mistake in IN_BATCHES[word].items():
+        backend = encoded.backend_name(word, f"{name} in a batch")
+        ignored = storage == "packed" and name in PACKED_OTHERWISE
+        wanted[name] = "scales_ignored" if ignored else mistake
+        named[name] = found(registry, backend, case).mistake
+    assert named == wanted

@@ -31,7 +31,8 @@ _BYTES = "two codes lie in a byte, the first of two neighbours in the low bits; 
 _SIGN = "read the code by its kind: int8 and int4 have a sign in two's complement, uint8 and uint4 have none"
 _BLOCK = "each block of 32 features has its own scale, float16, in front of its codes"
 _LATENT = "the keys are all D features of kv, the values its first Dv"
-BLOCK_OF = {"q8_0": 34, "q4_0": 18}
+HEAD_OF = {"q8_0": (2, 34), "q4_0": (2, 18), "q5_1": (4, 24)}
+"""The bytes of a block in front of its codes, and all of them, by encoding."""
 
 
 @dataclass(frozen=True)
@@ -339,7 +340,7 @@ def _float8(name: str) -> Iterator[EncodedMistake]:
 
 
 def _blocks(s: StoredTensors, name: str) -> NDArray[Any]:
-    array, size = s.tensors[name], BLOCK_OF[encoding_name(s.case)]
+    array, (_, size) = s.tensors[name], HEAD_OF[encoding_name(s.case)]
     return array.reshape(*array.shape[:-1], array.shape[-1] // size, size)
 
 
@@ -472,7 +473,34 @@ OF_BLOCKS: dict[str, tuple[EncodedMistake, ...]] = {
             _of_blocks(lambda d, c: (d, _neighbours(c))),
         ),
     ),
+    "q5_1": (
+        EncodedMistake(
+            "least_number_ignored",
+            "codes times their scale, without the least number of the block",
+            "a number is code · d + m",
+            _of_blocks(lambda d, c: (d, _zeroed(c, 0, 2))),
+        ),
+        EncodedMistake(
+            "fifth_bits_ignored",
+            "codes of 4 bits, without the fifth",
+            "bit i of the four bytes behind m is the fifth bit of code i",
+            _of_blocks(lambda d, c: (d, _zeroed(c, 2, 6))),
+        ),
+        EncodedMistake(
+            "nibbles_as_neighbours",
+            "neighbours lie in a byte, as in int4",
+            _BYTES,
+            _of_blocks(lambda d, c: (d, np.concatenate([c[..., :6], _neighbours(c[..., 6:])], -1))),
+        ),
+    ),
 }
+
+
+def _zeroed(c: NDArray[Any], first: int, end: int) -> NDArray[Any]:
+    """Return bytes of blocks with some of them 0."""
+    changed = c.copy()
+    changed[..., first:end] = 0
+    return changed
 
 
 def _neighbours(c: NDArray[Any]) -> NDArray[Any]:
@@ -561,7 +589,7 @@ def encoded_mistakes(case: Case) -> Iterator[EncodedMistake]:
     if name == "latent":
         yield from LATENT
         return
-    if name in BLOCK_OF:
+    if name in HEAD_OF:
         yield from (*BLOCKS, *OF_BLOCKS[name], *SIDES)
         return
     if not grain_of(case):

@@ -1,0 +1,64 @@
+"""How near two answers are, and which known mistakes an answer equals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Parts = dict[str, NDArray[Any]]
+"""An answer in float64, by part: ``out``, and gradients where the case has them; or by sequence."""
+Known = TypeVar("Known")
+
+NEAR = 0.1
+"""A mistake is recognised where the answer is ten times nearer to its answer than to the exact one."""
+AS_NEAR = 2.0
+"""Answers of two mistakes that are as near as that to this one may each be its cause."""
+RIGHT = 32.0
+"""In units of rounding: an answer nearer to the exact one counts as right here. This is not the verdict."""
+
+
+def distance(left: Parts, right: Parts, scale: Parts) -> float:
+    """Return the RMS difference of two answers in units of the exact one's RMS, the worst over parts.
+
+    Infinite where shapes or the places of NaN differ.
+    """
+    total = 0.0
+    for name, a in left.items():
+        b = right[name]
+        if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
+            return float("inf")
+        finite = np.isfinite(a) & np.isfinite(scale[name])
+        if finite.any():
+            unit = float(np.sqrt(np.mean(np.square(scale[name][finite]))))
+            error = float(np.sqrt(np.mean(np.square(a[finite] - b[finite]))))
+            total = max(total, error / (unit or 1.0))
+    return total
+
+
+def nearest(
+    mistakes: Iterable[Known], answer: Callable[[Known], Parts], got: Parts, right: Parts, rounding: float
+) -> list[Known]:
+    """Return the mistakes whose answers are near enough and as near as any, the nearest first.
+
+    answer: gives that of a mistake; raises where it can't be made. rounding: within which answers are alike.
+    """
+    best, least = None, NEAR * min(distance(got, right, right), 1.0)
+    near: list[tuple[float, Known]] = []
+    for mistake in mistakes:
+        try:
+            theirs = answer(mistake)
+        except Exception:
+            # It can't be made in this case.
+            continue
+        off = distance(got, theirs, right)
+        near.append((off, mistake))
+        # If several mistakes give the same answer, the first counts: it is the more particular one.
+        if off < 0.99 * least:
+            best, least = mistake, off
+    if best is None:
+        return []
+    as_near = max(AS_NEAR * least, rounding)
+    return [best, *(one for off, one in near if off <= as_near and one is not best)]
