@@ -19,6 +19,7 @@ from attnbench.stats.unpaired import (
     drift_beside,
     drift_together,
     moved_calls,
+    percent,
     reference_drift,
 )
 
@@ -156,3 +157,8 @@ def test_calls_in_a_row_explain_a_factor_of_two(
     assert found.word == word
     if word == "unclear":
         assert f"samples had {sum(base)} and {sum(new)} calls in a row" in found.reason
+
+
+def test_a_share_is_told_as_a_factor_where_it_is_beyond_all_use() -> None:
+    told = {0.0234: "2.3 %", 0.12: "12 %", 9.9: "990 %", 210.0: "a factor of 210"}
+    assert {share: percent(share) for share in told} == told
