@@ -152,17 +152,18 @@ def _chosen(
     """Return the rule and the inputs that the options choose."""
     from attnbench.cases.ids import parse_rule
     from attnbench.explained.examples import EXAMPLES, example_for, with_layer
+    from attnbench.explained.topics import unknown_topic
 
     own = tokens is not None or sentence is not None
-    layer = word == "multihead" and word not in registry.rules
+    layer = word == "multihead" and word not in registry.scoring_rules
     if rule:
         rule, constants = parse_rule(rule)
-    if word in registry.rules:
+    if word in registry.scoring_rules:
         if rule is not None:
             raise click.UsageError(f"--rule {rule}: {word} is a rule already; give one of them")
         rule = word
     elif word and word not in EXAMPLES:
-        raise BadInput(unknown_name("topic", word, _topics(registry)))
+        raise BadInput(unknown_topic(word, registry))
     elif word and not own and example is None:
         example = word
     elif word and not layer:
@@ -205,19 +206,10 @@ def _own(tokens: Path | None, sentence: str | None, heads: int, seed: int) -> Ex
     return example_of({"X": drawn}, labels=labels, heads=heads, summary=summary)
 
 
-def _topics(registry: Registry) -> dict[str, tuple[str, str]]:
-    """Return the kind and the summary of every topic."""
-    from attnbench.explained.examples import EXAMPLES
-    from attnbench.explained.lessons import LESSONS
-
-    topics = {name: ("examples", f"{one.summary} ({one.rule})") for name, one in EXAMPLES.items()}
-    topics |= {name: ("lessons", summary) for name, (summary, _) in LESSONS.items()}
-    rules = {name: ("rules", rule.formula) for name, rule in registry.scoring_rules.items()}
-    return rules | {name: topic for name, topic in topics.items() if name not in rules}
-
-
 def _list(registry: Registry, format_: Format) -> None:
-    rows = [(kind, name, summary) for name, (kind, summary) in _topics(registry).items()]
+    from attnbench.explained.topics import topics
+
+    rows = [(kind, name, summary) for name, (kind, summary) in topics(registry).items()]
     if format_ != "table":
         keys = ("kind", "topic", "summary")
         print_listing([dict(zip(keys, row, strict=True)) for row in rows], keys, format_)

@@ -46,13 +46,13 @@ def gqa(_: RuleOf, seed: int) -> Iterator[Step]:
 
 
 def rope(_: RuleOf, seed: int) -> Iterator[Step]:
-    """Yield rotary positions: pairs of features turn, and scores see distances alone."""
+    """Yield rotary positions: pairs of features turn, and scores see how far apart tokens are."""
     L, D, base = 5, 4, 100.0
     places = tuple(f"position {place}" for place in range(L))
     speeds = base ** (-np.arange(0, D, 2) / D)
-    text = f"position · {base:g}^(−2i/{D}) for the pair i of features; models take a base of 10000 or more"
+    text = f"position · {base:g}^(−2i/{D}) for pair i = 0, 1 of features; models take a base of 10000 or more"
     angles = np.arange(L)[:, None] * speeds
-    yield Step("angles", text, angles, places, numbered("pair ", D // 2))
+    yield Step("angles", text, angles, places, ("pair 0", "pair 1"))
     q, k = np.array([1.0, 0, 1, 0]), np.array([1.0, 0, 0, 1])
     yield Step("q and k", "the same query and the same key at every position", np.stack([q, k]), ("q", "k"))
     turned_q, turned_k = _turned(q, angles), _turned(k, angles)
@@ -60,12 +60,14 @@ def rope(_: RuleOf, seed: int) -> Iterator[Step]:
     yield Step("q turned", text, turned_q, places)
     yield Step("k turned", "likewise", turned_k, places)
     scores = turned_q @ turned_k.T
-    text = "turned q · turned k: equal along each diagonal, so a score depends on the distance alone"
-    yield Step(
-        "scores", text, scores, tuple(f"q at {p}" for p in range(L)), tuple(f"k at {p}" for p in range(L))
+    text = (
+        "turned q · turned k: equal along each diagonal, so a score depends on how far the key is before or "
+        "after the query, and not on where both are"
     )
+    queries, keys = ([tuple(f"{name} at {p + off}" for p in range(L)) for off in (0, 7)] for name in "qk")
+    yield Step("scores", text, scores, queries[0], keys[0])
     moved = _turned(q, angles + 7 * speeds) @ _turned(k, angles + 7 * speeds).T
-    yield Step("scores, all 7 positions later", "the same", moved, tuple(f"q at {p + 7}" for p in range(L)))
+    yield Step("scores, all 7 positions later", "the same", moved, queries[1], keys[1])
 
 
 def _turned(features: np.ndarray, angles: np.ndarray) -> np.ndarray:
@@ -107,6 +109,7 @@ def kv_cache(_: RuleOf, seed: int) -> Iterator[Step]:
     yield Step("output", "weights @ v of the cache now", weights @ v, (new,))
     whole = np.where(np.tri(4, dtype=bool), q @ k.T / np.sqrt(3), -np.inf)
     text = f'without a cache: all rows anew, with a causal mask; the row of "{new}" is the same'
+    yield Step("q of all tokens", "which a program with a cache had when they came", q, words)
     yield Step("output of all tokens", text, softmax(whole) @ v, words)
     lengths = (16, 128, 1024)
     cost = np.array([[n, n * (n + 1) / 2] for n in lengths], dtype=float)
@@ -131,15 +134,16 @@ def flash(_: RuleOf, seed: int) -> Iterator[Step]:
         powers = np.exp(block - new)
         total = total * factor + powers.sum()
         summed = summed * factor + powers @ v[start : start + size]
-        largest = new
-        rows.append([*powers, largest, factor, total])
+        before, largest = largest, new
+        rows.append([*powers, before, largest, factor, total])
         sums.append(summed)
     blocks = ("k1, k2", "k3, k4", "k5, k6")
     text = (
-        "after each block. power 1, 2: e^(score − largest so far) of its two keys. factor: e^(the largest "
-        "before − the largest now), by which what was summed is multiplied. sum: of all powers so far"
+        "after each block. power 1, 2: e^(score − largest so far) of its two keys. before: the largest of "
+        "blocks before, -inf where there is none. factor: e^(before − largest), by which what was summed is "
+        "multiplied. sum: of all powers so far"
     )
-    columns = ("power 1", "power 2", "largest", "factor", "sum")
+    columns = ("power 1", "power 2", "before", "largest", "factor", "sum")
     yield Step("block by block", text, np.array(rows), blocks, columns)
     yield Step(
         "powers @ v",

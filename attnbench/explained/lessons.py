@@ -20,23 +20,33 @@ from attnbench.types.case import Case
 from attnbench.types.mask import mask_text, parse_mask
 
 _MASKS = (
-    ("causal", 4, 4), ("causal", 2, 5), ("causal:lower_right", 2, 5), ("causal", 5, 2),
-    ("causal:lower_right", 5, 2), ("padding:3", 4, 5), ("window:2", 5, 5), ("causal+window:2", 5, 5),
-    ("causal+document:2,4", 6, 6), ("causal+chunked:3", 6, 6), ("causal+prefix:3", 6, 6),
-    ("causal+window:2+first:1", 6, 6), ("window:2+global:1", 6, 6), ("reach:2,1", 6, 6), ("dilated:2", 6, 6),
-    ("causal+image:1,3", 6, 6), ("tree:0,0,1,1", 4, 6),
+    ("causal", 4, 4, "each query sees its own key and those before"),
+    ("causal", 2, 5, "the queries are the first two of five tokens"),
+    ("causal:lower_right", 2, 5, "the queries are the last two of five tokens, as in a decode"),
+    ("causal", 5, 2, "later queries see all keys, of which there are two"),
+    ("causal:lower_right", 5, 2, "the last query sees all keys; the first three see none"),
+    ("padding:3", 4, 5, "the first 3 keys are tokens, the others fill the row up"),
+    ("window:2", 5, 5, "keys less than 2 tokens away, before and after; the query's own key counts"),
+    ("causal+window:2", 5, 5, "2 keys: the query's own key counts, and one before"),
+    ("causal+document:2,4", 6, 6, "documents of 2 and 4 tokens, none of which sees another"),
+    ("causal+chunked:3", 6, 6, "chunks of 3 tokens: keys of the query's own chunk"),
+    ("causal+prefix:3", 6, 6, "all queries see the first 3 keys, those of a prompt; the rest is causal"),
+    ("causal+window:2+first:1", 6, 6, "the window, and always the first key before it"),
+    ("window:2+global:1", 6, 6, "the window; the first token sees all, and all see it"),
+    ("reach:2,1", 6, 6, "2 keys before the query's own, and 1 after"),
+    ("dilated:2", 6, 6, "each second key, counted from the query's own"),
+    ("causal+image:1,3", 6, 6, "3 tokens behind the first are an image, whose tokens see each other"),
+    ("tree:0,0,1,1", 4, 6, "2 tokens of text, then 4 drafts: two follow the text, two the first of these"),
 )  # fmt: skip
 
 
 def _masks(_: RuleOf, seed: int) -> Iterator[Step]:
-    for word, Lq, Lk in _MASKS:
+    for word, Lq, Lk, rule in _MASKS:
         case = Case("attention", "dot", 1, 1, 1, Lq, Lk, 1, 1, mask=parse_mask(word), seed=seed)
         keep = keep_rows(case, np.arange(Lq))
         assert keep is not None
         name = f"{mask_text(case.mask)}, {Lq} queries of {Lk} keys"
-        # Libraries count a window's keys with the query's own or without it.
-        counts = "; the query's own key counts" if word in ("window:2", "causal+window:2") else ""
-        text = f"1 keeps a pair, 0 drops it{counts}"
+        text = f"{rule} (1 keeps a pair, 0 drops it)"
         yield Step(name, text, keep[0, 0] * 1.0, numbered("q", Lq), numbered("k", Lk), drawn="shades")
     scores = np.array([[1.0, 0, 2, 1], [1, 0, 2, -np.inf], [1, 0, -np.inf, -np.inf], [-np.inf] * 4])
     rows, keys = ("all kept", "k4 dropped", "k3, k4 dropped", "all dropped"), numbered("k", 4)
@@ -105,7 +115,7 @@ LESSONS: dict[str, tuple[str, Callable[[RuleOf, int], Iterator[Step]]]] = {
     "bmm": ("the batched product (10, 3, 4) × (10, 4, 5)", _bmm),
     "saturation": ("why scores are divided by √D: softmax and its gradient", _saturation),
     "gqa": ("grouped queries: heads of queries that share keys and values", gqa),
-    "rope": ("rotary positions: why scores see distances alone", rope),
+    "rope": ("rotary positions: why scores see how far apart tokens are", rope),
     "kv_cache": ("a decode: one new row, from the keys and values that are kept", kv_cache),
     "flash": ("softmax block by block, without a whole row of scores", flash),
     "linear": ("linear attention: a state in place of keys and values", linear),

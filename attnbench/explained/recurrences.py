@@ -20,9 +20,9 @@ def linear(_: RuleOf, seed: int) -> Iterator[Step]:
     rng = np.random.default_rng([seed, 2])
     q, k, v = (rng.integers(-2, 3, (4, 3)) * 1.0 for _ in range(3))
     for name, rows in (("q", q), ("k", k), ("v", v)):
-        yield Step(name, "a row for each token, as in the lesson kv_cache", rows, WORDS)
+        yield Step(name, "a row for each token, the same as in the lesson kv_cache", rows, WORDS)
     weights = np.where(np.tri(4, dtype=bool), q @ k.T / np.sqrt(3), 0)
-    text = "q·k / √3 of the token and those before; no softmax follows"
+    text = "q·k / √3 of the token and those before, 0 for those after; no softmax follows"
     yield Step("weights", text, weights, WORDS, WORDS)
     yield Step("weights @ v", "the output; it takes all keys and values so far", weights @ v, WORDS)
     states = np.cumsum(k[:, :, None] * v[:, None], axis=0)
@@ -33,7 +33,10 @@ def linear(_: RuleOf, seed: int) -> Iterator[Step]:
     yield Step("qᵀS / √3", "each token reads the state with its query: the same output", read, WORDS)
     lengths = (16, 1024, 65536)
     kept = np.array([[2.0 * 128 * length, 128.0 * 128] for length in lengths])
-    text = "numbers that a head of 128 features keeps; softmax has no such state, since e^(q·k) is no product"
+    text = (
+        "numbers that a head of 128 features keeps; with softmax there is no such state, since e^(q·k) can't "
+        "be split into a part of q and one of k"
+    )
     yield Step("kept", text, kept, tuple(f"{n} tokens" for n in lengths), ("cache", "state"))
 
 

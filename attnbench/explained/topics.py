@@ -46,11 +46,36 @@ def explained(
     return Explained(f"{rule_word(rule, dict(constants))} on {inputs.summary}", steps)
 
 
+_ALSO = {
+    "attention": "scaled_dot", "bahdanau": "additive", "flash_attention": "flash", "gated": "linear",
+    "gated_delta": "delta", "gated_delta_channels": "delta", "luong": "dot or general", "mask": "masks",
+    "mha": "multihead", "mqa": "gqa", "online_softmax": "flash", "rotary": "rope", "rwkv7": "delta",
+    "softmax": "scaled_dot or flash",
+}  # fmt: skip
+"""The topics for names by which people look for them: of authors, of papers, and of rules of recurrences."""
+
+
+def topics(registry: Registry) -> dict[str, tuple[str, str]]:
+    """Return the kind and the summary of every topic."""
+    found = {name: ("examples", f"{one.summary} ({one.rule})") for name, one in EXAMPLES.items()}
+    found |= {name: ("lessons", summary) for name, (summary, _) in LESSONS.items()}
+    rules = {name: ("rules", rule.formula) for name, rule in registry.scoring_rules.items()}
+    return rules | {name: topic for name, topic in found.items() if name not in rules}
+
+
+def unknown_topic(word: str, registry: Registry) -> str:
+    """Return a sentence that a topic is unknown, with the one that is meant where that is known."""
+    also = _ALSO.get(word.lower().replace("-", "_").replace(" ", "_"))
+    if also is None:
+        return unknown_name("topic", word, topics(registry))
+    return f"no topic {word!r}: look at {also}"
+
+
 def _inputs(
     registry: Registry, word: str, tokens: Any, labels: tuple[str, ...], heads: int | None
 ) -> Example:
-    if word not in registry.rules and word not in EXAMPLES:
-        raise BadInput(unknown_name("topic", word, [*registry.rules, *EXAMPLES, *LESSONS]))
+    if word not in registry.scoring_rules and word not in EXAMPLES:
+        raise BadInput(unknown_topic(word, registry))
     if tokens is not None:
         if word in EXAMPLES and word not in registry.rules:
             raise BadInput(f"{word} is an example with tokens of its own: name a rule to give others")

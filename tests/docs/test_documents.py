@@ -31,8 +31,8 @@ pytest_plugins = ("pytester",)
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-COMPARING, CONCEPTS, MODEL, LEARNING, PYTEST = (
-    DOCS / f"{name}.md" for name in ("comparing", "concepts", "your-model", "learning", "pytest")
+COMPARING, CONCEPTS, MODEL, TUTORIALS, PYTEST = (
+    DOCS / f"{name}.md" for name in ("comparing", "concepts", "your-model", "tutorials", "pytest")
 )
 EXAMPLE = ROOT / "plugins" / "attnbench-example"
 
@@ -194,7 +194,7 @@ def test_the_whole_way_of_a_model(tmp_path: Path) -> None:
 ROWS = re.findall(
     # A bar in a cell is written with a backslash before it.
     r"^\| ([^|]+) \| `(attnbench [^|]+)` \| (`.+`) \|$",
-    LEARNING.read_text().partition("## The five tutorials")[2].partition("\n## ")[0],
+    TUTORIALS.read_text(),
     re.MULTILINE,
 )
 
