@@ -67,11 +67,34 @@ def key_places(case: Case, indices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def prepare_choice(setup: Setup) -> Callable[..., Tensor]:
-    """Return a function of q, k and weights that scores all keys, and gives the places of the best."""
+    """Return a function of q, k and weights that scores all keys, and gives the places of the best.
+
+    With blocks it takes q and k, and scores the mean key of each.
+    """
     import torch
 
     case, rule, wide = setup.case, setup.rule, wide_dtype(setup)
-    places = case.size("top")
+    places, block = case.size("top"), case.size("block")
+    ends = list(range(block, case.Lk, block))
+
+    def of_blocks(q: Tensor, k: Tensor) -> Tensor:
+        means = torch.stack([keys.mean(2) for keys in torch.tensor_split(k, ends, dim=2)], dim=2)
+        means = means.repeat_interleave(case.group, dim=1)
+        found = []
+        for rows in row_chunks(setup):
+            scores = row_scores(setup, q[:, :, rows], means).to(wide)
+            total = torch.unflatten(scores, 1, (case.Hkv, -1)).sum(2)
+            pairs = ~masked(setup, scores.new_zeros(*scores.shape[:3], case.Lk), rows).isneginf()
+            kept = torch.stack([keys.any(-1) for keys in torch.tensor_split(pairs, ends, dim=-1)], dim=-1)
+            kept = torch.unflatten(kept, 1, (case.Hkv, -1)).all(2)
+            own = kept & (kept.flip(-1).cumsum(-1).flip(-1) == 1)
+            found.append(chosen(total.masked_fill(~kept, -torch.inf).masked_fill(own, torch.inf)))
+        return torch.cat(found, dim=2)
+
+    def chosen(scores: Tensor) -> Tensor:
+        best, indices = scores.topk(min(places, scores.shape[-1]), dim=-1)
+        indices = indices.masked_fill(best.isneginf(), -1).int()
+        return torch.nn.functional.pad(indices, (0, places - indices.shape[-1]), value=-1)
 
     def call(q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
         k = k.repeat_interleave(case.group, dim=1)
@@ -81,13 +104,11 @@ def prepare_choice(setup: Setup) -> Callable[..., Tensor]:
             scores = masked(setup, row_scores(setup, q[:, :, rows], keys).to(wide), rows)
             kept = ~torch.unflatten(scores.isneginf(), 1, (case.Hkv, -1)).any(2)
             own = weights[:, :, rows, None].to(wide) * scores.relu()
-            total = torch.unflatten(own, 1, (case.Hkv, -1)).sum(2).masked_fill(~kept, -torch.inf)
-            best, indices = total.topk(min(places, case.Lk), dim=-1)
-            found.append(indices.masked_fill(best.isneginf(), -1).int())
-        chosen = torch.cat(found, dim=2)
-        return torch.nn.functional.pad(chosen, (0, places - chosen.shape[-1]), value=-1)
+            total = torch.unflatten(own, 1, (case.Hkv, -1)).sum(2)
+            found.append(chosen(total.masked_fill(~kept, -torch.inf)))
+        return torch.cat(found, dim=2)
 
-    return call
+    return call if block == 1 else of_blocks
 
 
 class Sequences:

@@ -1,7 +1,9 @@
-"""The choice of keys: for each query the places of the keys that an indexer scores highest.
+"""The choice of keys, or of blocks of them: for each query the places of those that score highest.
 
 The score of a key is the sum over the query heads that share it, Σ w·max(s, 0), where s is the rule's score
 and w a weight of each query and head: the lightning indexer of DeepSeek-AI 2025, DeepSeek-V3.2-Exp, eq. 1.
+The score of a block is that of the mean of its keys, Σ q · mean, and the last block that the mask keeps, the
+query's own, is always chosen: the gate of Lu et al. 2025, MoBA: Mixture of Block Attention.
 Right indexers may differ where scores are equal or nearly so, so a choice is judged by what it scores.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from attnbench.masks import keep_rows
 from attnbench.operations.attention import draw_heads, heads_inputs
 from attnbench.types.operation import Operation, Problem, TensorSpec, refuses_width
 from attnbench.types.rule import Rule
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
     q, k, _ = heads_inputs(case, rule)
+    if case.size("block") > 1:
+        return q, k
     return (q, k, TensorSpec("weights", (case.B, case.H, case.Lq), axes="bhi"))
 
 
@@ -38,6 +43,8 @@ def _outputs(case: Case) -> tuple[TensorSpec, ...]:
 def _draw(case: Case, rule: Rule, stream: Stream) -> dict[str, Any]:
     """Draw queries, keys and weights; weights of either sign, as a projection gives them."""
     drawn = draw_heads(case, rule, stream)
+    if case.size("block") > 1:
+        return {"q": drawn["q"], "k": drawn["k"]}
     weights = stream("weights").standard_normal((case.B, case.H, case.Lq))
     return {"q": drawn["q"], "k": drawn["k"], "weights": weights + 0.5}
 
@@ -53,20 +60,49 @@ def _draw_ties(case: Case, rule: Rule, stream: Stream) -> Named:
     return {**drawn, "k": drawn["k"][:, :, stream("change").integers(0, 1 + count // 3, count)]}
 
 
-def index_scores(problem: Problem) -> Array:
-    """Return the scores of all keys, (B, Hkv, R, Lk), in float64 or wider; -inf for those dropped."""
+def choice_scores(problem: Problem) -> Array:
+    """Return the scores of all keys, (B, Hkv, R, Lk), or of all blocks; -inf for those dropped.
+
+    They are in float64 or wider.
+    """
     import numpy as np
 
     from attnbench.oracle.solve import scores_of
 
     case = problem.case
-    wide: type[np.floating[Any]] = np.longdouble if case.dtype == "float64" else np.float64
+    if case.size("block") > 1:
+        return _block_scores(problem)
+    wide = _wide(case)
     q, k, weights = (np.asarray(problem.inputs[name], wide) for name in ("q", "k", "weights"))
     total = np.zeros((case.B, case.Hkv, len(problem.queries), case.Lk), wide)
     for b, h, at, scores in scores_of(case, problem.rule, problem.rule_parameters, q, k, problem.queries):
         own = weights[b, h, at, None] * np.maximum(scores, 0)
         total[b, h // case.group, at] += np.where(np.isneginf(scores), -np.inf, own)
     return total
+
+
+def _wide(case: Case) -> type[np.floating[Any]]:
+    import numpy as np
+
+    return np.longdouble if case.dtype == "float64" else np.float64
+
+
+def _block_scores(problem: Problem) -> Array:
+    """Return the scores of all blocks, (B, Hkv, R, blocks); the query's own scores more than all others."""
+    import numpy as np
+
+    case, rows = problem.case, problem.queries
+    q, k = (np.asarray(problem.inputs[name], _wide(case)) for name in "qk")
+    starts = np.arange(0, case.Lk, case.size("block"))
+    means = np.add.reduceat(k, starts, axis=2) / np.diff(starts, append=case.Lk)[:, None]
+    shape = case.B, case.Hkv, case.group, len(rows)
+    total = np.einsum("bgrid,bgjd->bgij", q.reshape(*shape, case.D), means)
+    by_head = np.ones((case.B, case.H, len(rows), len(starts)), bool)
+    if (keep := keep_rows(case, rows)) is not None:
+        by_head &= np.logical_or.reduceat(keep, starts, axis=-1)
+    kept = np.asarray(by_head.reshape(*shape, len(starts)).all(axis=2))
+    own = kept & (kept[..., ::-1].cumsum(axis=-1)[..., ::-1] == 1)
+    return np.where(own, 1 + np.abs(total).max(initial=0), np.where(kept, total, -np.inf))
 
 
 def _sorted(case: Case, scores: Array) -> Array:
@@ -82,7 +118,7 @@ def _solve(problem: Problem) -> dict[str, Array]:
     """Return what a right choice scores, descending; 0 in places that nothing is left for."""
     import numpy as np
 
-    best = _sorted(problem.case, index_scores(problem))
+    best = _sorted(problem.case, choice_scores(problem))
     return {"indices": np.where(np.isneginf(best), 0, best)}
 
 
@@ -94,15 +130,16 @@ def _measured(problem: Problem, answer: Named) -> tuple[dict[str, Array], str]:
     """
     import numpy as np
 
-    case, scores, indices = problem.case, index_scores(problem), answer["indices"].astype(np.int64)
+    case, scores, indices = problem.case, choice_scores(problem), answer["indices"].astype(np.int64)
+    count = scores.shape[-1]
     finite = scores[np.isfinite(scores)]
     worthless = -10 * (1 + np.abs(finite).max(initial=0))
     named = indices != -1
-    outside = named & ((indices < 0) | (indices >= case.Lk))
+    outside = named & ((indices < 0) | (indices >= count))
     inside = named & ~outside
     found = np.full(indices.shape, -np.inf, scores.dtype)
-    if case.Lk:
-        at = np.clip(indices, 0, case.Lk - 1)
+    if count:
+        at = np.clip(indices, 0, count - 1)
         found = np.where(inside, np.take_along_axis(scores, at, axis=-1), -np.inf)
     dropped = inside & np.isneginf(found)
     order = np.argsort(indices, axis=-1, kind="stable")
@@ -117,32 +154,33 @@ def _measured(problem: Problem, answer: Named) -> tuple[dict[str, Array], str]:
     wanted = np.isfinite(_sorted(case, scores))
     lost = wanted & np.isneginf(best)
     best = np.where(lost, worthless, np.where(np.isneginf(best), 0, best))
+    one = "key" if case.size("block") == 1 else "block"
     words = (
-        (outside, f"{{index}} at {{place}} names no key: there are {case.Lk}"),
-        (dropped, "{index} at {place} is a key that the mask drops"),
+        (outside, f"{{index}} at {{place}} names no {one}: there are {count}"),
+        (dropped, f"{{index}} at {{place}} is a {one} that the mask drops"),
         (again, "{index} at {place} is named a second time"),
-        (lost, "the row of {place} leaves places unused, and there are keys for them"),
+        (lost, f"the row of {{place}} leaves places unused, and there are {one}s for them"),
     )
     for wrong, text in words:
         if wrong.any():
-            at = tuple(int(one) for one in np.argwhere(wrong)[0])
+            at = tuple(int(place) for place in np.argwhere(wrong)[0])
             place = f"(b={at[0]}, g={at[1]}, i={problem.queries[at[2]]})"
             return {"indices": best}, text.format(index=int(indices[at]), place=place)
     return {"indices": best}, ""
 
 
 def _trivial(problem: Problem) -> dict[str, dict[str, Array]]:
-    """Return what the first and the last of the kept keys score."""
+    """Return what the first and the last of the kept keys or blocks score."""
     import numpy as np
 
-    case, scores = problem.case, index_scores(problem)
+    case, scores = problem.case, choice_scores(problem)
     kept = np.isfinite(scores)
     before = np.cumsum(kept, axis=-1)
     after = before[..., -1:] - before
     top = case.size("top")
     chosen = {
-        "the first keys": kept & (before <= top),
-        "the last keys": kept & (after < top),
+        "the first that are kept": kept & (before <= top),
+        "the last that are kept": kept & (after < top),
     }
     answers = {words: _sorted(case, np.where(one, scores, -np.inf)) for words, one in chosen.items()}
     return {words: {"indices": np.where(np.isneginf(best), 0, best)} for words, best in answers.items()}
@@ -167,17 +205,22 @@ def _growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
 def _flops(case: Case, rule: Rule, pairs: int) -> float:
     """Count the operations of the scores and of their weighted sum; choosing isn't counted."""
     scores = 2 * case.D if rule.score_flops is None else rule.score_flops(case)
-    return float(pairs * (scores + 2))
+    return float(pairs * (scores + 2) / case.size("block"))
 
 
 def _unread(case: Case, rule: Rule, queries: int, keys: int) -> int:
     rows = case.B * case.Lq - queries
-    return rows * case.H * (case.D + 1) + (case.B * case.Lk - keys) * case.Hkv * case.D
+    weights = int(case.size("block") == 1)
+    return rows * case.H * (case.D + weights) + (case.B * case.Lk - keys) * case.Hkv * case.D
 
 
 def _check(case: Case) -> str | None:
     if width := refuses_width(case):
         return width
+    if case.size("block") > 1 and case.rule not in ("dot", "scaled_dot"):
+        return f"blocks are chosen by dot products: give dot or scaled_dot, not {case.rule}"
+    if case.size("block") > 1 and case.mask.adds:
+        return "blocks are chosen by dot products alone: give a mask that adds no numbers"
     return None if case.Dv == case.D else "select has no values: leave out Dv"
 
 
@@ -190,7 +233,7 @@ def _plain(setup: Setup) -> Callable[..., Any]:
 
 SELECT = Operation(
     name="select",
-    summary="the choice of keys by an indexer: q, k and weights to indices (B, Hkv, Lq, top)",
+    summary="the choice of keys by an indexer, or of blocks: q, k and weights to indices (B, Hkv, Lq, top)",
     inputs=_inputs,
     outputs=_outputs,
     flops=_flops,
@@ -201,7 +244,10 @@ SELECT = Operation(
     unread=_unread,
     lengths=("q", "k"),
     baseline="select_topk",
-    sizes=(Size("top", "keys that each query chooses", 16, other=3),),
+    sizes=(
+        Size("block", "keys next to each other that are chosen together; 1 for single keys", 1, other=16),
+        Size("top", "keys or blocks that each query chooses", 16, other=3),
+    ),
     stress=_stress,
     trivial=_trivial,
     change=_change,

@@ -23,6 +23,15 @@ MISTAKES = {
     "lowest": "",
 }
 """By name, words of the fault."""
+BLOCK_MISTAKES = {
+    "own_block_not_chosen": "",
+    "later_blocks": "is a block that the mask drops",
+    "first_key_of_the_block": "",
+    "largest_key_of_the_block": "",
+    "places_of_keys": "names no block: there are 7",
+    "blocks_of_the_first_head": "",
+}
+"""The same of choices of blocks."""
 RIGHT = ("ascending", "last_of_equals")
 
 
@@ -74,6 +83,41 @@ def prepare(setup, way="", queries=None, keys=None):
     return call
 
 
+def prepare_blocks(setup, way=""):
+    """The choice of blocks, for equal heads of queries and keys under a causal mask."""
+    import torch
+
+    case = setup.case
+    block, top = case.size("block"), case.size("top")
+    count = -(-case.Lk // block)
+
+    def call(q, k):
+        padded = torch.nn.functional.pad(k, (0, 0, 0, count * block - case.Lk)).unflatten(2, (count, block))
+        sizes = torch.full((count, 1), float(block))
+        sizes[-1] = case.Lk - (count - 1) * block
+        means = padded.float().sum(3) / sizes
+        if way == "first_key_of_the_block":
+            means = padded[:, :, :, 0].float()
+        scores = q.float() @ means.mT
+        if way == "largest_key_of_the_block":
+            scores = (q.float() @ padded.flatten(2, 3).float().mT).unflatten(-1, (count, block)).amax(-1)
+        if way == "blocks_of_the_first_head":
+            scores = scores[:, :1].expand_as(scores).clone()
+        own = (torch.arange(case.Lq) + case.Lk - case.Lq)[:, None] // block
+        places = torch.arange(count)
+        if way != "own_block_not_chosen":
+            scores = scores.masked_fill(places == own, torch.inf)
+        if way != "later_blocks":
+            scores = scores.masked_fill(places > own, -torch.inf)
+        best, indices = scores.topk(min(top, count), -1)
+        indices = indices.masked_fill(best.isneginf(), -1)
+        if way == "places_of_keys":
+            indices = torch.where(indices >= 0, indices * block, indices)
+        return torch.nn.functional.pad(indices, (0, top - indices.shape[-1]), value=-1).int()
+
+    return call
+
+
 def packed(setup, way=""):
     """Take one packed sequence after the other."""
     import torch
@@ -100,6 +144,15 @@ def attnbench_backends():
             name=name,
             summary=name,
             prepare=lambda setup, way=name: prepare(setup, way),
+            operations=("select",),
+            rules=("scaled_dot",),
+            masks=("any",),
+        )
+    for name in ("blocks", *BLOCK_MISTAKES):
+        yield Backend(
+            name=name,
+            summary=name,
+            prepare=lambda setup, way=name: prepare_blocks(setup, way),
             operations=("select",),
             rules=("scaled_dot",),
             masks=("any",),

@@ -22,6 +22,7 @@ from attnbench.verifier.case import passing_trivial_answer
 
 PLUGIN = str(Path(choices.__file__))
 CASE = "select/scaled_dot/B3-H6-Hkv2-L37-D8-top6/causal/{}"
+BLOCKS = "select/scaled_dot/B3-H4-L52-D8-block8-top3/causal/{}"
 PACKED = "select/scaled_dot/q9s37_q0s5_2q5s20_q4s0-H4-Hkv2-D8-top6/causal:lower_right/float32/{}"
 
 
@@ -72,6 +73,40 @@ def test_a_wrong_choice_is_refused_and_its_fault_named(judges: Callable[[str], J
     assert choices.MISTAKES[mistake] in problem
 
 
+def test_a_block_scores_as_its_mean_key_and_the_own_block_is_chosen(registry: Registry) -> None:
+    """Written down for one query at a time, from MoBA's formula."""
+    case = parse_case("select/scaled_dot/H4-Hkv2-Lq5-Lk11-D4-block4-top2/causal:lower_right/float64")
+    record = registry.rule("scaled_dot")
+    stored = draw_inputs(case, record, 3, 0)
+    assert list(stored) == ["q", "k"]
+    whole = widen_inputs(case, record, stored)
+    exact = solve_outputs(case, record, widened(draw_parameters(case, record), case), whole)["indices"]
+    for g, i in np.ndindex(2, 5):
+        own = (i + 6) // 4
+        scores = [
+            sum(
+                stored["q"][0, h, i] @ stored["k"][0, g, 4 * n : 4 * n + 4].mean(0)
+                for h in (2 * g, 2 * g + 1)
+            )
+            for n in range(own)
+        ]
+        # The own block comes first, and counts more than any other.
+        assert exact[0, g, i, 0] > max(map(abs, scores))
+        np.testing.assert_allclose(float(exact[0, g, i, 1]), max(scores), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_right_choices_of_blocks_are_kept(judges: Callable[[str], Judge], dtype: str) -> None:
+    judge = judges(BLOCKS.format(dtype))
+    assert {name: found for name in ("blocks", "select_topk") if (found := judge.problem(name))} == {}
+    assert passing_trivial_answer(judge.opened) == ""
+    if dtype == "float32":
+        for name, words in choices.BLOCK_MISTAKES.items():
+            problem = judge.problem(name)
+            assert problem != "", name
+            assert words in problem
+
+
 def test_of_a_large_choice_a_sample_of_rows_is_judged(registry: Registry) -> None:
     judge = Judge(registry, CASE.format("float32"), flops=1)
     opened = judge.opened
@@ -104,6 +139,8 @@ def test_choices_of_batches_count_from_their_own_first_key(
     ("case", "reason"),
     [
         ("select/scaled_dot/H2-L8-D8-Dv4", "select has no values"),
+        ("select/cosine/H2-L8-D8-block4", "blocks are chosen by dot products: give dot or scaled_dot"),
+        ("select/dot/H2-L8-D8-block4/float", "give a mask that adds no numbers"),
         ("select/scaled_dot/H2-L8-D8/none/float32/cpu/both", "select has no gradients"),
     ],
 )
