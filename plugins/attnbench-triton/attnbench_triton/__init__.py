@@ -1,4 +1,4 @@
-"""Flash attention in Triton for attnbench, with gradients. Importing it imports no Triton."""
+"""Flash attention and recurrences in Triton for attnbench. Importing it imports no Triton."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Iterable
 
 from attnbench import Backend, hookimpl
 from attnbench_triton.backend import TRITON_FLASH, TRITON_INTERPRETED
+from attnbench_triton.recurrent import TRITON_RECURRENT, TRITON_RECURRENT_INTERPRETED
 
-__all__ = ["TRITON_FLASH", "TRITON_INTERPRETED", "attnbench_backends"]
+__all__ = [
+    "TRITON_FLASH", "TRITON_INTERPRETED", "TRITON_RECURRENT", "TRITON_RECURRENT_INTERPRETED",
+    "attnbench_backends",
+]  # fmt: skip
 
 
 @hookimpl
 def attnbench_backends() -> Iterable[Backend]:
     """Bring the kernels on a GPU, and the same in Triton's interpreter."""
-    return TRITON_FLASH, TRITON_INTERPRETED
+    return TRITON_FLASH, TRITON_INTERPRETED, TRITON_RECURRENT, TRITON_RECURRENT_INTERPRETED

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 import triton
-from attnbench_triton import attention, choices
+from attnbench_triton import attention, choices, recurrence
 from attnbench_triton.backend import problem_of
 from attnbench_triton.choices import Choice
 from triton.backends.compiler import GPUTarget
@@ -31,7 +31,10 @@ from attnbench.types.backend import Setup
 from attnbench.types.case import Case, rule_parameter_shapes
 
 RULES = {rule.name: rule for rule in attnbench_rules()}
-KERNELS = ("forward_kernel", "decode_kernel", "merge_kernel", "queries_kernel", "keys_kernel")
+KERNELS = {
+    attention: ("forward_kernel", "decode_kernel", "merge_kernel", "queries_kernel", "keys_kernel"),
+    recurrence: ("inverses_kernel", "chunks_kernel"),
+}
 SHARED_KIB = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}
 """What a program may have, by compute capability (CUDA C++ Programming Guide, technical specifications)."""
 FIRST_KIB = 99
@@ -47,6 +50,11 @@ SHAPES = (
     "attention/softcap/H2-L256-D256/bool:per_head/bfloat16/both",
     "attention/alibi/B2-H2-L256-D64/padding+float/float16/both",
     "attention/alibi/B2-H4-Hkv1-Lq16-Lk256-D64/float/float16/forward",
+    *(
+        f"recurrent/gated_delta/H4-Hkv2-L256-D{D}/{dtype}"
+        for dtype in ("bfloat16", "float32")
+        for D in (64, 128)
+    ),
 )
 FEATURES = (
     "attention/scaled_dot/H2-L256-D64/none/float16/both",
@@ -65,6 +73,9 @@ FEATURES = (
     "attention/dot/B2-H2-L70-D16/causal+float:per_head/float16/both",
     "attention/scaled_dot/H1-Lq1-Lk2-D1/window:1/float16/both",
     "attention/scaled_dot/H1-Lq65-Lk1-D1/float32/both",
+    "recurrent/linear/H2-L100-D13-Dv80/float16",
+    "recurrent/gated/H4-Hkv1-L100-D128-Dv64/bfloat16",
+    "recurrent/delta/H2-L1-D64/bfloat16",
 )
 
 
@@ -95,6 +106,16 @@ def launch(case: Case) -> None:
     """Run the host's side of a forward pass, and of a backward pass where the case has one."""
     rule = RULES[case.rule]
     dtype = getattr(torch, case.dtype)
+    if rule.update is not None:
+        step = case.B, case.H, case.Lq
+        q, k = (torch.zeros(case.B, case.Hkv, case.Lq, case.D, dtype=dtype) for _ in "qk")
+        decay = torch.zeros(step) if rule.update.decays else None
+        beta = torch.zeros(step, dtype=dtype) if rule.update.corrects else None
+        state = torch.zeros(case.B, case.H, case.D, case.Dv)
+        recurrence.recurrence(
+            replace(case, device="cuda"), q, k, torch.zeros(*step, case.Dv, dtype=dtype), decay, beta, state
+        )
+        return
     shapes = rule_parameter_shapes(case, rule)
     own = {name: torch.zeros(shape, dtype=dtype) for name, shape in shapes.items()}
     problem = problem_of(Setup(case, rule, rule.bind(case, own), own, {}))
@@ -109,9 +130,11 @@ def launch(case: Case) -> None:
 
 def compiled(texts: tuple[str, ...], most: int) -> Iterator[tuple[str, Any]]:
     """Yield cases and what was compiled for them, with up to so many candidates."""
-    stand_ins = {name: Compiling(getattr(attention, name)) for name in KERNELS}
-    for name, stand_in in stand_ins.items():
-        setattr(attention, name, stand_in)
+    stand_ins = []
+    for module, names in KERNELS.items():
+        for name in names:
+            stand_ins.append(Compiling(getattr(module, name)))
+            setattr(module, name, stand_ins[-1])
     for text in texts:
         case = parse_case(text)
         on_gpu = replace(case, device="cuda")
@@ -123,9 +146,9 @@ def compiled(texts: tuple[str, ...], most: int) -> Iterator[tuple[str, Any]]:
 
             choices.choose = chosen
             launch(case)
-        found = [each for stand_in in stand_ins.values() for each in stand_in.compiled]
+        found = [each for stand_in in stand_ins for each in stand_in.compiled]
         yield from ((text, each) for each in dict.fromkeys(found))
-        for stand_in in stand_ins.values():
+        for stand_in in stand_ins:
             stand_in.compiled.clear()
 
 

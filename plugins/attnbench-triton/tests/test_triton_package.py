@@ -8,7 +8,13 @@ import sys
 
 import pytest
 import torch
-from attnbench_triton import TRITON_FLASH, TRITON_INTERPRETED, attnbench_backends
+from attnbench_triton import (
+    TRITON_FLASH,
+    TRITON_INTERPRETED,
+    TRITON_RECURRENT,
+    TRITON_RECURRENT_INTERPRETED,
+    attnbench_backends,
+)  # fmt: skip
 from solved import RULES
 
 from attnbench.cases.ids import parse_case
@@ -17,12 +23,13 @@ from attnbench.types.rule import Scoring
 
 
 def test_what_it_brings() -> None:
-    assert tuple(attnbench_backends()) == (TRITON_FLASH, TRITON_INTERPRETED)
-    for backend, device in ((TRITON_FLASH, "cuda"), (TRITON_INTERPRETED, "cpu")):
+    on_gpus, on_cpus = (TRITON_FLASH, TRITON_RECURRENT), (TRITON_INTERPRETED, TRITON_RECURRENT_INTERPRETED)
+    assert {*attnbench_backends()} == {*on_gpus, *on_cpus}
+    for backend, device in (*((one, "cuda") for one in on_gpus), *((one, "cpu") for one in on_cpus)):
         assert fault(backend) is None
         assert backend.devices == (device,)
         assert backend.requires == ("triton",)
-    assert "times mean nothing" in TRITON_INTERPRETED.summary
+    assert all("times mean nothing" in one.summary for one in on_cpus)
 
 
 def test_importing_it_imports_nothing_heavy() -> None:
@@ -65,6 +72,15 @@ def test_one_of_the_two_at_most_is_available(interprets: str) -> None:
 def test_what_it_refuses(text: str, reason: str) -> None:
     case = parse_case(text)
     assert reason in (TRITON_INTERPRETED.supports(case, RULES[case.rule]) or "")
+
+
+def test_recurrences_of_many_steps_or_wide_heads_are_refused() -> None:
+    for text, reason in (
+        ("H8-L1024-D16", "B·H·L is 4096 at most; here 8192"),
+        ("H1-L4-D300", "here D = 300"),
+    ):
+        case = parse_case(f"recurrent/gated/{text}")
+        assert reason in (TRITON_RECURRENT_INTERPRETED.supports(case, RULES["gated"]) or "")
 
 
 def test_on_a_gpu_large_cases_are_taken() -> None:
