@@ -51,6 +51,11 @@ OTHERS = {
         "vllm_mla_decode",
 }  # fmt: skip
 
+RECURRENT = {
+    "recurrent/gated/q17_q0_q70-H4-Hkv2-D13-Dv8/float32/packed": "vllm_mamba2_scan",
+    "recurrent/gated/B2-H4-Hkv2-L1-D16-Dv8/float32": "vllm_mamba2_step",
+}
+
 REFUSED = {
     "scaled_dot/2q1s40-H2-D64-Dv32/paged": "D and Dv must be equal",
     "scaled_dot/2q1s40-H2-D48/paged": "not 48",
@@ -77,6 +82,19 @@ def test_the_other_operators_are_right_in_cases_that_they_take(tmp_path: Path) -
     run = attnbench.run(tuple(OTHERS), tuple(set(OTHERS.values())), timed=False, out=tmp_path)
     found = {record.case: (record.backend, record.status) for record in run.records if record.status == "ok"}
     assert {case_id(parse_case(case)): (name, "ok") for case, name in OTHERS.items()} == found
+
+
+@needs_library
+def test_recurrences_are_right_but_for_a_state_that_sums_products_in_bfloat16(tmp_path: Path) -> None:
+    rounded = "recurrent/gated_delta/q70_q0_q3-H4-Hkv2-D64/bfloat16/pooled"
+    backends = {*RECURRENT.values(), "vllm_gated_delta_chunks"}
+    run = attnbench.run((*RECURRENT, rounded), (*backends,), timed=False, out=tmp_path)
+    found = {(record.case, record.backend): record for record in run.records}
+    for case, name in RECURRENT.items():
+        assert (found[case_id(parse_case(case)), name].reason, name) == ("", name)
+    wrong = found[case_id(parse_case(rounded)), "vllm_gated_delta_chunks"]
+    assert wrong.status == "mismatch"
+    assert "the output 'state'" in wrong.reason
 
 
 @pytest.mark.parametrize(

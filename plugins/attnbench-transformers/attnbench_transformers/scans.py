@@ -1,0 +1,93 @@
+"""What transformers computes where mamba-ssm is not installed: Mamba-2's scan and its step.
+
+A scan multiplies A and x by one dt. So dt is -g, A is -1 and x is v / dt, in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from attnbench import Backend, Case, Rule, Setup
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LEAST = 2.0**-40
+"""The dt where a decay is 0: it keeps all of a state in float32."""
+CHUNK = 256
+"""The default of Mamba2Config.chunk_size."""
+
+
+def prepare_scan(setup: Setup) -> Callable[..., Any]:
+    """Return mamba2_chunk_scan as a function of q, k, v, decay and the state."""
+    import torch
+    from transformers.models.mamba2.modeling_mamba2 import mamba2_chunk_scan
+
+    case = setup.case
+    A, scale = -torch.ones(case.H), case.D**-0.5
+
+    def call(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+        *steps, state = inputs
+        q, k, v, *more = (x.transpose(1, 2) for x in steps)
+        x, dt = _divided(v, more)
+        out, after = mamba2_chunk_scan(
+            x, dt, A, k, q, CHUNK, initial_states=state.mT, return_final_states=True
+        )
+        return (scale * out).to(v.dtype).transpose(1, 2), after.mT
+
+    return call
+
+
+def prepare_step(setup: Setup) -> Callable[..., Any]:
+    """Return mamba2_selective_state_update as a function of q, k, v, decay and the state of one step."""
+    import torch
+    from transformers.models.mamba2.modeling_mamba2 import mamba2_selective_state_update
+
+    case = setup.case
+    scale = case.D**-0.5
+    A = -torch.ones(case.H, case.Dv, case.D)
+
+    def call(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+        *steps, state = inputs
+        q, k, v, *more = (x[:, :, 0] for x in steps)
+        x, dt = _divided(v, more)
+        after = state.mT.contiguous()
+        out = mamba2_selective_state_update(after, x, dt[..., None].expand(x.shape), A, k, q)
+        return (scale * out).to(v.dtype)[:, :, None], after.mT
+
+    return call
+
+
+def _divided(v: Tensor, decays: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return x and dt."""
+    import torch
+
+    dt = -decays[0].clamp(max=-LEAST) if decays else torch.full(v.shape[:-1], LEAST)
+    return v / dt[..., None], dt
+
+
+def _one_step(case: Case, rule: Rule) -> str | None:
+    return None if case.Lq == 1 else f"takes one step, not {case.Lq}"
+
+
+TRANSFORMERS_MAMBA2_SCAN = Backend(
+    name="transformers_mamba2_scan",
+    summary=f"transformers' scan of Mamba-2, {CHUNK} steps at once",
+    prepare=prepare_scan,
+    operations=("recurrent",),
+    rules=("linear", "gated"),
+    dtypes=("float32", "bfloat16", "float16"),
+    devices=("cpu",),
+    requires=("transformers",),
+    quadratic_copies=0,
+)
+
+TRANSFORMERS_MAMBA2_STEP = replace(
+    TRANSFORMERS_MAMBA2_SCAN,
+    name="transformers_mamba2_step",
+    summary="transformers' step of Mamba-2",
+    prepare=prepare_step,
+    supports=_one_step,
+)
