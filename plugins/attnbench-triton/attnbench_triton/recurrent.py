@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Backend, Setup
@@ -13,7 +14,6 @@ from attnbench_triton.backend import available, available_interpreted
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.types.backend import Call
     from attnbench.types.case import Case
     from attnbench.types.rule import Rule
 
@@ -22,7 +22,7 @@ MOST_INTERPRETED = 1 << 12
 """Steps over all heads: the interpreter takes a few seconds for so many."""
 
 
-def prepare(setup: Setup) -> Call:
+def prepare(setup: Setup) -> Callable[..., Any]:
     """Make the function of q, k, v, decay, beta and the state; on a device, compile it."""
     import torch
 

@@ -19,6 +19,7 @@ from solved import RULES
 
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.kinds import fault
+from attnbench.plugins.registry import load_wanted
 from attnbench.types.rule import Scoring
 
 
@@ -80,7 +81,7 @@ def test_recurrences_of_many_steps_or_wide_heads_are_refused() -> None:
         ("H1-L4-D300", "here D = 300"),
     ):
         case = parse_case(f"recurrent/gated/{text}")
-        assert reason in (TRITON_RECURRENT_INTERPRETED.supports(case, RULES["gated"]) or "")
+        assert reason in (TRITON_RECURRENT_INTERPRETED.supports(case, load_wanted([]).rule("gated")) or "")
 
 
 def test_on_a_gpu_large_cases_are_taken() -> None:
