@@ -113,7 +113,15 @@ def what_next(
             words += ["--cache", "rotating"]
         lines.append(f"a longer run may prove what may be faster: {shlex.join(words)}")
         if len({case.threads for case in cases if case.on_host}) == 1:
-            lines.append("other threads may be faster: run with --threads 1 and with more, and compare")
+            lines.append(
+                "other threads may be faster: time a step of your program with torch.set_num_threads(1), and "
+                "run these cases with --threads 1 if it is"
+            )
+    elif decisions and all(one.settled for one in decisions):
+        lines.append(
+            "no longer run changes this: in each case torch's function is the fastest, or others save too "
+            "little of a call"
+        )
     if hot:
         lines.append(
             "decode was measured with inputs in the caches; a program of many layers reads them cold: "

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from attnbench.cases.ids import parse_case, short_id
+from attnbench.cases.ids import parse_case
 from attnbench.compare.environment import changed
 from attnbench.plugins.registry import Registry
 from attnbench.reports.run import Run
@@ -81,41 +81,40 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: list[int] = []
 
 
+_LEAST_SAVED = f"the {LEAST_SAVED_MS:g} ms that a choice may cost a call"
+
+
 @dataclass(frozen=True)
 class Decision:
     """The verdict of a case's records.
 
-    choice: None if torch's function stays; why: in words. may_be: the backend that may be faster, where that
-    is not proved; else "".
+    choice: None if torch's function stays; why: in words. may_be: the backend that may be faster, by more
+    than a choice costs, where that is not proved; else "". settled: whether a longer run can't change it.
     """
 
     case: str
     choice: Choice | None
     why: str
     may_be: str = ""
+    settled: bool = False
 
 
 def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
-    """Decide for each case of the runs.
+    """Decide for each case of the runs; of one that several runs have the newest counts.
 
     Raises:
         BadInput: the runs are of different machines or versions, or compare two sides.
     """
     check_alike(run)
-    found = []
-    for records, taken in zip(run.by_file, run.times, strict=True):
-        by_case = by_repetition(taken)
+    found: dict[str, Decision] = {}
+    for place in sorted(range(len(run.manifests)), key=lambda place: run.manifests[place].started):
+        records, by_case = run.by_file[place], by_repetition(run.times[place])
         cases: dict[str, list[Record]] = {}
         for record in records:
             cases.setdefault(record.case, []).append(record)
-        found += [
-            _decision(case, those, by_case.get(case, {}), registry, default) for case, those in cases.items()
-        ]
-    twice = [case for case, times_seen in Counter(one.case for one in found).items() if times_seen > 1]
-    if twice:
-        one = short_id(parse_case(min(twice)))
-        raise BadInput(f"{len(twice)} cases are in several runs, as {one}: give one run of each case")
-    return found
+        for case, those in cases.items():
+            found[case] = _decision(case, those, by_case.get(case, {}), registry, default)
+    return list(found.values())
 
 
 def check_timed(run: Run, default: str) -> None:
@@ -223,24 +222,45 @@ def _decision(
     if ours is None:
         status = next((one.status for one in records if one.backend == default), None)
         reason = f": {status_words(status)}" if status is not None else ""
-        return Decision(name, None, f"{default} has no time{reason}")
+        return Decision(name, None, f"{default} has no time{reason}", default if status == "suspect" else "")
     best = min(timed, key=lambda one: (one.backend != one.best, one.median_ms))
     if best is ours:
         others = sorted((one for one in timed if one is not ours), key=lambda one: one.median_ms or 0.0)
         rivals = [one.backend for one in others if not over_best(one, ours, repetitions).slower]
         if not rivals:
-            return Decision(name, None, f"{default} is the fastest")
-        tie = f"{default} ties with {first_of(rivals, _MOST_TIES)}: which is faster is not proved"
-        return Decision(name, None, tie, rivals[0])
+            return Decision(name, None, f"{default} is the fastest", settled=True)
+        tie = f"{default} ties with {first_of(rivals, _MOST_TIES)}"
+        may_save = max(_most_saved_ms(ours, one, repetitions) for one in others if one.backend in rivals)
+        if may_save < LEAST_SAVED_MS:
+            return Decision(name, None, f"{tie}, none of which may save {_LEAST_SAVED}", settled=True)
+        return Decision(name, None, f"{tie}: which is faster is not proved", rivals[0])
     found = over_best(ours, best, repetitions)
     if not found.slower or found.compared is None or (gain := found.compared.interval) is None:
+        if not found.few and _most_saved_ms(ours, best, repetitions) < LEAST_SAVED_MS:
+            why = f"{best.backend} may be faster, but can't save {_LEAST_SAVED}"
+            return Decision(name, None, why, settled=True)
         few = "too few repetitions" if found.few else "not proved"
         return Decision(name, None, f"{best.backend} may be faster: {few}", best.backend)
     assert best.median_ms is not None
+    if best.median_ms * (gain.high - 1) < LEAST_SAVED_MS:
+        why = f"{best.backend} is faster, but saves less than {_LEAST_SAVED}"
+        return Decision(name, None, why, settled=True)
     if best.median_ms * (gain.low - 1) < LEAST_SAVED_MS:
-        saves = f"saves less than the {LEAST_SAVED_MS:g} ms that a choice may cost a call"
-        return Decision(name, None, f"{best.backend} is faster, but {saves}")
+        why = f"{best.backend} is faster, but it is not proved that it saves {_LEAST_SAVED}"
+        return Decision(name, None, why, best.backend)
     return Decision(name, Choice(name, best.backend, found.compared.ratio, gain.low, gain.high), "")
+
+
+def _most_saved_ms(ours: Record, other: Record, repetitions: Mapping[int, Mapping[str, float]]) -> float:
+    """Return the most that another backend may save of a call: by an interval, else all of the call."""
+    assert ours.median_ms is not None
+    first, second = (ours, other) if ours.best == other.backend else (other, ours)
+    compared = over_best(first, second, repetitions).compared
+    if compared is None or compared.interval is None:
+        return ours.median_ms
+    low, high = compared.interval.low, compared.interval.high
+    share = 1 - 1 / high if first is ours else 1 - low
+    return ours.median_ms * max(0.0, share)
 
 
 def not_servable(case: Case, registry: Registry) -> str | None:

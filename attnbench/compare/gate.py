@@ -187,7 +187,7 @@ def hold(compared: Compared, gate: Gate, file: str = "", plugins: tuple[str, ...
     one_sided = ((cell.base_status is None) != (cell.new_status is None) for cell in compared.cells)
     if compared.cells and all(one_sided):
         failing = ()
-        result = (3, "nothing could be compared: no cell is on both sides")
+        result = (3, f"nothing could be compared: no cell is on both sides{_new_words(compared)}")
     elif _only_checked(counted):
         failing = ()
         result = (3, "nothing could be compared: neither side was timed; attnbench run times")
@@ -208,7 +208,19 @@ def hold(compared: Compared, gate: Gate, file: str = "", plugins: tuple[str, ...
         rest = [cell for cell in counted if cell.verdict != "accepted"]
         result = (0, _joined(f"holds: {_none_words(counted, gate.fail_on)}", _other_counts(rest, gate)))
     hints = tuple(idle_entries(compared, gate))
+    if any(cell.verdict == "accepted" for cell in counted):
+        hints += (f"after the merge, take the lines that accept out of {file or 'the gate file'}",)
     return GateResult(*result, failing, tuple(ignored), warnings, hints, file, plugins)
+
+
+def _new_words(compared: Compared) -> str:
+    """Say what a comparison is whose base has none of the backends that head has."""
+    if any(cell.base_status is not None or cell.new_status != "ok" for cell in compared.cells):
+        return ""
+    return (
+        f". {compared.base} has no such backend: the commit that brings one is right here, and has nothing "
+        "to be compared with. Merge it, and the next is compared"
+    )
 
 
 _NOUNS: dict[Outcome, str] = {"mismatch": "a mismatch"}

@@ -79,7 +79,7 @@ def measure_scale(dtype: Dtype, device: str, working_set_bytes: int) -> MachineS
     return MachineScale(
         gemm_ns={side: _whole(times) for side, times in products.items()},
         copy_bytes=copy_bytes,
-        copy_ns=_whole(_times_ns(timer, _copy, target, source, None)),
+        copy_ns=_whole(_bounds_ns(timer, _copy, target, source, None, shared=True)),
         empty_ns=[
             take_sample(_nothing, None, None, None, EMPTY_CALLS)[0].wall_ns / EMPTY_CALLS
             for _ in range(EMPTY_SAMPLES)
@@ -103,8 +103,12 @@ def _whole(times: list[float]) -> list[int]:
     return [round(ns) for ns in times]
 
 
-def _bounds_ns(timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: Any, c: Any) -> list[float]:
+def _bounds_ns(
+    timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: Any, c: Any, *, shared: bool = False
+) -> list[float]:
     """Do as :func:`_times_ns`; where one thread is faster than all, add its times over their number.
+
+    shared: its times as they are, for a copy: threads share the memory that bounds it.
 
     Threads wait for each other: with one busy core a product of 63 µs took 12 to 36 ms in every repetition.
     The samples then missed the speed of the machine, and right backends became ``suspect``. On idle cores the
@@ -121,7 +125,8 @@ def _bounds_ns(timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: An
         alone = _times_ns(timer, call, a, b, c)
     finally:
         torch.set_num_threads(threads)
-    return times if min(times) <= min(alone) else [*times, *(ns / threads for ns in alone)]
+    gain = 1 if shared else threads
+    return times if min(times) <= min(alone) else [*times, *(ns / gain for ns in alone)]
 
 
 def _times_ns(timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: Any, c: Any) -> list[float]:

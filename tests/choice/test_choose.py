@@ -97,13 +97,25 @@ HERE = case(64)
     ("name", "times", "repetitions", "reason"),
     [
         (HERE, {"sdpa_flash": 1.0, "bmm": 2.0}, 9, "sdpa_flash is the fastest"),
-        (HERE, {"sdpa_flash": 1.0, "bmm": 0.999}, 9, "bmm may be faster: not proved"),
+        (HERE, {"sdpa_flash": 10.0, "bmm": 9.99}, 9, "bmm may be faster: not proved"),
+        (
+            HERE,
+            {"sdpa_flash": 1.0, "bmm": 0.999},
+            9,
+            "bmm may be faster, but can't save the 0.1 ms that a choice may cost a call",
+        ),
         (HERE, {"sdpa_flash": 1.1, "bmm": 1.0}, 2, "bmm may be faster: too few repetitions"),
         (
             HERE,
-            {"sdpa_flash": 1.0, "bmm": 1.001, "eager": 1.0005, "numpy": 3.0},
+            {"sdpa_flash": 10.0, "bmm": 10.01, "eager": 10.005, "numpy": 30.0},
             9,
             "sdpa_flash ties with eager, bmm: which is faster is not proved",
+        ),
+        (
+            HERE,
+            {"sdpa_flash": 0.2, "bmm": 0.2002},
+            9,
+            "sdpa_flash ties with bmm, none of which may save the 0.1 ms that a choice may cost a call",
         ),
         (HERE, {"bmm": 1.0}, 9, "sdpa_flash has no time"),
         (
@@ -168,7 +180,7 @@ def next_lines(run: Run) -> list[str]:
 
 
 def test_what_is_not_proved_comes_with_the_run_that_may_prove_it() -> None:
-    near = {"sdpa_flash": 1.0, "bmm": 0.999}
+    near = {"sdpa_flash": 10.0, "bmm": 9.99}
     run = run_of({case(64): near, case(64, "causal"): BMM, case(512, Lq=1): near})
     longer, threads, cold = next_lines(run)
     command = longer.partition(": ")[2].split()
@@ -178,7 +190,10 @@ def test_what_is_not_proved_comes_with_the_run_that_may_prove_it() -> None:
     ]  # fmt: skip
     assert "--threads 1" in threads
     assert "--cache rotating" in cold
-    tie = run_of({case(64): {"sdpa_flash": 1.0, "bmm": 1.001}})
+    small = run_of({case(64): {"sdpa_flash": 0.05, "bmm": 0.04}, case(32): {"sdpa_flash": 1.0, "bmm": 2.0}})
+    (settled,) = next_lines(small)
+    assert settled.startswith("no longer run changes this")
+    tie = run_of({case(64): {"sdpa_flash": 10.0, "bmm": 10.01}})
     assert next_lines(tie)[0] == (
         "a longer run may prove what may be faster: attnbench run attention/scaled_dot/H2-L64-D8 "
         "--backend bmm --backend sdpa_flash --budget 4"
@@ -215,7 +230,7 @@ def beside(one: Run, other: Run) -> Run:
     )  # fmt: skip
 
 
-def test_runs_of_other_versions_or_of_one_case_are_refused() -> None:
+def test_runs_of_other_versions_are_refused_and_of_one_case_the_newest_counts() -> None:
     one = run_of({case(64): BMM})
     other = run_of({case(128): BMM}, torch="2.14.0")
     with pytest.raises(BadInput, match=r"can't be put together: torch \(2.13.0, then 2.14.0\)"):
@@ -223,8 +238,13 @@ def test_runs_of_other_versions_or_of_one_case_are_refused() -> None:
     slow = run_of({case(128): BMM}, variables={"MKL_CBWR": "COMPATIBLE"})
     with pytest.raises(BadInput, match=r"variable MKL_CBWR \(no value, then COMPATIBLE\)"):
         decide(beside(one, slow), REGISTRY, "sdpa_flash")
-    with pytest.raises(BadInput, match=r"1 cases are in several runs, as scaled_dot/H2-L64-D8"):
-        decide(beside(one, one), REGISTRY, "sdpa_flash")
+    before = run_of({case(64): {"sdpa_flash": 1.0, "bmm": 2.0}, case(128): BMM})
+    head = structs.replace(one.manifests[0], started="2030-01-01T00:00:00+00:00")
+    later = replace(one, manifests=(head,))
+    for both in (beside(before, later), beside(later, before)):
+        decisions = decide(both, REGISTRY, "sdpa_flash")
+        found = {each.case: each.choice and each.choice.backend for each in decisions}
+        assert found == {case(64): "bmm", case(128): "bmm"}
 
 
 def test_a_choice_is_of_one_kind_of_device_and_says_which() -> None:
@@ -263,8 +283,8 @@ def test_the_command_tells_every_decision_and_writes_a_table(
     status, told, notes = invoke(str(REFERENCE), "--default", "eager")
     assert (status, notes) == (0, "1 choice in choice.toml\n")
     assert told.splitlines()[:2] == [
-        "scaled_dot/H8-L128-D64/causal: torch's function stays: eager ties with sdpa_flash: "
-        "which is faster is not proved",
+        "scaled_dot/H8-L128-D64/causal: torch's function stays: eager ties with sdpa_flash, "
+        "none of which may save the 0.1 ms that a choice may cost a call",
         "scaled_dot/H8-L256-D64/causal: sdpa_flash: torch's function takes 1.10 [1.07, 1.11] times as long",
     ]
     assert "holds for 1 thread, inputs in BHLD: 256–2048 queries and keys" in told.splitlines()
@@ -274,7 +294,7 @@ def test_the_command_tells_every_decision_and_writes_a_table(
     status, told, _ = invoke(str(REFERENCE))
     assert (status, read_table(Path("choice.toml")).choices) == (0, [])
     assert "the table is empty: torch's function computes every call" in told.splitlines()
-    assert "/causal --backend eager --backend sdpa_flash --budget 2" in told
+    assert "no longer run changes this: in each case torch's function is the fastest, or others save" in told
 
 
 def test_a_longer_run_is_the_whole_command_of_the_first_with_more_time(

@@ -121,9 +121,9 @@ def test_a_wrong_output_comes_with_the_command_that_looks_for_its_cause() -> Non
     assert "attnbench check" not in markdown(foreign, hold(foreign, Gate()))
 
 
-def test_a_resolution_is_a_share_however_large() -> None:
+def test_a_resolution_is_a_share_or_a_factor() -> None:
     shares = (0.043, 0.0996, 1.0, 1.34, 469.0)
-    assert [least_words(share) for share in shares] == ["4.3 %", "10 %", "100 %", "130 %", "47,000 %"]
+    assert [least_words(share) for share in shares] == ["4.3 %", "10 %", "100 %", "130 %", "a factor of 470"]
 
 
 def test_the_sentence_counts_each_cell_once() -> None:

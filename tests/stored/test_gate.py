@@ -116,8 +116,9 @@ def test_what_would_not_fail_keeps_its_verdict_and_its_entry_is_said_to_be_idle(
         assert "backend 'mine'" in hint
     strict = Gate(fail_on=("unclear",), rules=gate.rules)
     needed = with_accepted(compared(cell("unclear")), strict)
-    assert (needed.cells[0].verdict, hold(needed, strict).hints) == ("accepted", ())
-    assert hold(with_accepted(compared(cell("slower")), gate), gate).hints == ()
+    merged = ("after the merge, take the lines that accept out of gate.toml",)
+    assert (needed.cells[0].verdict, hold(needed, strict, "gate.toml").hints) == ("accepted", merged)
+    assert hold(with_accepted(compared(cell("slower")), gate), gate, "gate.toml").hints == merged
 
 
 def test_an_entry_that_the_base_has_accepts_nothing_more() -> None:
