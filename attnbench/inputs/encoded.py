@@ -15,6 +15,7 @@ from attnbench.inputs.draw import Stored, Wide, store, stream, widen, widen_inpu
 from attnbench.inputs.kinds import NEAR_DUPLICATE, NORMAL, STRIDED
 from attnbench.types.case import Case
 from attnbench.types.encoding import encoding_of, is_encoded
+from attnbench.types.operation import operation_of
 from attnbench.types.problem import encoded_specs, stored_inputs
 from attnbench.types.rule import Rule
 
@@ -77,15 +78,19 @@ def encoded(case: Case, rule: Rule, inputs: Mapping[str, Stored]) -> dict[str, S
     return made
 
 
-def meant(case: Case, rule: Rule, inputs: Mapping[str, Stored]) -> dict[str, Any]:
+def meant(
+    case: Case, rule: Rule, inputs: Mapping[str, Stored], stored: Mapping[str, Stored] | None = None
+) -> dict[str, Any]:
     """Return inputs as an operation's ``solve`` takes them, with keys and values as they are read back.
 
-    inputs: all in the dtype of the case, before they are encoded.
+    inputs: all in the dtype of the case, before they are encoded. stored: as the case stores them, if known.
     """
-    wide = widen_inputs(case, rule, inputs)
-    if is_encoded(case):
-        wide |= read_back(case, rule, encoded(case, rule, inputs))
-    return wide
+    if not is_encoded(case):
+        return widen_inputs(case, rule, inputs)
+    held = operation_of(case).encoded
+    others = {name: array for name, array in inputs.items() if name not in held}
+    own = stored or encoded(case, rule, inputs)
+    return widen_inputs(case, rule, others) | read_back(case, rule, own)
 
 
 def read_back(case: Case, rule: Rule, stored: Mapping[str, Stored]) -> dict[str, Wide]:

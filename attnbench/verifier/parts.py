@@ -36,26 +36,24 @@ class Drawn:
     """For each gradient its terms before they are subtracted."""
     plain_errors: dict[str, Errors] = field(default_factory=dict)
     """For each gradient the errors of the plain reference."""
-    meant: Mapping[str, Array] = field(default_factory=dict)
-    """What encoded inputs mean, by name."""
-    _scales: dict[str, Scale] = field(default_factory=dict, repr=False)
+    stored: Mapping[str, Stored] = field(default_factory=dict)
+    """The inputs as an encoding holds them; none in cases without one."""
+    scales: dict[str, Scale] = field(default_factory=dict, repr=False)
+    """Those of inputs and parts that are known so far; of encoded inputs those of what they mean."""
 
     def scale(self, name: str, dtype: Dtype) -> Scale:
         """Return the scale of an input, or of an exact output, by its name."""
-        if name not in self._scales:
-            if name in self.meant:
-                array = self.meant[name]
-            else:
-                array = widen(self.inputs[name], dtype) if name in self.inputs else self.expected[name]
-            self._scales[name] = scale_of([array])
-        return self._scales[name]
+        if name not in self.scales:
+            array = widen(self.inputs[name], dtype) if name in self.inputs else self.expected[name]
+            self.scales[name] = scale_of([array])
+        return self.scales[name]
 
     def exact_scale(self, name: str) -> Scale:
         """Return the scale of an exact part; a gradient has the name of an input."""
         key = f"exact {name}"
-        if key not in self._scales:
-            self._scales[key] = scale_of([self.expected[name]])
-        return self._scales[key]
+        if key not in self.scales:
+            self.scales[key] = scale_of([self.expected[name]])
+        return self.scales[key]
 
 
 class Allowance(Protocol):
