@@ -47,7 +47,8 @@ FEW_REPETITIONS = (
     f"few repetitions: small leads need {fewest_repetitions(LEVEL)}, see --repetitions and --budget"
 )
 HOT_DECODE = "decode had its keys and values in the caches; a model has them in memory: use --cache rotating"
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"(?<![a-z_\d.])\d+(?:\.\d+)?")
+"""A number, but not that of a word, as in q8_0 or float16."""
 SLOW = 2
 """From so many times as long on a time is red."""
 _MARK_STYLES = {FASTEST: "bold green", TIED: "green", ABSENT: "dim", "": ""}

@@ -13,7 +13,7 @@ from page_runs import FAILED, TIMES, case, failed, run_of
 
 from attnbench.api import load
 from attnbench.reports.answer import SUMMARY, cases_grid, lead_text
-from attnbench.reports.overview import checked_words
+from attnbench.reports.overview import checked_words, gathered_notes
 from attnbench.reports.render import render
 from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
@@ -150,6 +150,15 @@ def test_the_sentence_counts_outputs_and_wins_and_every_winner_has_a_row() -> No
 def test_reasons_that_differ_in_numbers_are_told_once_with_their_range() -> None:
     text = details(load(RESULTS / "reference-gpt2.jsonl"))
     assert "weighted values, 3.0 to 6.2 GiB here; it stops at 1 GiB)" in " ".join(text.split())
+
+
+def test_numbers_in_names_are_no_range() -> None:
+    three = (("q8_0", 3, "a"), ("q4_0", 3, "b"), ("q4_0", 4, "c"))
+    notes = [(f"takes {kv}, not bfloat16: {size} GiB", name) for kv, size, name in three]
+    assert gathered_notes(notes) == [
+        ("takes q8_0, not bfloat16: 3 GiB", "a"),
+        ("takes q4_0, not bfloat16: 3 to 4 GiB", "b, c"),
+    ]
 
 
 def test_a_failure_is_not_told_with_the_numbers_of_another_backend() -> None:
