@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 _BESIDE_CASE = 72
 """Columns of what stands before the case: the current step, the bar, the time left."""
 _LEAST_CASE = 24
-_PLAIN = {"mismatch": "wrong"}
-"""Words of a status in the line of a case, where they differ from it."""
 
 
 @contextmanager
@@ -202,7 +200,7 @@ def _outcomes(records: Sequence[Record]) -> str:
         from attnbench.testing.problems import variant_words
 
         return f"wrong {variant_words(records[0])}"
-    counts = Counter(_PLAIN.get(record.status, status_words(record.status)) for record in records)
+    counts = Counter(status_words(record.status) for record in records)
     return ", ".join(word if len(records) == 1 else f"{count} {word}" for word, count in counts.items())
 
 

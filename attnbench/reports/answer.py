@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.suites import TORCHS
-from attnbench.reports.columns import KIND, UNCERTAIN, arithmetic_text, time_text
+from attnbench.reports.columns import KIND, UNCERTAIN, Column, arithmetic_text, time_text
 from attnbench.reports.columns import TIED as TIED
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
@@ -33,7 +33,7 @@ NARROW, WIDE = 80, 100
 spaces between columns."""
 MOST_IN_MATRIX = 1000
 """The matrix of backends has cells for no more cases."""
-_MOST_TIES, _MOST_LISTED = 2, 3
+_MOST_TIES, MOST_LISTED = 2, 3
 """Of a tie of so many backends a table, and a sentence, has all names."""
 STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
 _MOST_LOST, _WORTH = 3, 0.01
@@ -295,7 +295,7 @@ def lead_text(lead: Lead) -> str:
     if lead.sure == "alone":
         return f"{told[0]}; no other backend has a time"
     if lead.ties:
-        told.append(f"{_listed(lead.ties)} may be as fast")
+        told.append(f"{listed(lead.ties)} may be as fast")
     known = (TORCHS, best.baseline)
     names = [name for place, name in enumerate(others) if place == 0 or name in known]
     if names:
@@ -308,11 +308,11 @@ def lead_text(lead: Lead) -> str:
     return "; ".join(told)
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """Names as in a sentence: a, b and c."""
-    if 1 < len(names) <= _MOST_LISTED:
+    if 1 < len(names) <= MOST_LISTED:
         return f"{', '.join(names[:-1])} and {names[-1]}"
-    return first_of(names, _MOST_LISTED - 1)
+    return first_of(names, MOST_LISTED - 1)
 
 
 def _compared_text(compared: TimeRatio | None, *, tight: bool = False) -> str:
@@ -431,7 +431,7 @@ def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str
     leaders = Counter(lead.best.backend for lead in answer.leads if lead.best.case in best.by_case)
     time = _total_time(best) + (" a step" if best.stage else "")
     where = [f"{name} in {count}" for name, count in leaders.most_common()]
-    words = f"{time} with {FASTEST_OF_EACH} ({_listed(where)})"
+    words = f"{time} with {FASTEST_OF_EACH} ({listed(where)})"
     if len(leaders) == 1:
         words = f"{named(*leaders)}, {time}"
     # One backend everywhere is simpler than a choice by case, so the best of them is told too.
@@ -554,6 +554,34 @@ def over_text(record: Record, lead: Lead) -> str:
         return TIED if tied else FASTEST
     text = times_text(lead.over[record.backend], bounds=True)
     return f"{TIED} {text}" if tied else text
+
+
+def over_columns(
+    columns: Sequence[Column], parts: Sequence[ReportPart], *, bounds: bool = False
+) -> list[Column]:
+    """Return columns in which times over the fastest's are those of the answer, which marks ties.
+
+    bounds: with the intervals, of ties too.
+    """
+    leads = {
+        (one.record.case, one.run, one.device_kind): lead
+        for part in parts
+        if part.answer is not None
+        for lead in part.answer.leads
+        for one in part.judged
+        if one.record.case == lead.best.case
+    }
+
+    def in_answer(column: Column) -> Column:
+        def cell(one: JudgedRecord) -> str | None:
+            lead = leads.get((one.record.case, one.run, one.device_kind))
+            if lead is None or one.record.status != "ok" or one.record.ratio_to_best is None:
+                return column.cell(one)
+            return over_text(one.record, lead) if bounds else case_cell(one, lead)
+
+        return replace(column, cell=cell)
+
+    return [in_answer(column) if column.head == "×best" else column for column in columns]
 
 
 def _is_tied(record: Record, lead: Lead) -> bool:

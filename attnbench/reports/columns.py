@@ -117,10 +117,6 @@ def _ratio_to_best(judged: JudgedRecord) -> str | None:
     if record.ratio_to_best is None or record.backend == record.best:
         return None if record.ratio_to_best is None else "1"
     low, high = record.ratio_to_best_low, record.ratio_to_best_high
-    if low is None and record.ratio and record.ratio_low and record.ratio_high:
-        # Files from before 2026-11-28 have no ends; those of the ratio to the baseline are about as far off.
-        share = record.ratio_to_best / record.ratio
-        low, high = share * record.ratio_low, share * record.ratio_high
     if low is not None and high is not None and low <= 1 <= high:
         # Its median could be that of another order than the rows have, or below 1.
         return TIED

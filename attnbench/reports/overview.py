@@ -30,13 +30,14 @@ from attnbench.reports.caches import cache_words, caches_grid
 from attnbench.reports.columns import KIND
 from attnbench.reports.formats import bare_table
 from attnbench.reports.judged import JudgedRecord, ReportPart
-from attnbench.reports.names import shared_words
-from attnbench.stats.answer import Lead, RunAnswer
+from attnbench.reports.names import shared_words, short_names
+from attnbench.reports.sentences import failed_words, use_sentence
+from attnbench.stats.answer import RunAnswer
 from attnbench.stats.tests import LEVEL, fewest_repetitions
 from attnbench.types.device import UNKNOWN
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, STATUSES, Status, status_words
-from attnbench.types.words import count_of
+from attnbench.types.words import capital, count_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,6 +81,7 @@ def answer_blocks(
     """
     several, cases = len(parts) > 1, cases_grid(parts, width, details=details)
     records = [one.record for part in parts for one in part.judged]
+    shown = short_names(record.case for record in records)
     where = f"{len(parts)} kinds of device" if several else place_words(parts[0])
     yield Line(f"{what_words(records)}{f' on {where}' if where else ''}", "")
     if several and cases.rows:
@@ -88,11 +90,13 @@ def answer_blocks(
         records = [one.record for one in part.judged]
         if several:
             yield Line(part_head(part), "bold")
-        yield Line(verdict_words(records, answer), "")
+        names = {case: shown[case] for case in numbers}
+        use = use_sentence(answer, records, names)
+        yield Line(f"{checked_words(records)} {f'{capital(use)}.' if use else ''}".rstrip(), "")
         yield from busy_lines(answer)
         yield from (Line(words, "") for words in steps_words(answer, numbers))
         yield from (Line(words, "") for words in cache_words(part.caches))
-        yield from _failures(records, numbers, details=details)
+        yield from _failures(records, names, details=details)
         if not several and cases.rows:
             yield cases
         backends = backends_grid(part.judged, answer, numbers)
@@ -128,40 +132,19 @@ def place_words(part: ReportPart) -> str:
 
 
 def checked_words(records: Sequence[Record]) -> str:
-    """Say how many outputs are correct, and of how many of them the time is not credible."""
+    """Say how many outputs are correct, and of how many of them the time is not credible.
+
+    Sentences of their own name the others.
+    """
     counts = Counter(record.status for record in records if not MEANING[record.status].declined)
     doubted = counts.pop("suspect", 0)
-    right = count_of(counts.pop("ok", 0) + doubted, "output")
-    wrong = [f"{count} {status_words(status)}" for status, count in counts.items()]
-    if not wrong and right.startswith("0 "):
+    right, total = counts["ok"] + doubted, counts.total() + doubted
+    if not total:
         return "No output was checked."
     doubt = f"; of {doubted} the time is not credible: measure again" if doubted else ""
-    if wrong:
-        return f"{right} correct{f' ({doubt[2:]})' if doubt else ''}, {', '.join(wrong)}."
-    return f"{right} checked, all correct{doubt}."
-
-
-def verdict_words(records: Sequence[Record], answer: RunAnswer) -> str:
-    """Say how many outputs are correct, and which backends are the fastest in how many cases."""
-    said, words = checked_words(records), wins_words(answer.leads)
-    return f"{said} {words}." if words else said
-
-
-def wins_words(leads: Sequence[Lead], of: str = "") -> str:
-    """Say which backends are clearly the fastest in how many cases, and how many cases have ties.
-
-    of: follows the first number, as " of 5 cases", where nothing else says how many there are.
-    """
-    wins = Counter(lead.best.backend for lead in leads if lead.sure == "clear")
-    sure = Counter(lead.sure for lead in leads)
-    those = [f"{name} in {count}{of if n == 0 else ''}" for n, (name, count) in enumerate(wins.most_common())]
-    fastest = ", ".join(those)
-    told = [f"fastest: {fastest}"] if fastest else []
-    told += [count_of(sure["tie"], "tie")] if sure["tie"] else []
-    told += [f"{sure['few repetitions']} with too few repetitions to tell"] if sure["few repetitions"] else []
-    told += [f"{sure['alone']} with a single backend"] if sure["alone"] else []
-    words = "; ".join(told)
-    return f"{words[:1].upper()}{words[1:]}"
+    if right < total:
+        return f"{right:,} of {count_of(total, 'output')} correct{doubt}."
+    return f"{count_of(total, 'output')} checked, all correct{doubt}."
 
 
 def print_blocks(console: Console, blocks: Iterable[Line | Grid]) -> set[str]:
@@ -291,25 +274,26 @@ def _style(cell: str) -> str:
     return "red" if not _NUMBER.fullmatch(cell) or float(cell) >= SLOW else ""
 
 
-def _failures(records: Sequence[Record], numbers: Mapping[str, int], *, details: bool) -> Iterator[Line]:
+def _failures(records: Sequence[Record], names: Mapping[str, str], *, details: bool) -> Iterator[Line]:
     """Yield each failure of a backend once for the run, with all its reasons or the first.
 
     Backends that failed alike share a line.
     """
-    failed: dict[tuple[Status, str], dict[str, list[int]]] = {}
+    failed: dict[tuple[Status, str], dict[str, list[str]]] = {}
     for record, reason in zip(records, _reasons(records), strict=True):
         if is_failure(record):
             reasons = failed.setdefault((record.status, record.backend), {})
-            reasons.setdefault(reason, []).append(numbers[record.case])
-    found = []
-    for (status, name), reasons in failed.items():
+            reasons.setdefault(reason, []).append(names[record.case])
+    alike: dict[tuple[Status, tuple[str, ...], str], list[str]] = {}
+    for (status, backend), reasons in failed.items():
         if not details and len(reasons) > 1:
             first, *_ = reasons
-            every = [n for where in reasons.values() for n in where]
-            reasons = {f"{first} (in case {reasons[first][0]}; others: --details)": every}
-        found += [((status, _cases_text(where), reason), name) for reason, where in reasons.items()]
-    for (status, cases, reason), names in gathered(found):
-        yield Line(f"{status_words(status)}: {names} in {cases}: {reason}", MEANING[status].style)
+            every = [case for where in reasons.values() for case in where]
+            reasons = {f"{first} (in {reasons[first][0]}; others: --details)": every}
+        for reason, where in reasons.items():
+            alike.setdefault((status, tuple(where), reason), []).append(backend)
+    for (status, cases, reason), backends in alike.items():
+        yield Line(f"{failed_words(status, backends, cases, len(names))}: {reason}", MEANING[status].style)
 
 
 def absent_words(records: Sequence[Record]) -> list[str]:

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attnbench.cases.work import FLOP_CONVENTION
-from attnbench.reports.answer import ABSENT, FASTEST, TIED, busy_text, is_failure, lead_text, numbered
+from attnbench.reports.answer import (
+    ABSENT,
+    FASTEST,
+    TIED,
+    busy_text,
+    is_failure,
+    lead_text,
+    numbered,
+    over_columns,
+)
 from attnbench.reports.columns import (
     NAMES,
     OVER,
@@ -227,7 +236,7 @@ def _print_cases(console: Console, parts: Sequence[ReportPart], *, trace: bool, 
             cases.setdefault(case, []).append((part, group))
     judged = [one for part in parts for one in part.judged]
     several = several_kinds(judged)
-    columns, widths = fitting([one for one in judged if one.record.status == "ok"], console.width)
+    columns, widths = fitting(judged, console.width, parts)
     for case, (part, group) in ((case, one) for case, those in cases.items() for one in those):
         where = group[0].device_kind if several else place_words(part) if len(cases) == 1 else ""
         console.print(f"{case}  on {where}" if where else case, style="bold", soft_wrap=True)
@@ -264,9 +273,15 @@ def unlike_words(records: Sequence[Record]) -> str:
     return ""
 
 
-def fitting(judged: Sequence[JudgedRecord], width: int) -> tuple[list[Column], list[int]]:
-    """The columns that have values and fit, and their widths after that of the names."""
-    columns = table_columns(judged, over=OVER)
+def fitting(
+    judged: Sequence[JudgedRecord], width: int, parts: Sequence[ReportPart] = ()
+) -> tuple[list[Column], list[int]]:
+    """The columns that have values and fit, and their widths after that of the names.
+
+    parts: with their answers, from which times over the fastest's come.
+    """
+    judged = [one for one in judged if one.record.status == "ok"]
+    columns = over_columns(table_columns(judged, over=OVER), parts)
     while True:
         widths = [max([len(NAMES), *(len(name_text(one.record)) for one in judged)])]
         widths += [max([len(c.head), *(len(c.cell(one) or "") for one in judged)]) for c in columns]

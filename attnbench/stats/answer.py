@@ -239,9 +239,11 @@ def over_best(one: Record, best: Record, repetitions: Mapping[int, Mapping[str, 
     else:
         pair = {one.backend, best.backend}
         logs = [log(ns[one.backend] / ns[best.backend]) for ns in repetitions.values() if pair <= ns.keys()]
+        # The test is of what the interval shows: around the ratio of pairs, not that of the times.
         moved = 0.0 if paired is None or not logs else log(paired) - median(logs)
+        logs = [value + moved for value in logs]
         few, p_value = len(logs) < SIGN_TEST_FROM, ratio_p_value(logs)
-        takes = _ratio([value + moved for value in logs])
+        takes = _ratio(logs)
     if takes is None or takes.interval is None:
         return Over(takes, False, few)
     low, high = takes.interval.low, takes.interval.high

@@ -24,12 +24,13 @@ class Meaning:
     kind: ``right`` and ``doubtful`` outputs passed the check, ``inexact`` ones within coarser limits,
     ``wrong`` ones did not; a ``declined`` case was not run, which is not a failure; a ``failed`` one could
     not be measured; of an ``unknown`` one nothing is known, since the judge failed and not the backend.
-    short: one word for the cell of a chart. summary: for the docs.
+    short: one word for the cell of a chart. summary: for the docs. verb: what a sentence says of the backend.
     """
 
     kind: Kind
     short: str
     summary: str
+    verb: str
 
     @property
     def timed(self) -> bool:
@@ -59,33 +60,45 @@ class Meaning:
 
 
 MEANING: Mapping[Status, Meaning] = {
-    "ok": Meaning("right", "no ratio", "correct, and timed if the run times"),
+    "ok": Meaning("right", "no ratio", "correct, and timed if the run times", "is right"),
     "inaccurate": Meaning(
         "inexact",
         "inexact",
         "attention, but less exact than its dtype allows; it keeps its time, and ranks nowhere unless "
         "`--accuracy` accepts it. The exit status is 0 if the backend declares it",
+        "is less exact than its dtype allows",
     ),
     "mismatch": Meaning(
-        "wrong", "wrong", "an output is wrong, or the backend changed what it must not change"
+        "wrong", "wrong", "an output is wrong, or the backend changed what it must not change", "is wrong"
     ),
     "suspect": Meaning(
-        "doubtful", "suspect", "correct, but the time is not credible; it keeps its samples and ranks nowhere"
+        "doubtful",
+        "suspect",
+        "correct, but the time is not credible; it keeps its samples and ranks nowhere",
+        "has a time that is not credible",
     ),
-    "unsupported": Meaning("declined", "–", "the backend declines the case"),
-    "unavailable": Meaning("declined", "–", "this machine lacks what the backend needs"),
-    "out_of_memory": Meaning("failed", "memory", "the worker needed too much memory"),
-    "timeout": Meaning("failed", "timeout", "the worker took too long"),
-    "crashed": Meaning("failed", "crash", "the worker ended unexpectedly"),
-    "error": Meaning("failed", "error", "the worker raised an exception, or its answer was not valid"),
+    "unsupported": Meaning("declined", "–", "the backend declines the case", "declines"),
+    "unavailable": Meaning("declined", "–", "this machine lacks what the backend needs", "can't run"),
+    "out_of_memory": Meaning(
+        "failed", "memory", "the worker needed too much memory", "needs too much memory"
+    ),
+    "timeout": Meaning("failed", "timeout", "the worker took too long", "takes too long"),
+    "crashed": Meaning("failed", "crash", "the worker ended unexpectedly", "crashes"),
+    "error": Meaning(
+        "failed", "error", "the worker raised an exception, or its answer was not valid", "ends with an error"
+    ),
     "interrupted": Meaning(
-        "failed", "lost", "a process of attnbench was killed, twice; `--resume` measures the backend again"
+        "failed",
+        "lost",
+        "a process of attnbench was killed, twice; `--resume` measures the backend again",
+        "was not measured, since attnbench was killed",
     ),
     "unjudged": Meaning(
         "unknown",
         "unjudged",
         "attnbench could not judge, twice: its own process failed, or the rule raised an exception. Nothing "
         "is known of the backend",
+        "could not be judged",
     ),
 }
 """The one definition of each status, in the order of tables: a new one needs its word in :data:`Status`, its
@@ -94,9 +107,9 @@ line here, and nothing else."""
 STATUSES: tuple[Status, ...] = tuple(MEANING)
 
 
-def status_words(status: str) -> str:
-    """Return a status for people: ``out of memory``."""
-    return status.replace("_", " ")
+def status_words(status: Status) -> str:
+    """Return a status for people: ``out of memory``; a mismatch is ``wrong``, as in every other place."""
+    return "wrong" if status == "mismatch" else status.replace("_", " ")
 
 
 Check = Literal[

@@ -69,6 +69,11 @@ def count_of(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def capital(text: str) -> str:
+    """Return a text with a capital letter first."""
+    return text[:1].upper() + text[1:]
+
+
 def first_of(names: Sequence[str], most: int, between: str = ", ") -> str:
     """Return the first names, and the number of the others: a, b, c and 2 more."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

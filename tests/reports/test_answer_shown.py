@@ -49,7 +49,7 @@ def test_a_busy_machine_is_told_beside_the_sentence_that_it_weakens() -> None:
         busy = tuple(structs.replace(one, pairs=1, pairs_left_out=9) for one in run.records)
         lines = shown(replace(run, by_file=(busy,))).splitlines()
         number = 2 * len(cases)
-        assert lines[2] == (
+        assert lines[3 if len(cases) > 1 else 2] == (
             f"{number} of {number} measurements were disturbed: use an idle machine, or a longer --budget"
         )
 
@@ -97,7 +97,7 @@ def test_ratios_that_are_not_those_of_the_times_are_explained(
 
 def test_a_single_case_tells_failures_before_its_table() -> None:
     lines = shown(run_of({case(128): {"eager": 1.0, "quick": 0.5}}, FAILED[0])).splitlines()
-    assert lines[2].startswith("  mismatch: wrong: rms error 3.2e-01")
+    assert lines[2].startswith("  wrong: wrong: rms error 3.2e-01")
     assert any(line.startswith("  quick") for line in lines[3:])
 
 
@@ -106,15 +106,15 @@ def test_an_output_whose_time_is_not_credible_is_correct() -> None:
     doubted = structs.replace(FAILED[0], status="suspect")
     told = "2 outputs checked, all correct; of 1 the time is not credible: measure again."
     assert checked_words([ok, doubted]) == told
-    told = "2 outputs correct (of 1 the time is not credible: measure again), 1 mismatch."
+    told = "2 of 3 outputs correct; of 1 the time is not credible: measure again."
     assert checked_words([ok, doubted, FAILED[0]]) == told
 
 
-def test_failures_are_told_once_with_the_numbers_of_their_cases() -> None:
+def test_failures_are_told_once_with_their_cases() -> None:
     text = " ".join(shown(run_of(TIMES, *FAILED)).split())
-    assert "mismatch: wrong in cases 1, 2: rms error 3.2e-01" in text
-    assert "crashed: theirs in case 1: ended by signal 11" in text
-    assert text.index("mismatch: ") < text.index("# case")
+    assert "wrong is wrong in 2 of 3 cases (L128 and L256): rms error 3.2e-01" in text
+    assert "theirs crashes in 1 of 3 cases (L128): ended by signal 11" in text
+    assert text.index("is wrong in") < text.index("# case")
     assert "not run: sdpa_cudnn" not in text
     assert "disturbed" not in text
     assert "not run: sdpa_cudnn (runs on cuda only)" in details(run_of(TIMES, *FAILED))
@@ -125,17 +125,22 @@ def test_a_backend_that_fails_for_several_reasons_is_told_with_the_first() -> No
         failed(case(n), "odd", "error", f"raised {why}") for n, why in ((128, "KeyError"), (256, "OSError"))
     ]
     text = " ".join(shown(run_of(TIMES, *whys)).split())
-    assert "error: odd in cases 1, 2: raised KeyError (in case 1; others: --details)" in text
-    assert "error: odd in case 2: raised OSError" in details(run_of(TIMES, *whys))
+    assert "odd ends with an error in 2 of 3 cases (L128 and L256): raised KeyError (in L128; others" in text
+    assert "odd ends with an error in 1 of 3 cases (L256): raised OSError" in details(run_of(TIMES, *whys))
 
 
 def test_the_sentence_counts_outputs_and_wins_and_every_winner_has_a_row() -> None:
     times = {case(64): {"eager": 2.0, "quick": 1.0, "twin": 1.0}, case(128): {"eager": 1.0, "quick": 3.0}}
     times[case(256)] = {"eager": 1.0, "rare": 0.5}
-    head, sentence, _, key, heads, *rows = shown(run_of(times)).splitlines()
-    assert head.startswith("3 cases (attention scaled_dot")
+    times |= {case(n): {"eager": 2.0, "quick": 1.0} for n in (512, 1024)}
+    head, *sentence, _, key, heads = shown(run_of(times)).partition("\n1  L64")[0].splitlines()
+    rows = shown(run_of(times)).partition(heads)[2].splitlines()[1:]
+    assert head.startswith("5 cases (attention scaled_dot")
     assert head.endswith("on A made machine, torch 2.13.0")
-    assert sentence == "7 outputs checked, all correct. Fastest: eager in 1, rare in 1; 1 tie."
+    assert " ".join(" ".join(sentence).split()) == (
+        "11 outputs checked, all correct. Use quick in 3 of 5 cases (sure in 2, tied in 1), eager in 1, "
+        "rare in 1; eager takes up to 2.00 [1.97, 2.03] times as long."
+    )
     assert "×: so many times as long as the fastest" in key
     assert heads.split() == ["#", "case", "use", "time", "eager", "×", "next", "×"]
     assert [row.split() for row in rows[:3]] == [
@@ -143,8 +148,8 @@ def test_the_sentence_counts_outputs_and_wins_and_every_winner_has_a_row() -> No
         ["2", "L128", "eager", "1.00", "ms", "1", "quick", "3.00"],
         ["3", "L256", "rare", "500", "µs", "2.00", "eager", "2.00"],
     ]
-    assert ["rare", "·", "·", "1"] in [row.split() for row in rows]
-    assert ["twin", "≈", "·", "·"] in [row.split() for row in rows]
+    assert ["rare", "·", "·", "1", "·", "·"] in [row.split() for row in rows]
+    assert ["twin", "≈", "·", "·", "·", "·"] in [row.split() for row in rows]
 
 
 def test_reasons_that_differ_in_numbers_are_told_once_with_their_range() -> None:
@@ -167,8 +172,8 @@ def test_a_failure_is_not_told_with_the_numbers_of_another_backend() -> None:
         for name, mib in (("small", 1), ("large", 64))
     ]
     text = " ".join(shown(run_of(TIMES, *leaks)).split())
-    assert re.search(r"large in case \d: memory grows by 64 MiB", text)
-    assert "small in case" in text
+    assert "large is wrong in 1 of 4 cases (L64): memory grows by 64 MiB" in text
+    assert "small is wrong in" in text
 
 
 def test_a_tie_names_two_where_there_is_room() -> None:
@@ -221,7 +226,7 @@ def test_a_check_of_several_cases_has_the_errors_of_each() -> None:
 def test_a_check_lists_the_cases_that_failed() -> None:
     right = failed(case(64), "mine", "ok", "")
     lines = [line.split() for line in shown(run_of({}, right, *FAILED[:2])).splitlines()]
-    assert lines[1] == ["1", "output", "correct,", "2", "mismatch."]
+    assert lines[1] == ["1", "of", "3", "outputs", "correct."]
     assert [line for line in lines if line[-1:] in (["L64"], ["L128"], ["L256"])] == [
         ["2", "L128"],
         ["3", "L256"],
@@ -235,7 +240,7 @@ def test_the_fastest_is_green_and_what_takes_twice_as_long_is_red() -> None:
     assert "\x1b[31m4.00\x1b[0m" in text
     assert "\x1b[31m1.50" not in text
     # A failure too, above the tables and in its cell.
-    assert "\x1b[31mmismatch: wrong in case 2" in text
+    assert "\x1b[31mwrong is wrong in 1 of 2 cases (L128)" in text
     assert "\x1b[31mwrong\x1b[0m" in text
     assert "\x1b" not in shown(run)
 

@@ -12,7 +12,6 @@ from attnbench.reports.html.whole import cases_words, run_labels, user_has, whol
 from attnbench.reports.html.words import (
     Sentence,
     busy,
-    capital,
     findings,
     isolated,
     kinds_of,
@@ -27,7 +26,7 @@ from attnbench.reports.names import short_names, with_stages
 from attnbench.reports.overview import absent_words
 from attnbench.reports.run import Run
 from attnbench.stats.answer import Lead
-from attnbench.types.words import clean, count_of, first_of
+from attnbench.types.words import capital, clean, count_of, first_of
 
 MOST_CASES = 40
 """A notebook shows no more cases; the page has all."""
@@ -83,7 +82,7 @@ def _said(one: Sentence) -> str:
 def _of_part(run: Run, part: ReportPart, *, alone: bool) -> list[str]:
     leads = () if part.answer is None else part.answer.leads
     sentences = findings(part.judged, run.manifests[part.runs[0]])
-    sentences += [] if alone else [*use_words(leads), *busy(part)]
+    sentences += [] if alone else [*use_words(part), *busy(part)]
     stages, short = stages_of(run, part), short_names(case_numbers([part]))
     names = with_stages(short, stages)
     lines = (_place(run, part), cases_words(one.record.case for one in part.judged))

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from attnbench import __version__
-from attnbench.reports.answer import Grid, case_numbers, cases_grid, over_text, totals_grids
+from attnbench.reports.answer import Grid, case_numbers, cases_grid, over_columns, totals_grids
 from attnbench.reports.caches import caches_grid
-from attnbench.reports.columns import COLUMNS, KIND, Column, in_order, name_text, table_columns
+from attnbench.reports.columns import KIND, Column, in_order, name_text, table_columns
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, cache_rows, chart_rows, charts
 from attnbench.reports.html.heat import heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
@@ -169,7 +169,6 @@ def _section(
     manifest, judged = manifests[0], part.judged
     # A page is for sharing.
     shown = [printable(without_home(str(path))) for path in paths]
-    leads = () if part.answer is None else part.answer.leads
     failed, quiet = failures(judged)
     unfinished = [path in run.unfinished for path in paths]
     go_on = go_on_words(Path(shown[0]), live=bool(manifest.sides), command="attnbench run")
@@ -187,7 +186,7 @@ def _section(
         "torch": isolated(str(manifest.environment.get("torch") or "")),
         "cases": cases_words(one.record.case for one in judged),
         "cut_off": ended if any(unfinished) else "",
-        "findings": findings(judged, manifest) + ([] if alone else [*use_words(leads), *busy(part)]),
+        "findings": findings(judged, manifest) + ([] if alone else [*use_words(part), *busy(part)]),
         "totals": [] if part.answer is None else list(totals_grids(part.answer, names, bounds=True)),
         "caches": None if part.answer is None else caches_grid(part.caches, part.answer, details=True),
         "stages": stages_of(run, part),
@@ -267,9 +266,7 @@ def _devices(parts: Sequence[ReportPart], sections: Sequence[dict[str, Any]]) ->
 def _table(run: Run, parts: Sequence[ReportPart], labels: Sequence[str]) -> dict[str, Any]:
     """The table of all outcomes, case by case, the fastest first, and the choices of its filters."""
     every = [one for part in parts for one in part.judged]
-    columns = [
-        replace(one, cell=_times_cell(parts)) if one.head == "×best" else one for one in _columns(every)
-    ]
+    columns = over_columns(_columns(every), parts, bounds=True)
     names = short_names(one.record.case for one in every)
     stages = [stages_of(run, part) for part in parts]
     statuses, verdicts = {one.record.status for one in every}, {one.verdict for one in every}
@@ -292,25 +289,6 @@ def _table(run: Run, parts: Sequence[ReportPart], labels: Sequence[str]) -> dict
         "statuses": [status for status in STATUSES if status in statuses],
         "verdicts": [word for word in (*WORDS, BASELINE) if word in verdicts],
     }
-
-
-def _times_cell(parts: Sequence[ReportPart]) -> Callable[[JudgedRecord], str | None]:
-    """The cell of a backend's time over the fastest's: with its interval, and marked as in the map."""
-    leads = {
-        id(one): lead
-        for part in parts
-        if part.answer is not None
-        for lead in part.answer.leads
-        for one in part.judged
-        if one.record.case == lead.best.case
-    }
-    column = next(column for column in COLUMNS if column.head == "×best")
-
-    def cell(one: JudgedRecord) -> str | None:
-        shown = one.record.status == "ok" and one.record.ratio_to_best is not None
-        return over_text(one.record, leads[id(one)]) if shown and id(one) in leads else column.cell(one)
-
-    return cell
 
 
 def _reason(one: JudgedRecord) -> str:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import TORCHS
-from attnbench.reports.answer import busy_words, case_numbers, is_failure, named, steps_words, times_text
+from attnbench.reports.answer import busy_words, case_numbers, is_failure, steps_words
 from attnbench.reports.caches import cache_words
-from attnbench.reports.columns import time_text
-from attnbench.reports.html.words import MOST_TIES, Sentence, capital, isolated, suite_of, use_words
+from attnbench.reports.html.words import Sentence, failure_words, isolated, suite_of, use_words
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.overview import HOT_DECODE, checked_words, hot_words
 from attnbench.reports.run import Run
-from attnbench.stats.answer import Lead, TimeRatio
 from attnbench.types.mask import mask_text
-from attnbench.types.words import count_of, first_of, printable
+from attnbench.types.words import capital, count_of, first_of, printable
 
-_FAR = 2.0
-"""From so many times as long as the fastest on, a number is told in red."""
 _MOST_WORDS = 5
 _MOST_RUNS = 6
 """Of more runs without steps none is told above all."""
@@ -35,16 +30,12 @@ def user_has(part: ReportPart) -> tuple[str, ...]:
 
 def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[Sentence]:
     """Return sentences over all runs. labels: of the parts, where there are several."""
-    leads = [lead for part in parts if part.answer is not None for lead in part.answer.leads]
-    # The sentence on a single case has torch's function in it.
-    against = [] if len(leads) == 1 else _against_the_fastest(parts, labels)
     return [
         *_answers(parts, labels),
+        *_checked(parts),
         *_caches(parts, labels),
         *_hot(parts, labels),
         *_busy(parts),
-        *against,
-        *_checked(parts),
     ]
 
 
@@ -69,63 +60,23 @@ def _busy(parts: Sequence[ReportPart]) -> list[Sentence]:
     return [Sentence("", f"{words}.", "unsure")] if words else []
 
 
-def _against_the_fastest(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
-    """Say how far what users have is from the fastest, in all cases of all runs, and where it is farthest."""
-    for name in dict.fromkeys(name for part in parts for name in user_has(part)[:1]):
-        ratios: list[tuple[TimeRatio, str, Lead]] = []
-        cases = fast = 0
-        for part, label in zip(parts, labels, strict=True):
-            if part.answer is None:
-                continue
-            cases += len(part.answer.leads)
-            names = short_names(one.best.case for one in part.answer.leads)
-            for lead in part.answer.leads:
-                if name in (lead.best.backend, *lead.ties):
-                    fast += 1
-                elif name in lead.over:
-                    words = f"{names[lead.best.case]}{f' of {label}' if len(parts) > 1 else ''}"
-                    ratios.append((lead.over[name], words, lead))
-        yield _distance(name, cases, fast, ratios)
-
-
-def _distance(name: str, cases: int, fast: int, ratios: Sequence[tuple[TimeRatio, str, Lead]]) -> Sentence:
-    ran, head = fast + len(ratios), capital(named(name)) if name == TORCHS else name
-    of = f"all {cases:,} cases" if ran == cases else f"the {ran:,} of {cases:,} cases that it runs"
-    if not ratios:
-        return Sentence("", f"{head} is the fastest, or may be, in {of}.", "good")
-    worst, where, lead = max(ratios, key=lambda one: one[0].ratio)
-    least = min((one for one, _, _ in ratios), key=lambda one: one.ratio)
-    times, far = times_text(least), times_text(worst, bounds=True)
-    takes = f"takes {far if times == times_text(worst) else f'{times} to {far}'} times as long as the fastest"
-    best = f"where {lead.best.backend} takes {time_text(lead.best)}"
-    if lead.ties:
-        best += f" and {first_of(lead.ties, MOST_TIES)} may be as fast"
-    if fast:
-        those = f"{cases:,} cases" if ran == cases else f"the {ran:,} cases that it runs"
-        before = f"{head} is the fastest, or may be, in {fast:,} of {those}; it {takes} in"
-        places = f"the other {len(ratios):,}" if len(ratios) > 1 else where
-    else:
-        before, places = f"{head} {takes} in", of if cases > 1 else where
-    most = f", most in {where}, {best}" if len(ratios) > 1 else f", {best}"
-    return Sentence("", f"{before} {places}{most}.", "bad" if worst.ratio >= _FAR else "plain")
-
-
 def _answers(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
-    """Say for each run what to use: in a step of each stage of a model, or else in how many cases.
+    """Say for each run what to use, in a step of each stage of a model or else by cases, and what fails.
 
-    Of many runs without steps, or several kinds of device, their own parts of the page say it.
+    Of many runs without steps only failures are told: their own parts of the page say the rest.
     """
     several = len(parts) > 1
     for part, label in zip(parts, labels, strict=True):
         if part.answer is None:
             continue
         numbers = short_names(case_numbers([part]))
-        found = [Sentence("", f"{words}.") for words in steps_words(part.answer, numbers)]
-        if not several or (not found and len(parts) <= _MOST_RUNS):
-            found += use_words(part.answer.leads)
-        for one in found:
-            text = f"{label}: {one.text[:1].lower()}{one.text[1:]}" if several else capital(one.text)
-            yield replace(one, text=text)
+        before = f"{label}: " if several else ""
+        steps = steps_words(part.answer, numbers)
+        yield from (Sentence("", f"{before}{words if several else capital(words)}.") for words in steps)
+        if not several or (not steps and len(parts) <= _MOST_RUNS):
+            yield from use_words(part, before)
+        else:
+            yield from failure_words(part, before)
 
 
 def _caches(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:

@@ -9,17 +9,18 @@ from itertools import takewhile
 from typing import Any
 
 from attnbench.cases.work import human_bytes
-from attnbench.reports.answer import TIED, busy_text, case_cell, lead_text, next_text
+from attnbench.reports.answer import TIED, busy_text, case_cell, next_text
 from attnbench.reports.columns import name_text, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
-from attnbench.reports.overview import asked_counts, counted, wins_words
+from attnbench.reports.names import short_names
+from attnbench.reports.overview import asked_counts, counted
 from attnbench.reports.run import Run
-from attnbench.stats.answer import Lead
+from attnbench.reports.sentences import failure_sentences, use_sentence
 from attnbench.types.compared import BASE, HEAD
 from attnbench.types.record import Manifest
 from attnbench.types.status import MEANING, STATUSES, Status
-from attnbench.types.words import count_of, first_of
+from attnbench.types.words import capital, count_of, first_of
 
 
 @dataclass(frozen=True)
@@ -104,19 +105,30 @@ def verdict_words(one: JudgedRecord) -> str:
     return f"{one.verdict or ''} {against_words(one)}".strip()
 
 
-def use_words(leads: Sequence[Lead]) -> list[Sentence]:
-    """Say which backends are clearly the fastest in how many cases, and how many have ties."""
-    if not leads:
-        return []
-    if len(leads) == 1:
-        return [Sentence("", f"{capital(lead_text(leads[0]))}.", "unsure" if leads[0].ties else "good")]
-    winners, sure = {name_text(lead.best) for lead in leads}, Counter(lead.sure for lead in leads)
-    if len(winners) == 1 and sure["clear"] == len(leads):
-        return [Sentence("", f"Use {winners.pop()} in all {len(leads):,} cases.", "good")]
-    words = wins_words(leads, f" of {count_of(len(leads), 'case')}")
-    if not sure["clear"] and sure["tie"]:
-        words += f": no backend is clearly the fastest in any of {count_of(len(leads), 'case')}"
-    return [Sentence("", f"{words}.", "unsure" if sure["few repetitions"] or not sure["clear"] else "good")]
+def use_words(part: ReportPart, before: str = "") -> list[Sentence]:
+    """Say which backends to use in a part, and which fail. before: a label that each sentence begins with."""
+    records = [one.record for one in part.judged]
+    names = short_names(record.case for record in records)
+    words = "" if part.answer is None else use_sentence(part.answer, records, names)
+    if not words:
+        return failure_words(part, before)
+    sure = {lead.sure for lead in part.answer.leads} if part.answer else set()
+    good = "clear" in sure and "few repetitions" not in sure
+    text = f"{before}{words if before else capital(words)}."
+    return [Sentence("", text, "good" if good else "unsure"), *failure_words(part, before)]
+
+
+def failure_words(part: ReportPart, before: str = "") -> list[Sentence]:
+    """Name the backends of a part that fail, with their cases."""
+    records = [one.record for one in part.judged]
+    told = list(failure_sentences(records, short_names(record.case for record in records)))
+    found = [
+        Sentence("", f"{before}{words}.", _TONES.get(MEANING[status].kind, "bad")) for status, words in told
+    ]
+    if len(found) > MOST_FAILURES:
+        left = count_of(len(found) - MOST_FAILURES, "more failure")
+        found[MOST_FAILURES:] = [Sentence("", f"{before}{left}: see Failures.", "bad")]
+    return found
 
 
 def busy(part: ReportPart) -> list[Sentence]:
@@ -133,11 +145,6 @@ def calls_of(run: Run, part: ReportPart) -> dict[str, float]:
 def stages_of(run: Run, part: ReportPart) -> dict[str, str]:
     """Return the stage of the step that each case is of, as ``decode``, where that is known."""
     return {case: stage for one in part.runs for case, stage in run.manifests[one].stages.items()}
-
-
-def capital(text: str) -> str:
-    """Return a text with a capital letter first."""
-    return text[:1].upper() + text[1:]
 
 
 @dataclass(frozen=True)
@@ -190,6 +197,10 @@ def failures(judged: Sequence[JudgedRecord]) -> tuple[list[FailedOutcomes], list
 _AGAINST = {"faster": "than", "slower": "than", "same": "as", "unclear": "vs"}
 MOST_TIES = 3
 """A row names no more backends that may be as fast."""
+MOST_FAILURES = 4
+"""Sentences on failures of a run."""
+_TONES = {"inexact": "unsure", "doubtful": "unsure", "unknown": "unsure"}
+"""Of failures that are no fault of a backend's outputs."""
 MOST_VALUES = 3
 """A fact that differs between runs shows no more values."""
 

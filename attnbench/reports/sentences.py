@@ -1,0 +1,133 @@
+"""The answer of a run in sentences, for terminals, pages and notebooks: what to use, and what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from attnbench.cases.suites import TORCHS
+from attnbench.reports.answer import (
+    MOST_LISTED,
+    is_failure,
+    lead_text,
+    listed,
+    named,
+    slower,
+    times_text,
+)
+from attnbench.stats.answer import Lead, RunAnswer
+from attnbench.types.record import Record
+from attnbench.types.status import MEANING, STATUSES, Status
+from attnbench.types.words import count_of, first_of
+
+_MOST_CHOSEN = 6
+"""A sentence names no more backends to use."""
+
+
+def use_sentence(answer: RunAnswer, records: Sequence[Record], names: Mapping[str, str]) -> str:
+    """Say which backends to use in how many cases, how sure that is, and what others take; "" without a time.
+
+    names: of the cases. As few backends as possible are named, and one that fails in no case comes first. The
+    sentence has neither a capital letter nor a full stop.
+    """
+    leads = answer.leads
+    if not leads:
+        return ""
+    if len(names) == 1:
+        return lead_text(leads[0])
+    chosen = _chosen(leads, {record.backend for record in records if is_failure(record)})
+    told = [f"use {_whole(leads, names) if len(chosen) == 1 else _divided(chosen, leads)}"]
+    without = [name for case, name in names.items() if case not in {lead.best.case for lead in leads}]
+    told += [f"{_counted(without, len(names))} without a time"] if without else []
+    return "; ".join(filter(None, [told[0], _gains(answer), *told[1:]]))
+
+
+def _candidates(lead: Lead) -> tuple[str, ...]:
+    """The backends that are the fastest of a case, or may be."""
+    return (lead.best.backend, *lead.ties)
+
+
+def _chosen(leads: Sequence[Lead], failed: set[str]) -> dict[str, list[Lead]]:
+    """Return backends with the cases to use them in: first that of most cases, then of most of the rest."""
+    chosen: dict[str, list[Lead]] = {}
+    left = list(leads)
+    while left:
+        may = Counter(name for lead in left for name in _candidates(lead))
+        sure = Counter(lead.best.backend for lead in left if lead.sure == "clear")
+        best = max(may, key=lambda name: (name not in failed, may[name], sure[name]))
+        chosen[best] = [lead for lead in left if best in _candidates(lead)]
+        left = [lead for lead in left if best not in _candidates(lead)]
+    return chosen
+
+
+def _whole(leads: Sequence[Lead], names: Mapping[str, str]) -> str:
+    """Name what may be used in all cases: several backends where no case tells them apart."""
+    every = [name for name in _candidates(leads[0]) if all(name in _candidates(lead) for lead in leads)]
+    which = f"any of {len(every)} backends" if len(every) > MOST_LISTED else " or ".join(every)
+    where = f"all {len(leads):,} cases" if len(leads) > 1 else "the only case"
+    return f"{which} in {where}{'' if len(leads) == len(names) else ' with a time'}{_sureness(leads, names)}"
+
+
+def _divided(chosen: Mapping[str, Sequence[Lead]], leads: Sequence[Lead]) -> str:
+    """Name the backends to use with the number of their cases."""
+    told = [
+        f"{name} in {len(its)}{'' if place else f' of {len(leads):,} cases'}{_sureness(its)}"
+        for place, (name, its) in enumerate(chosen.items())
+    ]
+    return first_of(told, _MOST_CHOSEN)
+
+
+def _sureness(leads: Sequence[Lead], names: Mapping[str, str] | None = None) -> str:
+    """Say in brackets in how many cases a choice is proved, and in which it ties; "" if proved in all."""
+    count = Counter(lead.sure for lead in leads)
+    if count["clear"] == len(leads):
+        return ""
+    told = [f"sure in {count['clear']}"] if count["clear"] else []
+    told += [f"too few repetitions in {count['few repetitions']}"] if count["few repetitions"] else []
+    told += [f"without another's time in {count['alone']}"] if count["alone"] else []
+    tied = [lead.best.case for lead in leads if lead.sure == "tie"]
+    if tied and len(tied) == len(leads):
+        told.append("tied" if len(leads) == 1 else "tied in each")
+    elif tied:
+        which = f": {listed([names[case] for case in tied])}" if names else ""
+        told.append(f"tied in {len(tied)}{which}")
+    return f" ({', '.join(told)})"
+
+
+def _gains(answer: RunAnswer) -> str:
+    """Say what torch's function and the baseline take at most, where they are not the fastest."""
+    told = []
+    for name in dict.fromkeys(filter(None, (TORCHS, answer.baseline))):
+        ratios = [others[name] for lead in answer.leads if name in (others := slower(lead))]
+        if ratios:
+            most = times_text(max(ratios, key=lambda one: one.ratio), bounds=True)
+            up_to = "up to " if len(answer.leads) > 1 else ""
+            words = f"{up_to}{most}" if told else f"takes {up_to}{most} times as long"
+            told.append(f"{named(name)} {words}")
+    return ", ".join(told)
+
+
+def _counted(places: Sequence[str], cases: int) -> str:
+    """Count cases among all, and name the first of them."""
+    if len(places) == cases:
+        return f"all {cases:,} cases"
+    return f"{len(places):,} of {count_of(cases, 'case')} ({listed(places)})"
+
+
+def failed_words(status: Status, backends: Sequence[str], places: Sequence[str], cases: int) -> str:
+    """Say what is wrong with backends, and in which of so many cases. places: names of these cases."""
+    subject = backends[0] if len(backends) == 1 else f"each of {listed(backends)}"
+    where = f" in {_counted(places, cases)}" if cases > 1 else ""
+    return f"{subject} {MEANING[status].verb}{where}"
+
+
+def failure_sentences(records: Sequence[Record], names: Mapping[str, str]) -> Iterator[tuple[Status, str]]:
+    """Yield the status and a sentence for each group of backends that fail alike in the same cases."""
+    failed: dict[tuple[Status, str], list[str]] = {}
+    for record in filter(is_failure, records):
+        failed.setdefault((record.status, record.backend), []).append(record.case)
+    alike: dict[tuple[Status, tuple[str, ...]], list[str]] = {}
+    for (status, backend), cases in failed.items():
+        alike.setdefault((status, tuple(cases)), []).append(backend)
+    for (status, cases), backends in sorted(alike.items(), key=lambda one: STATUSES.index(one[0][0])):
+        yield status, failed_words(status, backends, [names[case] for case in cases], len(names))
