@@ -64,6 +64,10 @@ class Column:
     narrow: Column | None = None
 
 
+KERNEL_CONVENTION = "a → b: a runs the kernel of b, by a trace of one call (see --trace)"
+"""Explains :func:`name_text`."""
+
+
 def name_text(record: Record) -> str:
     """The backend of a record, the one whose kernel it runs if that is another, and a coarser arithmetic."""
     name = f"{record.backend} → {record.kernel_of}" if record.kernel_of else record.backend

@@ -19,6 +19,7 @@ from attnbench.reports.answer import (
     over_columns,
 )
 from attnbench.reports.columns import (
+    KERNEL_CONVENTION,
     NAMES,
     OVER,
     Column,
@@ -63,7 +64,6 @@ INTERVAL_CONVENTION = (
     "side; numbers are rounded to the precision their interval supports"
 )
 NO_INTERVAL = f"?: no interval, which needs {T_TEST_FROM} repetitions: omit --repetitions, or give more"
-KERNEL_CONVENTION = "a → b: a runs the kernel of b, by a trace of one call (see --trace)"
 SAMPLED = "large cases were checked on a sample of rows: see rows and rows_of in --format json"
 CONVENTIONS = {
     "×best": f"×best: time over that of the fastest backend of the case, from pairs; {TIED}: it may be 1",

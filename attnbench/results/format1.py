@@ -28,6 +28,9 @@ _INPUTS = {
 }
 """Names of stress inputs."""
 
+_OPTIONS = {"--sets": "--repetitions"}
+"""Options of commands, so that a stored command can be given again."""
+
 _WITHOUT = _INPUTS | {"near": "variant_case", "canaries": "trivial_answers", "renewal": "refreshed"}
 """Parts of a check that a run left out."""
 
@@ -40,6 +43,7 @@ def in_format_2(line: Any) -> Any:
     line = _renamed(line, _KEYS.get(kind, {}) if isinstance(kind, str) else {})
     if kind == "manifest":
         _change(line, "protocol", protocol_in_format_2)
+        _change(line, "command", _each(lambda word: _word(word, _OPTIONS)))
     elif kind == "case":
         _change(line, "candidates", _each(lambda plan: _renamed(plan, _KEYS["plan"])))
     elif kind == "set":

@@ -136,7 +136,7 @@ def test_a_live_comparison_says_what_became_slower() -> None:
 
 def test_failures_stand_with_their_reasons_the_wrong_ones_first() -> None:
     text = page(WHOLE).partition("<summary>Failures</summary>")[2].partition("</table>")[0]
-    words = ["mismatch", "rms error 3.2e-01", "suspect", "213 ns", "crashed", "signal 11"]
+    words = ["wrong</span>", "rms error 3.2e-01", "suspect", "213 ns", "crashed", "signal 11"]
     places = [text.index(word) for word in words]
     assert places == sorted(places)
     assert "runs on cuda only" not in text
@@ -219,6 +219,29 @@ def test_an_inaccurate_backend_has_its_time_and_error_in_charts() -> None:
 def test_the_front_is_what_no_other_beats_in_both() -> None:
     points = [(1.0, 1.0), (2.0, 0.5), (2.0, 1.0), (0.5, 2.0)]
     assert pareto_front(points) == {(1.0, 1.0), (2.0, 0.5), (0.5, 2.0)}
+
+
+def test_a_run_of_several_ids_is_named_by_what_they_share() -> None:
+    cases = {case(n): {"eager": 2.0, "mine": 1.0} for n in (64, 128)}
+    wrong = failed(case(256), "mine", "mismatch", "rms error 3.2e-01")
+    run = run_of(cases, wrong)
+    ids = [*cases, case(256)]
+    manifest = structs.replace(run.manifests[0], command=["attnbench", "run", *ids, "--budget", "0.1"])
+    records = tuple(
+        structs.replace(one, kernel_of="eager") if (one.backend, one.status) == ("mine", "ok") else one
+        for one in run.records
+    )
+    text = page(replace(run, manifests=(manifest,), by_file=(records,)))
+    title = "attnbench: 3 cases of attention/scaled_dot · A made machine · 2026-01-02"
+    assert text.count(title) == 2
+    # A backend that fails elsewhere is marked where it is to be used, and has one column in the map.
+    leads, _, heat = text.partition("<summary>The fastest backend")[2].partition(
+        "<summary>All backends in all"
+    )
+    assert leads.count('<small class="far">wrong in 1 case</small>') == 2
+    assert "a → b: a runs the kernel of b" in leads
+    heads = re.findall(r'<th scope="col" class="h"><span>(.*?)</span>', heat.partition("</thead>")[0])
+    assert heads == ["mine → eager", "eager"]
 
 
 def test_short_names_leave_out_what_is_ordinary_unless_nothing_is_left() -> None:

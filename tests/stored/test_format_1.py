@@ -51,6 +51,9 @@ def printed(*words: str) -> str:
 def test_all_numbers_of_an_old_file_follow_from_its_samples(name: str) -> None:
     run = read_run(RESULTS / f"reference-{name}.jsonl")
     assert run.manifest.format == 1
+    # The command can be given again.
+    assert "--repetitions" in run.manifest.command
+    assert "--sets" not in run.manifest.command
     assert all(line.verified_calls and line.transforms for line in run.repetitions)
     assert list(not_derived(run.manifest.protocol, run.cases, run.repetitions, run.records)) == []
 

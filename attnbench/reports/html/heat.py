@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from attnbench.reports.answer import ABSENT, FASTEST, TIED, case_cell, times_text
-from attnbench.reports.columns import name_text, ratio_text
+from attnbench.reports.columns import KERNEL_CONVENTION, name_text, ratio_text
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.stats.answer import Lead, RunAnswer
 from attnbench.types.compared import HEAD, parts_of
+from attnbench.types.record import Record
 from attnbench.types.status import MEANING, status_words
 
 STEPS = (1.25, 2.0, 5.0)
@@ -49,18 +50,37 @@ def heat_of(part: ReportPart) -> Heat | None:
     if not any(one.record.median_ms is not None for one in shown):
         return None
     leads = {} if part.answer is None else {lead.best.case: lead for lead in part.answer.leads}
-    ran = (one.record for one in shown if not MEANING[one.record.status].declined)
-    names = dict.fromkeys(name_text(record) for record in ran)
+    column = _columns(one.record for one in shown if not MEANING[one.record.status].declined)
+    names = dict.fromkeys(column.values())
     if part.answer is not None:
         names = _ordered(names, part.answer)
     by_case: dict[str, dict[str, JudgedRecord]] = {}
     for one in shown:
-        by_case.setdefault(one.record.case, {})[name_text(one.record)] = one
+        name = column.get(name_text(one.record), name_text(one.record))
+        by_case.setdefault(one.record.case, {})[name] = one
     rows = {
         case: tuple(_cell(those.get(name), leads.get(case), live) for name in names)
         for case, those in by_case.items()
     }
-    return Heat(OF_BASE if live else OF_FASTEST, tuple(names), rows)
+    key = OF_BASE if live else OF_FASTEST
+    if any(one.record.kernel_of for one in shown):
+        key += f" {KERNEL_CONVENTION}."
+    return Heat(key, tuple(names), rows)
+
+
+def _columns(records: Iterable[Record]) -> dict[str, str]:
+    """Return the column of each name: a backend that says more of itself in one way has that column only.
+
+    Of a case that it fails in, nobody knows the kernel that it would run.
+    """
+    names: dict[str, dict[str, None]] = {}
+    for record in records:
+        names.setdefault(record.backend, {})[name_text(record)] = None
+    return {
+        name: next((one for one in own if one != backend), name) if len(own) == 2 else name
+        for backend, own in names.items()
+        for name in own
+    }
 
 
 def _ordered(names: Mapping[str, None], answer: RunAnswer) -> dict[str, None]:
@@ -69,7 +89,7 @@ def _ordered(names: Mapping[str, None], answer: RunAnswer) -> dict[str, None]:
     standing = [one.backend for one in answer.standings]
 
     def place(name: str) -> tuple[bool, int]:
-        backend = name.partition(" (")[0]
+        backend = name.partition(" → ")[0].partition(" (")[0]
         return backend not in leading, standing.index(backend) if backend in standing else len(standing)
 
     return dict.fromkeys(sorted(names, key=place))

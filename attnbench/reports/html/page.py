@@ -20,7 +20,7 @@ from attnbench.reports.answer import Grid, case_numbers, cases_grid, over_column
 from attnbench.reports.caches import caches_grid
 from attnbench.reports.columns import KIND, Column, in_order, name_text, table_columns
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, cache_rows, chart_rows, charts
-from attnbench.reports.html.heat import heat_of
+from attnbench.reports.html.heat import STEPS, heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
 from attnbench.reports.html.words import (
     MOST_VALUES,
@@ -33,6 +33,7 @@ from attnbench.reports.html.words import (
     isolated,
     kinds_of,
     lead_rows,
+    leads_key,
     minute,
     stages_of,
     suite_of,
@@ -40,7 +41,7 @@ from attnbench.reports.html.words import (
 )
 from attnbench.reports.judged import BASELINE, JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
-from attnbench.reports.overview import absent_words, part_head
+from attnbench.reports.overview import SLOW, absent_words, part_head
 from attnbench.reports.run import Run
 from attnbench.reports.table import footer, legend
 from attnbench.results.targets import FileKind
@@ -48,7 +49,7 @@ from attnbench.stats.answer import disturbed
 from attnbench.stats.records import CONTENDED
 from attnbench.types.errors import BadInput, go_on_words
 from attnbench.types.extensions import WORDS
-from attnbench.types.status import MEANING, STATUSES
+from attnbench.types.status import MEANING, STATUSES, status_words
 from attnbench.types.words import printable, without_home
 
 ROWS_AT_FIRST = 200
@@ -135,6 +136,8 @@ def page(run: Run) -> str:
         fleet=_devices(parts, sections) if fleet else None,
         cases=cases_grid(parts) if fleet else None,
         several=several,
+        slow=SLOW,
+        steps=STEPS,
         labels=labels,
         label_head=KIND if fleet else "run",
         rows_at_first=ROWS_AT_FIRST,
@@ -158,7 +161,9 @@ def _title(run: Run, parts: Sequence[ReportPart]) -> str:
     names = dict.fromkeys(printable(path.name) for path in run.paths)
     # The runs of a merged file may be of a case each.
     what = ", ".join(suites if suites and len(suites) <= max(len(names), MOST_VALUES) else names)
-    return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(machines))))
+    days = sorted({manifest.started[:10] for manifest in run.manifests} - {""})
+    when = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
+    return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(machines), when)))
 
 
 def _section(
@@ -178,7 +183,7 @@ def _section(
     if any(path in run.going for path in paths):
         ended = "The run still goes on: this is what it has measured so far."
     return {
-        "title": part_head(part) if several else label,
+        "title": part_head(part) if several else "The run" if alone else label,
         "label": label,
         "path": ", ".join(dict.fromkeys(shown)),
         "started": minute(manifest.started),
@@ -194,6 +199,7 @@ def _section(
         "not_asked": part.not_asked,
         "leads": lead_rows(part, users),
         "users": users,
+        "leads_key": leads_key(part),
         "heat": heat_of(part),
         "failed": failed,
         "quiet": quiet,
@@ -283,6 +289,7 @@ def _table(run: Run, parts: Sequence[ReportPart], labels: Sequence[str]) -> dict
         "rest": [column for column in columns if column.key not in _FIRST],
         "names": names,
         "meaning": MEANING,
+        "status_words": status_words,
         "against": against_words,
         "backend_of": name_text,
         "backends": list(dict.fromkeys(name_text(one.record) for one in every)),

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
-from attnbench.reports.answer import TIED, busy_text, case_cell, next_text
-from attnbench.reports.columns import name_text, time_text
+from attnbench.reports.answer import TIED, busy_text, case_cell, is_failure, next_text
+from attnbench.reports.columns import KERNEL_CONVENTION, name_text, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
@@ -18,8 +19,9 @@ from attnbench.reports.overview import asked_counts, counted
 from attnbench.reports.run import Run
 from attnbench.reports.sentences import failure_sentences, use_sentence
 from attnbench.types.compared import BASE, HEAD
+from attnbench.types.errors import BadCase
 from attnbench.types.record import Manifest
-from attnbench.types.status import MEANING, STATUSES, Status
+from attnbench.types.status import MEANING, STATUSES, Status, status_words
 from attnbench.types.words import capital, count_of, first_of
 
 
@@ -64,9 +66,26 @@ def kinds_of(part: ReportPart) -> list[str]:
 
 
 def suite_of(manifest: Manifest) -> str:
-    """The words after ``attnbench run``, up to its first option: suites, files or cases."""
+    """The words after ``attnbench run``, up to its first option: suites and files, and cases by their number.
+
+    A single case is told by its id, several by what they share: "4 cases of attention/scaled_dot".
+    """
     words = manifest.command[2:] if manifest.command[1:2] == ["run"] else []
-    return " ".join(takewhile(lambda word: not word.startswith("-"), words))
+    words = list(takewhile(lambda word: not word.startswith("-"), words))
+    cases = [word for word in words if _is_case(word)]
+    if len(cases) < 2:
+        return " ".join(words)
+    of = {"/".join(case.split("/")[:2]) for case in cases}
+    told = f"{len(cases):,} cases{f' of {of.pop()}' if len(of) == 1 else ''}"
+    return " ".join([*(word for word in words if word not in cases), told])
+
+
+def _is_case(word: str) -> bool:
+    try:
+        parse_case(word)
+    except BadCase:
+        return False
+    return True
 
 
 def findings(judged: Sequence[JudgedRecord], manifest: Manifest) -> list[Sentence]:
@@ -151,14 +170,15 @@ def stages_of(run: Run, part: ReportPart) -> dict[str, str]:
 class LeadRow:
     """What to use in a case.
 
-    case: its id. also: what may be as fast, "" for nothing. users: for each backend that users have its time
-    over that of the fastest. following: the next backend with its own. Ratios are those of the terminal, with
-    their intervals.
+    case: its id. also: what may be as fast, "" for nothing. fails: of a backend to use that fails in other
+    cases, as "wrong in 2 cases", else "". users: for each backend that users have its time over that of the
+    fastest. following: the next backend with its own. Ratios are those of the terminal, with their intervals.
     """
 
     case: str
     use: str
     also: str
+    fails: str
     time: str
     users: tuple[str, ...]
     following: str
@@ -169,17 +189,39 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
     if part.answer is None:
         return []
     cells = {(one.record.case, one.record.backend): one for one in part.judged}
+    failed: dict[str, list[Status]] = {}
+    for one in part.judged:
+        if is_failure(one.record):
+            failed.setdefault(one.record.backend, []).append(one.record.status)
+    fails = {
+        name: ", ".join(
+            f"{status_words(status)} in {count_of(n, 'case')}" for status, n in Counter(its).items()
+        )
+        for name, its in failed.items()
+    }
+
+    def told(name: str) -> str:
+        return f"{name} ({fails[name]})" if name in fails else name
+
     return [
         LeadRow(
             lead.best.case,
             name_text(lead.best),
-            f"{TIED} {first_of(lead.ties, MOST_TIES)}" if lead.ties else "",
+            f"{TIED} {first_of(list(map(told, lead.ties)), MOST_TIES)}" if lead.ties else "",
+            fails.get(lead.best.backend, ""),
             time_text(lead.best) or "",
             tuple(case_cell(cells.get((lead.best.case, user)), lead, bounds=True) for user in users),
             "alone" if lead.sure == "alone" else next_text(lead, details=True),
         )
         for lead in part.answer.leads
     ]
+
+
+def leads_key(part: ReportPart) -> str:
+    """Explain the marks of the table of what to use: ratios, ties, red ones, and arrows where it has one."""
+    told = [f"×: so many times as long as the fastest, with its interval; {TIED}: may be as fast"]
+    leads = () if part.answer is None else part.answer.leads
+    return "; ".join([*told, KERNEL_CONVENTION] if any(lead.best.kernel_of for lead in leads) else told) + "."
 
 
 def failures(judged: Sequence[JudgedRecord]) -> tuple[list[FailedOutcomes], list[FailedOutcomes]]:
