@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from attnbench.reports.answer import ABSENT, Grid, case_numbers, over_text, totals_grids
 from attnbench.reports.columns import NAMES, name_text, table_columns, time_text
-from attnbench.reports.html.heat import Heat, Tile, heat_of
+from attnbench.reports.html.heat import STEPS, Heat, Tile, heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
 from attnbench.reports.html.words import (
+    FailedOutcomes,
     Sentence,
     busy,
+    failures,
     findings,
     isolated,
     kinds_of,
     lead_rows,
+    leads_key,
     minute,
     stages_of,
     use_words,
@@ -26,12 +29,11 @@ from attnbench.reports.names import short_names, with_stages
 from attnbench.reports.overview import absent_words
 from attnbench.reports.run import Run
 from attnbench.stats.answer import Lead
+from attnbench.types.status import status_words
 from attnbench.types.words import capital, clean, count_of, first_of
 
 MOST_CASES = 40
 """A notebook shows no more cases; the page has all."""
-_MOST_REASONS = 4
-"""A line says no more reasons not to run."""
 _TONES = {
     "best": "background:#bfe3cd;color:#1d2127;font-weight:700",
     "tied": "background:#e4f3ea;color:#1d2127",
@@ -47,6 +49,11 @@ _BARS = {
     "bad": "solid #c0392b",
 }
 _PADDED = "padding:2px 8px"
+_UPRIGHT = f"writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;{_PADDED}"
+_MOST_LETTERS = 30
+"""Heads of a map with more letters stand upright."""
+_MOST_NAMED = 5
+"""A failure names no more cases."""
 _LEFT, _MIDDLE = f"text-align:left;{_PADDED}", f"text-align:center;{_PADDED}"
 _RIGHT = f"text-align:right;white-space:nowrap;{_PADDED}"
 _NUMBERS = ("×best", "limit", "rms/ref", "extra")
@@ -98,6 +105,8 @@ def _of_part(run: Run, part: ReportPart, *, alone: bool) -> list[str]:
         said.append(_map(heat, names))
     if heat is not None:
         said += [f"<p>{_safe(words)}</p>" for words in _absent(part, heat)]
+    if failed := failures(part.judged)[0]:
+        said.append(_table_of_failures(failed, names))
     left = len({one.record.case for one in part.judged}) - MOST_CASES
     if left > 0:
         said.append(f"<p>{count_of(left, 'more case')}: attnbench report FILE --html page.html</p>")
@@ -115,7 +124,7 @@ def _place(run: Run, part: ReportPart) -> str:
 def _absent(part: ReportPart, heat: Heat) -> list[str]:
     """Say why backends of the map do not run in some of its cases, in a list that is empty where all do."""
     told = absent_words([one.record for one in part.judged if name_text(one.record) in heat.backends])
-    return [f"{ABSENT}: {first_of(told, _MOST_REASONS, '; ')}"] if told else []
+    return [f"{ABSENT}: {'; '.join(told)}"] if told else []
 
 
 def _step(total: Grid) -> str:
@@ -152,19 +161,31 @@ def _table_of_leads(part: ReportPart, names: Mapping[str, str]) -> str:
     heads += [(f"{user} ×", _RIGHT) for user in users] + [("next ×", _LEFT)]
     body = []
     for row in lead_rows(part, users)[:MOST_CASES]:
-        use = f"{row.use} {row.also}".strip()
+        use = " ".join(filter(None, (row.use, row.also, row.fails and f"({row.fails})")))
         cells = [names[row.case], use, row.time, *row.users, row.following]
         body.append([(cell, style) for cell, (_, style) in zip(cells, heads, strict=True)])
-    return _table("The fastest backend of each case", heads, body)
+    return _table("The fastest backend of each case", heads, body, leads_key(part))
+
+
+def _table_of_failures(failed: Sequence[FailedOutcomes], names: Mapping[str, str]) -> str:
+    heads = [("backend", _LEFT), ("status", _LEFT), ("reason", _LEFT), ("cases", _LEFT)]
+    body = []
+    for one in failed:
+        cases = first_of([names[case] for case in one.cases], _MOST_NAMED)
+        cells = (one.backend, status_words(one.status), one.reason, cases)
+        body.append([(cell, _LEFT) for cell in cells])
+    return _table("Failures", heads, body)
 
 
 def _map(heat: Heat, names: Mapping[str, str]) -> str:
-    heads = [("case", _LEFT), *((backend, _MIDDLE) for backend in heat.backends)]
+    upright = _UPRIGHT if len("".join(heat.backends)) > _MOST_LETTERS else _MIDDLE
+    heads = [("case", f"{_LEFT};vertical-align:bottom"), *((backend, upright) for backend in heat.backends)]
     body = [
         [(names[case], _LEFT), *((cell.text, _style(cell)) for cell in cells)]
         for case, cells in list(heat.rows.items())[:MOST_CASES]
     ]
-    return _table("All backends in all cases", heads, body, heat.key)
+    colours = ", ".join(f"{step:g}" for step in STEPS)
+    return _table("All backends in all cases", heads, body, f"{heat.key} Colours change at {colours}.")
 
 
 def _style(cell: Tile) -> str:
