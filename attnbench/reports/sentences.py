@@ -82,15 +82,17 @@ def _sureness(leads: Sequence[Lead], names: Mapping[str, str] | None = None) -> 
     count = Counter(lead.sure for lead in leads)
     if count["clear"] == len(leads):
         return ""
-    told = [f"sure in {count['clear']}"] if count["clear"] else []
-    told += [f"too few repetitions in {count['few repetitions']}"] if count["few repetitions"] else []
-    told += [f"without another's time in {count['alone']}"] if count["alone"] else []
+    words = {"clear": "sure", "few repetitions": "too few repetitions", "alone": "no other has a time"}
+    told = [
+        f"{word}{'' if count[sure] == len(leads) else f' in {count[sure]}'}"
+        for sure, word in words.items()
+        if count[sure]
+    ]
     tied = [lead.best.case for lead in leads if lead.sure == "tie"]
     if tied and len(tied) == len(leads):
         told.append("tied" if len(leads) == 1 else "tied in each")
     elif tied:
-        which = f": {listed([names[case] for case in tied])}" if names else ""
-        told.append(f"tied in {len(tied)}{which}")
+        told.append(f"tied in {len(tied)}{f': {listed([names[case] for case in tied])}' if names else ''}")
     return f" ({', '.join(told)})"
 
 
