@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +32,7 @@ from attnbench.cli.parameters import (
     plugin_option,
 )
 from attnbench.types.errors import BadInput
-from attnbench.types.words import count_of
+from attnbench.types.words import clean, count_of
 
 if TYPE_CHECKING:
     from attnbench.compare.gate import Gate
@@ -156,25 +158,28 @@ def command(
     from attnbench.reports.compared import render_compared
     from attnbench.reports.table import View
 
-    gate = _gate(fail_on, delta, gate_file, strict=strict, within=baseline is not None)
     summary_file = _summary_file() if summary else None
-    if any(live[name] is not None for name in ("ref", "head", "ref_python", "head_python")):
-        for option, used in (("--baseline", baseline is not None), ("--force", force)):
-            if used:
-                raise click.UsageError(f"{option} works on stored runs only: leave out {option} or --ref")
-        told: tuple[str, ...] = ()
-        if gate_file is not None and live["ref"] not in (None, "."):
-            from attnbench.live.accepted import accepting_anew
+    with _failure_in(summary_file):
+        gate = _gate(fail_on, delta, gate_file, strict=strict, within=baseline is not None)
+        if any(live[name] is not None for name in ("ref", "head", "ref_python", "head_python")):
+            for option, used in (("--baseline", baseline is not None), ("--force", force)):
+                if used:
+                    raise click.UsageError(f"{option} works on stored runs only: leave out {option} or --ref")
+            told: tuple[str, ...] = ()
+            if gate_file is not None and live["ref"] not in (None, "."):
+                from attnbench.live.accepted import accepting_anew
 
-            gate, told = accepting_anew(gate, gate_file, live["ref"], Path.cwd())
-        advise = summary or format_ in ("table", "markdown")
-        compared = _measured_now(words, live, gate, advise=advise)
-        compared = replace(compared, warnings=(*compared.warnings, *told))
-    else:
-        if given := given_options(ctx, live):
-            raise click.UsageError(f"{given[0]} is for sides that are measured now: give --ref too", ctx)
-        own_delta = delta is not None or gate_file is not None
-        compared = _stored([Path(word) for word in words], baseline, gate, force=force, own_delta=own_delta)
+                gate, told = accepting_anew(gate, gate_file, live["ref"], Path.cwd())
+            advise = summary or format_ in ("table", "markdown")
+            compared = _measured_now(words, live, gate, advise=advise)
+            compared = replace(compared, warnings=(*compared.warnings, *told))
+        else:
+            if given := given_options(ctx, live):
+                raise click.UsageError(f"{given[0]} is for sides that are measured now: give --ref too", ctx)
+            own_delta = delta is not None or gate_file is not None
+            compared = _stored(
+                [Path(word) for word in words], baseline, gate, force=force, own_delta=own_delta
+            )
     compared = with_accepted(compared, gate)
     result = hold(compared, gate, "" if gate_file is None else str(gate_file), named_plugins())
     view = View(width(), colourful(), details=details, legend=legend)
@@ -186,12 +191,29 @@ def command(
     if summary_file is not None:
         from attnbench.reports.compared import markdown
 
-        try:
-            with summary_file.open("a", encoding="utf-8") as file:
-                file.write(markdown(compared, result))
-        except OSError as failure:
-            raise BadInput(f"--summary: can't write {str(summary_file)!r}: {failure.strerror}") from failure
+        _append(summary_file, markdown(compared, result))
     ctx.exit(result.exit_code)
+
+
+@contextmanager
+def _failure_in(summary_file: Path | None) -> Iterator[None]:
+    """Write into the summary why nothing is compared: the page of a red job would be empty."""
+    try:
+        yield
+    except BadInput as failure:
+        if summary_file is not None:
+            from attnbench.reports.formats import as_text
+
+            _append(summary_file, f"❌ attnbench compare: {as_text(clean(str(failure)))}\n")
+        raise
+
+
+def _append(summary_file: Path, text: str) -> None:
+    try:
+        with summary_file.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as failure:
+        raise BadInput(f"--summary: can't write {str(summary_file)!r}: {failure.strerror}") from failure
 
 
 def _summary_file() -> Path:

@@ -152,6 +152,10 @@ def test_the_summary_goes_where_github_says(
     assert text.startswith("# before\n❌ attnbench compare, measured on ")
     assert ": gate fails: 1 slower of 5 cells; 4 same; worst: " in text.splitlines()[1]
     assert compare(invoke, base, slower, "--format", "markdown").stdout == text.removeprefix("# before\n")
+    summary.unlink()
+    gone = str(tmp_path / "gone.jsonl")
+    assert compare(invoke, base, gone, "--summary").exit_code == 2
+    assert summary.read_text().startswith("❌ attnbench compare: no file '")
 
 
 def spoiled(data: st.DrawFn, whole: bytes, kind: str) -> bytes:
