@@ -7,7 +7,7 @@ from typing import Any
 
 from attnbench.plugins.calling import Raised, call, traced
 from attnbench.plugins.registry import Entry
-from attnbench.reports.answer import Grid, numbered
+from attnbench.reports.answer import Grid, numbered, over_columns
 from attnbench.reports.columns import KEYS, KIND, NAMES, OVER, in_order, name_text, record_row, table_columns
 from attnbench.reports.formats import as_markdown, as_text, listing
 from attnbench.reports.judged import JudgedRecord, ReportPart, several_kinds
@@ -66,7 +66,7 @@ def render(parts: Sequence[ReportPart], format: Format, view: View | None = None
             return answered
         shared = "" if answered else shared_words(one.record.case for one in judged)
         head = f"All cases: {as_text(shared)}.\n\n" if shared else ""
-        return answered + head + _markdown(judged, view.trace)
+        return answered + head + _markdown(judged, parts, view.trace)
     return listing([record_row(one) for one in judged], KEYS, format)
 
 
@@ -102,8 +102,9 @@ def _grid(grid: Grid) -> str:
     return above + as_markdown(rows, grid.heads, right=grid.right)
 
 
-def _markdown(judged: Sequence[JudgedRecord], trace: bool) -> str:
-    columns, names = table_columns(judged, over=OVER), short_names(one.record.case for one in judged)
+def _markdown(judged: Sequence[JudgedRecord], parts: Sequence[ReportPart], trace: bool) -> str:
+    columns = over_columns(table_columns(judged, over=OVER), parts)
+    names = short_names(one.record.case for one in judged)
     rows = [
         {"case": names[one.record.case], KIND: one.device_kind, NAMES: name_text(one.record)}
         | {"status": one.record.status}

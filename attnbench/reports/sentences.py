@@ -15,7 +15,7 @@ from attnbench.reports.answer import (
     slower,
     times_text,
 )
-from attnbench.stats.answer import Lead, RunAnswer
+from attnbench.stats.answer import Lead, RunAnswer, Sure
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, STATUSES, Status
 from attnbench.types.words import count_of, first_of
@@ -82,7 +82,11 @@ def _sureness(leads: Sequence[Lead], names: Mapping[str, str] | None = None) -> 
     count = Counter(lead.sure for lead in leads)
     if count["clear"] == len(leads):
         return ""
-    words = {"clear": "sure", "few repetitions": "too few repetitions", "alone": "no other has a time"}
+    words: dict[Sure, str] = {
+        "clear": "sure",
+        "few repetitions": "too few repetitions",
+        "alone": "no other has a time",
+    }
     told = [
         f"{word}{'' if count[sure] == len(leads) else f' in {count[sure]}'}"
         for sure, word in words.items()
@@ -98,7 +102,7 @@ def _sureness(leads: Sequence[Lead], names: Mapping[str, str] | None = None) -> 
 
 def _gains(answer: RunAnswer) -> str:
     """Say what torch's function and the baseline take at most, where they are not the fastest."""
-    told = []
+    told: list[str] = []
     for name in dict.fromkeys(filter(None, (TORCHS, answer.baseline))):
         ratios = [others[name] for lead in answer.leads if name in (others := slower(lead))]
         if ratios:
@@ -131,5 +135,5 @@ def failure_sentences(records: Sequence[Record], names: Mapping[str, str]) -> It
     alike: dict[tuple[Status, tuple[str, ...]], list[str]] = {}
     for (status, backend), cases in failed.items():
         alike.setdefault((status, tuple(cases)), []).append(backend)
-    for (status, cases), backends in sorted(alike.items(), key=lambda one: STATUSES.index(one[0][0])):
-        yield status, failed_words(status, backends, [names[case] for case in cases], len(names))
+    for (status, where), backends in sorted(alike.items(), key=lambda one: STATUSES.index(one[0][0])):
+        yield status, failed_words(status, backends, [names[case] for case in where], len(names))
