@@ -11,7 +11,7 @@ import click
 
 from attnbench.cli.options import force_option
 from attnbench.cli.output import note, say
-from attnbench.cli.parameters import Whole
+from attnbench.cli.parameters import THREADS, Whole
 from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
@@ -27,8 +27,14 @@ if TYPE_CHECKING:
 @click.option(
     "--steps", type=Whole(1), metavar="N", help="Record N optimizer steps; write the counts per step."
 )
+@click.option(
+    "--threads", type=THREADS, metavar="N,...", show_default="those of the program",
+    help="Measure each case with so many threads; 1,2 shows which is faster.",
+)  # fmt: skip
 @force_option
-def command(program: tuple[str, ...], out: Path, steps: int | None, force: bool) -> None:
+def command(
+    program: tuple[str, ...], out: Path, steps: int | None, threads: tuple[int, ...] | None, force: bool
+) -> None:
     """Run a program, and write a suite of the attention calls that it makes.
 
     Calls of torch's attention functions are counted in all threads and Python child processes, forward and
@@ -47,13 +53,15 @@ def command(program: tuple[str, ...], out: Path, steps: int | None, force: bool)
     check_target(out, SUITE, force=force)
     start = time.monotonic()
     status, found = run_program(program, steps)
-    _tell(found, status, time.monotonic() - start, out, steps)
+    _tell(found, status, time.monotonic() - start, out, steps, threads)
     if found.cases:
-        write_files({out: found.toml().encode()})
+        write_files({out: found.toml(threads or ()).encode()})
     sys.exit(status)
 
 
-def _tell(found: Captured, status: int, took_s: float, out: Path, steps: int | None) -> None:
+def _tell(
+    found: Captured, status: int, took_s: float, out: Path, steps: int | None, threads: tuple[int, ...] | None
+) -> None:
     """Print on stderr what was captured."""
     from attnbench.cases.ids import short_id
 
@@ -75,6 +83,9 @@ def _tell(found: Captured, status: int, took_s: float, out: Path, steps: int | N
     if found.cases:
         note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
         note(f"next: attnbench run {out}{_cold(found)} --plan says how long it takes")
+        several = sorted({one.case.threads for one in found.cases if one.case.on_host} - {1})
+        if several and not threads:
+            note(f"one thread may be faster: --threads 1,{several[0]} writes cases of both")
 
 
 def _cold(found: Captured) -> str:

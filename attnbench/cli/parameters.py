@@ -135,6 +135,35 @@ class Whole(_Number):
         super().__init__(f"a whole number, {span}", lambda n: least <= n <= (most or n), int)
 
 
+class Several(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+    """Values with commas between them, or none. read: raises ValueError. example: of such values."""
+
+    name = "list"
+
+    def __init__(self, read: Callable[[str], Any], example: str, none: str = ", or none") -> None:
+        self.read = read
+        self.example = example
+        self.none = none
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the values."""
+        if value == "none" and self.none:
+            return ()
+        try:
+            return tuple(self.read(word.strip()) for word in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r}: give numbers as in {self.example}{self.none}", param, ctx)
+
+
+def _count(word: str) -> int:
+    number = int(word)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+THREADS = Several(_count, "1,2", none="")
+
 seed_option = click.option(
     "--seed", type=Whole(0), default=0, show_default=True, metavar="N", help="Seed of random numbers."
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import click
 from attnbench.cli.group import NamingGroup
 from attnbench.cli.options import given_options
 from attnbench.cli.output import note, print_text, say
-from attnbench.cli.parameters import ENCODING, STORAGE, BatchOption, Whole
+from attnbench.cli.parameters import ENCODING, STORAGE, THREADS, BatchOption, Several, Whole
 from attnbench.types.batch import begins_batch
 from attnbench.types.words import count_of
 
@@ -20,27 +20,7 @@ if TYPE_CHECKING:
     from attnbench.models.suite import Lengths
 
 
-class _List(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
-    """Values with commas between them, or none. read: raises ValueError. example: of such values."""
-
-    name = "list"
-
-    def __init__(self, read: Callable[[str], Any], example: str, none: str = ", or none") -> None:
-        self.read = read
-        self.example = example
-        self.none = none
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the values."""
-        if value == "none" and self.none:
-            return ()
-        try:
-            return tuple(self.read(word.strip()) for word in value.split(","))
-        except ValueError:
-            self.fail(f"{value!r}: give numbers as in {self.example}{self.none}", param, ctx)
-
-
-class _Batch(_List):
+class _Batch(Several):
     """How many equal sequences, or sequences of unlike lengths as ids write them."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -78,21 +58,21 @@ def command() -> None:
 @click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG.json")
 @click.option(
     "--prefill",
-    type=_List(_length, "512,8k"),
+    type=Several(_length, "512,8k"),
     metavar="L,...",
     show_default="512,2k,8k",
     help="Lengths of prompts; 2k is 2048.",
 )
 @click.option(
     "--chunked",
-    type=_List(_chunk, "512x4k,4x8k (Lq below Lk)"),
+    type=Several(_chunk, "512x4k,4x8k (Lq below Lk)"),
     metavar="LqxLk,...",
     show_default="512x4k,4x8k",
     help="The last Lq tokens of Lk at once: chunked prefill, speculative decoding.",
 )
 @click.option(
     "--decode",
-    type=_List(_length, "1k,8k"),
+    type=Several(_length, "1k,8k"),
     metavar="L,...",
     show_default="1k,8k,32k",
     help="Numbers of keys for one new token; half as many are measured too.",
@@ -127,7 +107,7 @@ def command() -> None:
     help="The number of devices that share the heads (tensor parallelism).",
 )  # fmt: skip
 @click.option(
-    "--threads", type=_List(_length, "1,2", none=""), metavar="N,...", show_default="what torch uses here",
+    "--threads", type=THREADS, metavar="N,...", show_default="what torch uses here",
     help="Threads of the cases; with 1,2 each case is measured with one and with two.",
 )  # fmt: skip
 @click.pass_context

@@ -55,8 +55,8 @@ class Captured:
     notes: tuple[str, ...]
     recording_s: float
 
-    def toml(self) -> str:
-        """Return the suite as TOML."""
+    def toml(self, threads: Collection[int] = ()) -> str:
+        """Return the suite as TOML. threads: each case has one for each number; () for the program's own."""
         whole = "a program" if self.steps is None else f"one step, a mean of {self.steps}"
         lines = [
             SUITE.mark.decode(),
@@ -67,12 +67,13 @@ class Captured:
             "",
         ]
         for one in self.cases:
-            lines += [
-                f"[[cases]] # {one.also}" if one.also else "[[cases]]",
-                f"id = {json.dumps(case_id(one.case))}",
-                f"count = {one.count:.6g}",
-                "",
-            ]
+            for number in threads if threads and one.case.on_host else (one.case.threads,):
+                lines += [
+                    f"[[cases]] # {one.also}" if one.also else "[[cases]]",
+                    f"id = {json.dumps(case_id(replace(one.case, threads=number)))}",
+                    f"count = {one.count:.6g}",
+                    "",
+                ]
         return "\n".join(lines[:-1]) + "\n"
 
 

@@ -6,6 +6,7 @@ import json
 import runpy
 import subprocess
 import sys
+import tomllib
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 import attnbench
-from attnbench.cases.ids import short_id
+from attnbench.cases.ids import parse_case, short_id
 from attnbench.cases.suites import read_suite
 from attnbench.programs.suite import captured
 from attnbench.programs.tally import Call, Calls
@@ -200,6 +201,9 @@ def test_growing_caches_become_the_ends_of_octaves_that_keep_calls_and_pairs() -
         keys = first * counts[first] + last * counts[last]
         assert keys == pytest.approx(sum(Lk * number for Lk, number in calls))
     assert "[[cases]] # an end of 72 lengths" in found.toml()
+    suite = tomllib.loads(found.toml(threads=(1, 2)))["cases"]
+    threads = [(parse_case(one["id"]).Lk, parse_case(one["id"]).threads, one["count"]) for one in suite]
+    assert threads[:2] == [(199, number, float(f"{counts[199]:.6g}")) for number in (1, 2)]
 
 
 def test_batches_of_many_shapes_become_few_cases_with_the_same_pairs() -> None:
