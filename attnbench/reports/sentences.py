@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attnbench.cases.suites import TORCHS
 from attnbench.reports.answer import (
@@ -40,6 +40,12 @@ def use_sentence(answer: RunAnswer, records: Sequence[Record], names: Mapping[st
     without = [name for case, name in names.items() if case not in {lead.best.case for lead in leads}]
     told += [f"{_counted(without, len(names))} without a time"] if without else []
     return "; ".join(filter(None, [told[0], _gains(answer), *told[1:]]))
+
+
+def chosen_backends(answer: RunAnswer, records: Iterable[Record]) -> dict[str, str]:
+    """Return the backend to use in each case, as the sentence names it: of a tie the shared one."""
+    chosen = _chosen(answer.leads, {record.backend for record in records if is_failure(record)})
+    return {lead.best.case: name for name, its in chosen.items() for lead in its}
 
 
 def _candidates(lead: Lead) -> tuple[str, ...]:

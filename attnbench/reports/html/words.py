@@ -17,7 +17,7 @@ from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.overview import asked_counts, counted
 from attnbench.reports.run import Run
-from attnbench.reports.sentences import failure_sentences, use_sentence
+from attnbench.reports.sentences import chosen_backends, failure_sentences, use_sentence
 from attnbench.types.compared import BASE, HEAD
 from attnbench.types.errors import BadCase
 from attnbench.types.record import Manifest
@@ -203,18 +203,22 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
     def told(name: str) -> str:
         return f"{name} ({fails[name]})" if name in fails else name
 
-    return [
-        LeadRow(
+    chosen = chosen_backends(part.answer, [one.record for one in part.judged])
+    rows = []
+    for lead in part.answer.leads:
+        use = cells[lead.best.case, chosen[lead.best.case]].record
+        also = [name for name in (lead.best.backend, *lead.ties) if name != use.backend]
+        row = LeadRow(
             lead.best.case,
-            name_text(lead.best),
-            f"{TIED} {first_of(list(map(told, lead.ties)), MOST_TIES)}" if lead.ties else "",
-            fails.get(lead.best.backend, ""),
-            time_text(lead.best) or "",
+            name_text(use),
+            f"{TIED} {first_of(list(map(told, also)), MOST_TIES)}" if also else "",
+            fails.get(use.backend, ""),
+            time_text(use) or "",
             tuple(case_cell(cells.get((lead.best.case, user)), lead, bounds=True) for user in users),
             "alone" if lead.sure == "alone" else next_text(lead, details=True),
         )
-        for lead in part.answer.leads
-    ]
+        rows.append(row)
+    return rows
 
 
 def leads_key(part: ReportPart) -> str:
