@@ -46,6 +46,7 @@ def test_the_page_of_commands() -> None:
         ("files.md", "checks", "| `values` |"),
         ("serving.md", "contracts", "| part of the contract |"),
         ("models.md", "models", "| llama-4-scout |"),
+        ("versions.md", "versions", "| `torch` | "),
         ("serving.md", "caches", "| q8_0, float32 | right in int8 |"),
         ("index.md", "exit_status", "| 3 | a backend crashed"),
         ("plugins.md", "hooks", "| `attnbench_backends"),
