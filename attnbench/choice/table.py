@@ -19,7 +19,7 @@ from attnbench.reports.run import Run
 from attnbench.results.read import facts_of
 from attnbench.results.targets import FileKind
 from attnbench.stats.answer import by_repetition, by_stage, over_best, saved
-from attnbench.stats.tests import Interval
+from attnbench.stats.tests import Interval, ends
 from attnbench.timing.cards import card_names
 from attnbench.types.case import Case
 from attnbench.types.device import (
@@ -46,6 +46,7 @@ LEAST_SAVED_MS = 0.1
 their code out of the caches: ``python tests/benchmarks/dispatch.py`` measures what that costs a call through
 a choice: the lookup, and the several functions of torch that a backend calls where torch's own is one.
 """
+_LEAST_SAVED = f"the {LEAST_SAVED_MS:g} ms that a choice may cost a call"
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -81,9 +82,6 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: list[int] = []
 
 
-_LEAST_SAVED = f"the {LEAST_SAVED_MS:g} ms that a choice may cost a call"
-
-
 @dataclass(frozen=True)
 class Decision:
     """The verdict of a case's records.
@@ -107,8 +105,9 @@ def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
     """
     check_alike(run)
     found: dict[str, Decision] = {}
-    for place in sorted(range(len(run.manifests)), key=lambda place: run.manifests[place].started):
-        records, by_case = run.by_file[place], by_repetition(run.times[place])
+    runs = zip(run.manifests, run.by_file, run.times, strict=True)
+    for _, records, taken in sorted(runs, key=lambda one: one[0].started):
+        by_case = by_repetition(taken)
         cases: dict[str, list[Record]] = {}
         for record in records:
             cases.setdefault(record.case, []).append(record)
@@ -224,24 +223,29 @@ def _decision(
         reason = f": {status_words(status)}" if status is not None else ""
         return Decision(name, None, f"{default} has no time{reason}", default if status == "suspect" else "")
     best = min(timed, key=lambda one: (one.backend != one.best, one.median_ms))
+    assert ours.median_ms is not None
+    assert best.median_ms is not None
     if best is ours:
         others = sorted((one for one in timed if one is not ours), key=lambda one: one.median_ms or 0.0)
-        rivals = [one.backend for one in others if not over_best(one, ours, repetitions).slower]
+        compared = {one.backend: over_best(one, ours, repetitions) for one in others}
+        rivals = [rival for rival, over in compared.items() if not over.slower]
         if not rivals:
             return Decision(name, None, f"{default} is the fastest", settled=True)
         tie = f"{default} ties with {first_of(rivals, _MOST_TIES)}"
-        may_save = max(_most_saved_ms(ours, one, repetitions) for one in others if one.backend in rivals)
-        if may_save < LEAST_SAVED_MS:
+        lows = [ends(compared[rival].compared)[0] for rival in rivals]
+        # Without an interval it may save all of the call.
+        if max((1 - (low or 0.0)) * ours.median_ms for low in lows) < LEAST_SAVED_MS:
             return Decision(name, None, f"{tie}, none of which may save {_LEAST_SAVED}", settled=True)
         return Decision(name, None, f"{tie}: which is faster is not proved", rivals[0])
     found = over_best(ours, best, repetitions)
     if not found.slower or found.compared is None or (gain := found.compared.interval) is None:
-        if not found.few and _most_saved_ms(ours, best, repetitions) < LEAST_SAVED_MS:
+        high = ends(found.compared)[1]
+        most_ms = ours.median_ms if high is None else (high - 1) * best.median_ms
+        if not found.few and most_ms < LEAST_SAVED_MS:
             why = f"{best.backend} may be faster, but can't save {_LEAST_SAVED}"
             return Decision(name, None, why, settled=True)
         few = "too few repetitions" if found.few else "not proved"
         return Decision(name, None, f"{best.backend} may be faster: {few}", best.backend)
-    assert best.median_ms is not None
     if best.median_ms * (gain.high - 1) < LEAST_SAVED_MS:
         why = f"{best.backend} is faster, but saves less than {_LEAST_SAVED}"
         return Decision(name, None, why, settled=True)
@@ -249,18 +253,6 @@ def _decision(
         why = f"{best.backend} is faster, but it is not proved that it saves {_LEAST_SAVED}"
         return Decision(name, None, why, best.backend)
     return Decision(name, Choice(name, best.backend, found.compared.ratio, gain.low, gain.high), "")
-
-
-def _most_saved_ms(ours: Record, other: Record, repetitions: Mapping[int, Mapping[str, float]]) -> float:
-    """Return the most that another backend may save of a call: by an interval, else all of the call."""
-    assert ours.median_ms is not None
-    first, second = (ours, other) if ours.best == other.backend else (other, ours)
-    compared = over_best(first, second, repetitions).compared
-    if compared is None or compared.interval is None:
-        return ours.median_ms
-    low, high = compared.interval.low, compared.interval.high
-    share = 1 - 1 / high if first is ours else 1 - low
-    return ours.median_ms * max(0.0, share)
 
 
 def not_servable(case: Case, registry: Registry) -> str | None:
