@@ -96,7 +96,7 @@ def what_next(
     """
     cases = [parse_case(one.case) for one in decisions]
     lines = []
-    hot = any(case.Lq == 1 and case.cache == "hot" for case in cases)
+    hot = any(case.is_decode and case.cache == "hot" for case in cases)
     open_ = [(case, one) for case, one in zip(cases, decisions, strict=True) if one.may_be]
     if open_:
         backends = dict.fromkeys([*(one.may_be for _, one in open_), default])

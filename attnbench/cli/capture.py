@@ -91,5 +91,5 @@ def _tell(
 def _cold(found: Captured) -> str:
     """Return the option for a decode, whose keys and values a program of several layers finds in no cache."""
     cases = [one.case for one in found.cases]
-    decodes = any(case.Lq == 1 and case.operation == "attention" for case in cases)
-    return " --cache rotating" if decodes and all(case.pass_ == "forward" for case in cases) else ""
+    forward = all(case.pass_ == "forward" for case in cases)
+    return " --cache rotating" if forward and any(case.is_decode for case in cases) else ""

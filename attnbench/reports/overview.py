@@ -194,7 +194,7 @@ def hot_words(part: ReportPart) -> str:
     for record in timed(part.judged):
         case = parse_case(record.case)
         fits = case.B * case.Hkv * case.Lk * (case.D + case.Dv) * case.item_bytes <= part.cache_bytes
-        if fits and (case.operation, case.Lq, case.cache) == ("attention", 1, "hot"):
+        if fits and case.is_decode and case.cache == "hot":
             return HOT_DECODE
     return ""
 

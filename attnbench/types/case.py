@@ -172,6 +172,11 @@ class Case:
         return self.H // self.Hkv
 
     @property
+    def is_decode(self) -> bool:
+        """Whether it is attention of one query, whose keys and values a program finds in no cache."""
+        return self.operation == "attention" and self.Lq == 1
+
+    @property
     def is_self_attention(self) -> bool:
         """True if queries, keys and values come from one x (in ``multihead``)."""
         return self.layer is not None and self.Lq == self.Lk and not self.layer.cross
