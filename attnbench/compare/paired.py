@@ -16,7 +16,7 @@ from attnbench.compare.environment import unlike_versions
 from attnbench.compare.stored import CellPair, DeltaOf, without_two_times
 from attnbench.results.format import StoredRun, read_run
 from attnbench.results.read import flaws_of, not_timed
-from attnbench.stats.answer import MOST_DISTURBED, disturbed
+from attnbench.stats.answer import disturbed, is_busy
 from attnbench.stats.pairs import compare
 from attnbench.stats.records import with_ratio
 from attnbench.stats.tests import LEVEL
@@ -139,7 +139,7 @@ def _measured(run: StoredRun) -> str:
     kinds = shown_kinds(device_kind(run.manifest.environment, case) for case in run.manifest.cases)
     took = "" if run.finished is None else f" in {span_words(run.finished.wall_s)}"
     timed = [record for record in run.records if record.median_ms is not None]
-    busy = sum(map(disturbed, timed)) > MOST_DISTURBED * len(timed)
+    busy = is_busy(sum(map(disturbed, timed)), len(timed))
     return f"measured on {' and '.join(kinds.values())}{took}{' beside other work' if busy else ''}"
 
 

@@ -16,7 +16,7 @@ from attnbench.reports.columns import TIED as TIED
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach, times
-from attnbench.stats.answer import MOST_DISTURBED, Lead, RunAnswer, TimeRatio, Total
+from attnbench.stats.answer import Lead, RunAnswer, TimeRatio, Total, is_busy
 from attnbench.stats.tests import ends
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
@@ -563,14 +563,14 @@ def over_columns(
 
     bounds: with the intervals, of ties too.
     """
-    leads = {
-        (one.record.case, one.run, one.device_kind): lead
-        for part in parts
-        if part.answer is not None
-        for lead in part.answer.leads
-        for one in part.judged
-        if one.record.case == lead.best.case
-    }
+    leads: dict[tuple[str, str, str], Lead] = {}
+    for part in parts:
+        by_case = {} if part.answer is None else {lead.best.case: lead for lead in part.answer.leads}
+        leads |= {
+            (one.record.case, one.run, one.device_kind): by_case[one.record.case]
+            for one in part.judged
+            if one.record.case in by_case
+        }
 
     def in_answer(column: Column) -> Column:
         def cell(one: JudgedRecord) -> str | None:
@@ -605,7 +605,7 @@ def busy_text(answer: RunAnswer) -> str:
 
 def busy_words(disturbed: int, timed: int) -> str:
     """Say that other processes disturbed so many measurements of those; "" where they are few."""
-    if disturbed <= MOST_DISTURBED * timed:
+    if not is_busy(disturbed, timed):
         return ""
     was = "was" if disturbed == 1 else "were"
     return (

@@ -35,7 +35,7 @@ def use_sentence(answer: RunAnswer, records: Sequence[Record], names: Mapping[st
         return ""
     if len(names) == 1:
         return lead_text(leads[0])
-    chosen = _chosen(leads, {record.backend for record in records if is_failure(record)})
+    chosen = _chosen(leads, records)
     told = [f"use {_whole(leads, names) if len(chosen) == 1 else _divided(chosen, leads)}"]
     without = [name for case, name in names.items() if case not in {lead.best.case for lead in leads}]
     told += [f"{_counted(without, len(names))} without a time"] if without else []
@@ -44,7 +44,7 @@ def use_sentence(answer: RunAnswer, records: Sequence[Record], names: Mapping[st
 
 def chosen_backends(answer: RunAnswer, records: Iterable[Record]) -> dict[str, str]:
     """Return the backend to use in each case, as the sentence names it: of a tie the shared one."""
-    chosen = _chosen(answer.leads, {record.backend for record in records if is_failure(record)})
+    chosen = _chosen(answer.leads, records)
     return {lead.best.case: name for name, its in chosen.items() for lead in its}
 
 
@@ -53,8 +53,9 @@ def _candidates(lead: Lead) -> tuple[str, ...]:
     return (lead.best.backend, *lead.ties)
 
 
-def _chosen(leads: Sequence[Lead], failed: set[str]) -> dict[str, list[Lead]]:
+def _chosen(leads: Sequence[Lead], records: Iterable[Record]) -> dict[str, list[Lead]]:
     """Return backends with the cases to use them in: first that of most cases, then of most of the rest."""
+    failed = {record.backend for record in records if is_failure(record)}
     chosen: dict[str, list[Lead]] = {}
     left = list(leads)
     while left:

@@ -32,7 +32,7 @@ Sure = Literal["clear", "tie", "few repetitions", "alone"]
 
 MOST_LEFT_OUT = 0.25
 """A row that lost a larger share of its pairs to other processes is disturbed."""
-MOST_DISTURBED = 0.1
+_MOST_DISTURBED = 0.1
 """A run with a larger share of disturbed measurements says so."""
 
 Times = Mapping[str, Mapping[int, Mapping[str, float]]]
@@ -294,6 +294,11 @@ def disturbed(record: Record) -> bool:
     if any(note.startswith(f"{CONTENDED}:") for note in record.notes):
         return True
     return record.pairs_left_out > MOST_LEFT_OUT * (record.pairs + record.pairs_left_out)
+
+
+def is_busy(disturbed: int, timed: int) -> bool:
+    """Return whether a run with so many disturbed measurements, of those, says so."""
+    return disturbed > _MOST_DISTURBED * timed
 
 
 @dataclass(frozen=True)

@@ -160,11 +160,12 @@ def _table_of_leads(part: ReportPart, names: Mapping[str, str]) -> str:
     heads = [("case", _LEFT), ("use", _LEFT), ("time", _RIGHT)]
     heads += [(f"{user} ×", _RIGHT) for user in users] + [("next ×", _LEFT)]
     body = []
-    for row in lead_rows(part, users)[:MOST_CASES]:
+    rows = lead_rows(part, users)[:MOST_CASES]
+    for row in rows:
         use = " ".join(filter(None, (row.use, row.also, row.fails and f"({row.fails})")))
         cells = [names[row.case], use, row.time, *row.users, row.following]
         body.append([(cell, style) for cell, (_, style) in zip(cells, heads, strict=True)])
-    return _table("The fastest backend of each case", heads, body, leads_key(part))
+    return _table("The fastest backend of each case", heads, body, leads_key(rows))
 
 
 def _table_of_failures(failed: Sequence[FailedOutcomes], names: Mapping[str, str]) -> str:

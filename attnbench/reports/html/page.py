@@ -179,6 +179,7 @@ def _section(
     go_on = go_on_words(Path(shown[0]), live=bool(manifest.sides), command="attnbench run")
     several = len(report) > 1 or len(part.runs) > 1
     users, names = user_has(part), short_names(case_numbers(report))
+    leads = lead_rows(part, users)
     ended = f"The run was cut off; {isolated(printable(go_on))}."
     if any(path in run.going for path in paths):
         ended = "The run still goes on: this is what it has measured so far."
@@ -197,9 +198,9 @@ def _section(
         "stages": stages_of(run, part),
         "calls": calls_of(run, part),
         "not_asked": part.not_asked,
-        "leads": lead_rows(part, users),
+        "leads": leads,
         "users": users,
-        "leads_key": leads_key(part),
+        "leads_key": leads_key(leads),
         "heat": heat_of(part),
         "failed": failed,
         "quiet": quiet,

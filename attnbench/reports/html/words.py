@@ -221,11 +221,10 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
     return rows
 
 
-def leads_key(part: ReportPart) -> str:
-    """Explain the marks of the table of what to use: ratios, ties, red ones, and arrows where it has one."""
+def leads_key(rows: Sequence[LeadRow]) -> str:
+    """Explain the marks of the table of what to use: ratios, ties, and arrows where it has one."""
     told = [f"×: so many times as long as the fastest, with its interval; {TIED}: may be as fast"]
-    leads = () if part.answer is None else part.answer.leads
-    return "; ".join([*told, KERNEL_CONVENTION] if any(lead.best.kernel_of for lead in leads) else told) + "."
+    return "; ".join([*told, KERNEL_CONVENTION] if any("→" in row.use for row in rows) else told) + "."
 
 
 def failures(judged: Sequence[JudgedRecord]) -> tuple[list[FailedOutcomes], list[FailedOutcomes]]:
