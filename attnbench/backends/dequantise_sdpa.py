@@ -68,13 +68,17 @@ class OneByOne:
         answers = []
         for number, (rows, place) in enumerate(zip(self.queries, self.places, strict=True)):
             own = [
-                # A scale of the whole cache is one for all.
-                self._tokens(x, place) if tokens else x[number : number + 1] if len(x) > 1 else x
+                self._tokens(x, place) if tokens else _own(x, number)
                 for x, tokens in zip(others[: self.encoded], self.by_token, strict=True)
             ]
             keys, values = (x[0].transpose(0, 1) for x in self.dequantise(*own))
             answers.append(self.sequences.attend(number, q[rows], keys, values))
         return joined(answers)
+
+
+def _own(x: Tensor, number: int) -> Tensor:
+    """Return what a tensor has for a sequence; a scale of the whole cache is one for all."""
+    return x if len(x) == 1 else x[number : number + 1]
 
 
 DEQUANTISE_SDPA = Backend(

@@ -87,6 +87,7 @@ TRIED = "attention/scaled_dot/H8-L1024-D64"
 """The case on which a new backend is first measured."""
 
 CPU_TORCH = "pip install torch --index-url https://download.pytorch.org/whl/cpu # a runner without a GPU"
+"""The step of each job that installs torch, which is mostly a build with CUDA otherwise."""
 
 COMPARED = (TRIED, f"{TRIED}/causal", "attention/scaled_dot/B4-H8-Hkv2-Lq1-Lk1024-D64")
 """The cases of the comparison in CI, all of which the written kernel takes: a prefill, and a decode."""
