@@ -44,12 +44,10 @@ def prepare(setup: Setup) -> Callable[..., Any]:
         return out.to(case_dtype(case)), after
 
     if case.device == "cuda":
-        specs = call_inputs(case, setup.rule)
-        dtypes = {"float32": torch.float32}
         call(
             *(
-                torch.zeros(spec.shape, dtype=dtypes.get(spec.kind, case_dtype(case)), device=case.device)
-                for spec in specs
+                torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype(case)), device=case.device)
+                for spec in call_inputs(case, setup.rule)
             )
         )
     return call
