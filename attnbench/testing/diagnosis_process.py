@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attnbench.ipc.process import answer_of, set_import_path, stdout_for_answers
 from attnbench.runner.processes import HERE, Interpreter
@@ -98,10 +99,23 @@ Reply = Diagnosed | Smallest | Unsteady
 def look(asked: Asked, where: Interpreter = HERE) -> list[Reply]:
     """Ask a new process; return its replies in the order of what is asked. The last may be missing.
 
+    A diagnosis in which the judge failed is asked once more, of another process, as cases are.
+
     where: how it is started.
     """
     if not asked.looks and not asked.again:
         return []
+    replies = _ask(asked, where)
+    failed = [at for at, one in enumerate(replies) if isinstance(one, Diagnosed) and one.kind == "unjudged"]
+    if failed:
+        # Those of looks come first, one for each.
+        again = replace(asked, looks=tuple(asked.looks[at] for at in failed), again=(), shrinking=False)
+        for at, one in zip(failed, _ask(again, where), strict=False):
+            replies[at] = one
+    return replies
+
+
+def _ask(asked: Asked, where: Interpreter) -> list[Reply]:
     limit_s = START_S + PER_ANSWER_S * (len(asked.looks) + len(asked.again)) + SMALLEST_S
     replies: list[Reply] = []
     question = msgspec.json.encode(asked)

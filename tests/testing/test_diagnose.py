@@ -232,3 +232,24 @@ def test_what_a_backend_leaves_running_ends_with_the_close_look(registry: Regist
     with alive.open() as all_are_gone:
         fcntl.flock(all_are_gone, fcntl.LOCK_EX)
     assert not late.exists()
+
+
+FAILS_ONCE = """
+from pathlib import Path
+
+marker = Path({marker!r})
+if not marker.exists():
+    marker.touch()
+    raise OSError("busy")
+
+from attnbench.rules import attnbench_rules
+"""
+
+
+def test_a_diagnosis_in_which_the_judge_failed_is_asked_once_more(tmp_path: Path) -> None:
+    rules, marker = tmp_path / "rules.py", tmp_path / "marker"
+    rules.write_text(FAILS_ONCE.format(marker=str(marker)))
+    one = Look(f"{START}{PLAIN}", named(str(rules)), ("normal",))
+    (reply,) = look(Asked("no_scale", SOURCE, (one,), shrinking=False))
+    assert isinstance(reply, Diagnosed)
+    assert reply.mistake == "scale_omitted"
