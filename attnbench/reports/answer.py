@@ -16,7 +16,7 @@ from attnbench.reports.columns import TIED as TIED
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach, times
-from attnbench.stats.answer import Lead, RunAnswer, TimeRatio, Total, is_busy
+from attnbench.stats.answer import Lead, RunAnswer, TimeRatio, Total, disturbed, is_busy
 from attnbench.stats.tests import ends
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
@@ -598,17 +598,15 @@ def mean_words(answer: RunAnswer, numbers: Mapping[str, int]) -> str:
     return f"mean: geometric, of {over}, ± over repetitions; {words}"
 
 
-def busy_text(answer: RunAnswer) -> str:
-    """Say that other processes disturbed the run; "" where they did not."""
-    return busy_words(answer.disturbed, answer.timed)
-
-
-def busy_words(disturbed: int, timed: int) -> str:
-    """Say that other processes disturbed so many measurements of those; "" where they are few."""
-    if not is_busy(disturbed, timed):
+def busy_text(*answers: RunAnswer) -> str:
+    """Say that other processes disturbed these runs, and whether the fastest; "" where they did not."""
+    count, timed = sum(one.disturbed for one in answers), sum(one.timed for one in answers)
+    if not is_busy(count, timed):
         return ""
-    was = "was" if disturbed == 1 else "were"
+    was = "was" if count == 1 else "were"
+    fastest = sum(disturbed(lead.best) for one in answers for lead in one.leads)
+    among = f"{fastest or 'none'} of them the fastest of a case"
     return (
-        f"{disturbed} of {count_of(timed, 'measurement')} {was} disturbed: use an idle machine, "
+        f"{count} of {count_of(timed, 'measurement')} {was} disturbed, {among}: use an idle machine, "
         "or a longer --budget"
     )

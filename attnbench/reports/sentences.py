@@ -71,7 +71,7 @@ def _whole(leads: Sequence[Lead], names: Mapping[str, str]) -> str:
     """Name what may be used in all cases: several backends where no case tells them apart."""
     every = [name for name in _candidates(leads[0]) if all(name in _candidates(lead) for lead in leads)]
     which = f"any of {len(every)} backends" if len(every) > MOST_LISTED else " or ".join(every)
-    where = f"all {len(leads):,} cases" if len(leads) > 1 else "the only case"
+    where = {1: "the only case", 2: "both cases"}.get(len(leads), f"all {len(leads):,} cases")
     return f"{which} in {where}{'' if len(leads) == len(names) else ' with a time'}{_sureness(leads, names)}"
 
 
@@ -123,7 +123,7 @@ def _gains(answer: RunAnswer) -> str:
 def _counted(places: Sequence[str], cases: int) -> str:
     """Count cases among all, and name the first of them."""
     if len(places) == cases:
-        return f"all {cases:,} cases"
+        return "both cases" if cases == 2 else f"all {cases:,} cases"
     return f"{len(places):,} of {count_of(cases, 'case')} ({listed(places)})"
 
 

@@ -275,7 +275,7 @@ def test_each_run_has_a_sentence_with_what_to_use_and_one_on_what_fails() -> Non
     assert '<li class="bad">made 2026-01-02 03:04 (2): mine is wrong in 2 of 5 cases (L128 and L512).' in top
     # Of what ties everywhere none is better than another.
     either = run_of({case(n): tied for n in (64, 128)})
-    assert "Use sdpa_flash or eager in all 2 cases (tied in each)." in page(either)
+    assert "Use sdpa_flash or eager in both cases (tied in each)." in page(either)
 
 
 def test_steps_of_models_are_compared_by_stage() -> None:
@@ -286,7 +286,7 @@ def test_steps_of_models_are_compared_by_stage() -> None:
     assert "Prefill: bmm, 2.0" in text
     assert "eager takes 3.00 [2.96, 3.04] times as long" in text.partition("Decode: bmm, 10.0")[2][:200]
     # Of a model the stages come first.
-    assert text.index("Prefill: bmm") < text.index("Use bmm in all 2 cases;")
+    assert text.index("Prefill: bmm") < text.index("Use bmm in both cases;")
     # Every backend's total, and the stage of every case, also in the table that the filter reads.
     totals = text.partition("step of decode")[2].partition("</table>")[0]
     assert all(f"<td>{name}</td>" in totals for name in ("eager", "bmm"))
@@ -297,7 +297,7 @@ def test_steps_of_models_are_compared_by_stage() -> None:
 def test_a_total_that_ties_in_every_case_may_be_as_fast() -> None:
     times = {case(64): {"eager": 1.4, "bmm": 1.0}, case(128): {"eager": 1.0, "bmm": 1.3}}
     text = page(run_of(times, counts=dict.fromkeys(times, 1.0), off=0.9))
-    assert " in all 2 cases (tied in each)." in text
+    assert " in both cases (tied in each)." in text
     assert "; eager may be as fast (" in text.partition("All counted calls: ")[2].partition("</li>")[0]
     outcomes = text.partition('id="records"')[2]
     # No row but that of the fastest has a bare 1, and here none has. Ties too are told with their ratios.
@@ -314,7 +314,9 @@ def test_a_disturbed_run_says_so_first() -> None:
     )
     text = page(replace(run, by_file=(records,)))
     top = text.partition("<h2>")[0]
-    assert "2 of 2 measurements were disturbed" in top
+    assert "2 of 2 measurements were disturbed, 1 of them the fastest of a case: " in top
+    leads = text.partition('<table class="leads"')[2].partition("</table>")[0]
+    assert leads.count(">disturbed<") == 1
     assert "2 outputs checked, all correct." in top
     assert "unclear, 1 of 1 verdict: " in text.partition("<summary>Unclear verdicts</summary>")[2]
     assert "<span>contended: " in text.partition('id="records"')[2]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import TORCHS
-from attnbench.reports.answer import busy_words, case_numbers, is_failure, steps_words
+from attnbench.reports.answer import busy_text, case_numbers, is_failure, steps_words
 from attnbench.reports.caches import cache_words
 from attnbench.reports.html.words import Sentence, failure_words, isolated, suite_of, use_words
 from attnbench.reports.judged import ReportPart
@@ -55,8 +55,7 @@ def _hot(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[Sentence]:
 
 
 def _busy(parts: Sequence[ReportPart]) -> list[Sentence]:
-    answers = [part.answer for part in parts if part.answer is not None]
-    words = busy_words(sum(one.disturbed for one in answers), sum(one.timed for one in answers))
+    words = busy_text(*(part.answer for part in parts if part.answer is not None))
     return [Sentence("", f"{words}.", "unsure")] if words else []
 
 

@@ -18,6 +18,7 @@ from attnbench.reports.names import short_names
 from attnbench.reports.overview import asked_counts, counted
 from attnbench.reports.run import Run
 from attnbench.reports.sentences import chosen_backends, failure_sentences, use_sentence
+from attnbench.stats.answer import disturbed
 from attnbench.types.compared import BASE, HEAD
 from attnbench.types.errors import BadCase
 from attnbench.types.record import Manifest
@@ -171,8 +172,9 @@ class LeadRow:
     """What to use in a case.
 
     case: its id. also: what may be as fast, "" for nothing. fails: of a backend to use that fails in other
-    cases, as "wrong in 2 cases", else "". users: for each backend that users have its time over that of the
-    fastest. following: the next backend with its own. Ratios are those of the terminal, with their intervals.
+    cases, as "wrong in 2 cases", else "". disturbed: other processes did that to its measurement. users: for
+    each backend that users have its time over that of the fastest. following: the next backend with its own.
+    Ratios are those of the terminal, with their intervals.
     """
 
     case: str
@@ -180,6 +182,7 @@ class LeadRow:
     also: str
     fails: str
     time: str
+    disturbed: bool
     users: tuple[str, ...]
     following: str
 
@@ -214,6 +217,7 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
             f"{TIED} {first_of(list(map(told, also)), MOST_TIES)}" if also else "",
             fails.get(use.backend, ""),
             time_text(use) or "",
+            disturbed(use),
             tuple(case_cell(cells.get((lead.best.case, user)), lead, bounds=True) for user in users),
             "alone" if lead.sure == "alone" else next_text(lead, details=True),
         )
