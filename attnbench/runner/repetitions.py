@@ -28,9 +28,9 @@ from attnbench.runner.context import (
     reported_code,
 )
 from attnbench.runner.handoff import take_segment
-from attnbench.runner.plan import order_of_slots
 from attnbench.runner.pool import WorkerPool
 from attnbench.runner.processes import WorkerFailed, WorkerKilled, WorkerLink
+from attnbench.runner.slot_order import order_of_slots
 from attnbench.stats.protocol import kept_over
 from attnbench.timing.warmup import BEFORE_SLOTS
 from attnbench.types.record import CandidatePlan, Failure, RepetitionLine, SegmentSamples

@@ -16,11 +16,11 @@ from attnbench.runner.plan import (
     LONGEST_SAMPLE_CALLS,
     MOST_SAMPLES,
     WARM_CALL_BELOW_S,
-    order_of_slots,
     plan_all,
     plan_calls,
     plan_candidates,
 )
+from attnbench.runner.slot_order import order_of_slots
 from attnbench.stats.protocol import SAMPLE_S, SEGMENTS
 from attnbench.stats.tests import LEVEL, time_interval
 from attnbench.types.compared import BASE, HEAD, parts_of, sided
