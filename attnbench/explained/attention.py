@@ -117,7 +117,7 @@ def _steps(rule: Rule, example: Example, case: Case, qkv: tuple[Array, Array, Ar
     for name in inner[0]:
         yield _inner(example, case, name, np.stack([np.asarray(one[name]) for one in inner]))
     scores = np.stack([scores_of(rule, q[h], k[h], own[h], positions, case.Lk) for h in range(case.H)])
-    text = rule.formula + "".join(f", here {name} = {value:g}" for name, value in case.constants)
+    text = rule.formula + "".join(f", here {_constant_words(name, value)}" for name, value in case.constants)
     if case.H == 1:
         text += "".join(f"; {same} = {name}" for name, same in _unprojected(example).items() if same != name)
     if len(example.sources[1][1]) > k.shape[1]:
@@ -125,6 +125,8 @@ def _steps(rule: Rule, example: Example, case: Case, qkv: tuple[Array, Array, Ar
     yield _of_heads(SCORES, text, scores, *labels)
     added, keep = added_rows(case, rows), keep_rows(case, rows)
     if not case.mask.is_none:
+        if added is not None:
+            yield _of_heads("mask", f"what {mask_text(case.mask)} adds", added[0], *labels)
         scores = scores if added is None else scores + added[0]
         scores = scores if keep is None else np.where(keep[0], scores, -np.inf)
         how = "-inf drops a key" if added is None else "its numbers are added, -inf drops a key"
@@ -141,6 +143,11 @@ def _steps(rule: Rule, example: Example, case: Case, qkv: tuple[Array, Array, Ar
     yield from _outputs(rule, example, weights, q, v)
     if "W_O" in example.matrices and case.H > 1:
         yield from _fused_steps(example)
+
+
+def _constant_words(name: str, value: float) -> str:
+    """Say a constant; the scale of a case stands in place of the formula's own."""
+    return f"{value:g} in place of 1/√D" if name == "scale" else f"{name} = {value:g}"
 
 
 def _outputs(rule: Rule, example: Example, weights: Array, q: Array, v: Array) -> Iterator[Step]:
@@ -171,6 +178,8 @@ def _inner(example: Example, case: Case, name: str, values: Array) -> Step:
     """Return a part of the scores (H, Lq or 1, Lk or 1, any); raises ValueError for another shape."""
     H, Lq, Lk, features = values.shape
     np.broadcast_to(values, (H, case.Lq, case.Lk, features))
+    if case.Lq == case.Lk == 1:
+        return _of_heads(name, "of the only token", values[:, 0], example.queries)
     if (Lq, Lk) == (case.Lq, 1):
         return _of_heads(name, "of each query", values[:, :, 0], example.queries)
     if Lq == 1:

@@ -97,9 +97,12 @@ def _behaviour(rule: Rule, case: Case, gain: float) -> Behaviour:
 
 _QUANTITIES = {
     "deviation": "standard deviation of the scores of a row",
-    "entropy": "of weights: 1 if all are equal, 0 if all weight is on one key",
+    "entropy": "−Σ w ln w / ln(number of keys): 1 if all are equal, 0 if all weight is on one key",
     "largest": "largest weight of a row",
-    "gradient": "median norm of the gradient of softmax: 0 where saturated; --seed changes its last digit",
+    "gradient": (
+        "median norm of the derivatives of weights by scores, w_i (1[i = j] − w_j): 0 where saturated; "
+        "--seed changes its last digit"
+    ),
 }
 _COSTS = {"pair_flops": "operations", "pair_bytes": "bytes, float32", "parameter_count": "parameters"}
 

@@ -50,7 +50,10 @@ def rope(_: RuleOf, seed: int) -> Iterator[Step]:
     L, D, base = 5, 4, 100.0
     places = tuple(f"position {place}" for place in range(L))
     speeds = base ** (-np.arange(0, D, 2) / D)
-    text = f"position · {base:g}^(−2i/{D}) for pair i = 0, 1 of features; models take a base of 10000 or more"
+    text = (
+        f"position · {base:g}^(−2i/{D}) for pair i = 0, 1 of features; models take a base of 10000 or more. "
+        "Here neighbours are a pair, features 1 and 2, then 3 and 4; many models pair feature d with d + D/2"
+    )
     angles = np.arange(L)[:, None] * speeds
     yield Step("angles", text, angles, places, ("pair 0", "pair 1"))
     q, k = np.array([1.0, 0, 1, 0]), np.array([1.0, 0, 0, 1])

@@ -22,7 +22,7 @@ from attnbench.types.mask import mask_text, parse_mask
 _MASKS = (
     ("causal", 4, 4, "each query sees its own key and those before"),
     ("causal", 2, 5, "the queries are the first two of five tokens"),
-    ("causal:lower_right", 2, 5, "the queries are the last two of five tokens, as in a decode"),
+    ("causal:lower_right", 2, 5, "the queries are the last two of five tokens, three of which came before"),
     ("causal", 5, 2, "later queries see all keys, of which there are two"),
     ("causal:lower_right", 5, 2, "the last query sees all keys; the first three see none"),
     ("padding:3", 4, 5, "the first 3 keys are tokens, the others fill the row up"),
@@ -41,6 +41,26 @@ _MASKS = (
 
 
 def _masks(_: RuleOf, seed: int) -> Iterator[Step]:
+    scores = np.array([[1.0, 0, 2, 1], [1, 0, 2, -np.inf], [1, 0, -np.inf, -np.inf], [-np.inf] * 4])
+    rows, keys = ("all kept", "k4 dropped", "k3, k4 dropped", "all dropped"), numbered("k", 4)
+    text = "one row of scores, of which more and more keys are dropped: the mask adds 0 or -inf"
+    yield Step("scores + mask", text, scores, rows, keys)
+    # A row of only -inf has no largest number to subtract.
+    powers = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), 0))
+    text = (
+        "e^(score − the largest of its row); e^-inf is exactly 0. Of a row of only -inf nothing is subtracted"
+    )
+    yield Step("powers", text, powers, rows, keys)
+    text = "powers / their sum. A row that keeps no key gets 0; a plain softmax gives it NaN, 0 / 0"
+    weights = softmax(scores)
+    yield Step("weights", text, weights, rows, keys, drawn="shades")
+    late = np.where(np.isneginf(scores), 0, weights[0])
+    text = (
+        "if the softmax comes first, and dropped weights become 0 after it, a row no longer sums to 1: what "
+        "a dropped key had is missing from the others"
+    )
+    summed = np.concatenate([late, late.sum(axis=1, keepdims=True)], axis=1)[:3]
+    yield Step("0 after the softmax instead", text, summed, rows[:3], (*keys, "sum"))
     for word, Lq, Lk, rule in _MASKS:
         case = Case("attention", "dot", 1, 1, 1, Lq, Lk, 1, 1, mask=parse_mask(word), seed=seed)
         keep = keep_rows(case, np.arange(Lq))
@@ -48,14 +68,6 @@ def _masks(_: RuleOf, seed: int) -> Iterator[Step]:
         name = f"{mask_text(case.mask)}, {Lq} queries of {Lk} keys"
         text = f"{rule} (1 keeps a pair, 0 drops it)"
         yield Step(name, text, keep[0, 0] * 1.0, numbered("q", Lq), numbered("k", Lk), drawn="shades")
-    scores = np.array([[1.0, 0, 2, 1], [1, 0, 2, -np.inf], [1, 0, -np.inf, -np.inf], [-np.inf] * 4])
-    rows, keys = ("all kept", "k4 dropped", "k3, k4 dropped", "all dropped"), numbered("k", 4)
-    yield Step("scores + mask", "the mask adds 0 where it keeps and -inf where it drops", scores, rows, keys)
-    # A row of only -inf has no largest number to subtract.
-    powers = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), 0))
-    yield Step("powers", "e^(score − the largest of its row); e^-inf is exactly 0", powers, rows, keys)
-    text = "powers / their sum. A row that keeps no key gets 0; a plain softmax gives it NaN, 0 / 0"
-    yield Step("weights", text, softmax(scores), rows, keys, drawn="shades")
 
 
 def _precision(_: RuleOf, seed: int) -> Iterator[Step]:
@@ -96,11 +108,14 @@ def _saturation(rule_of: RuleOf, seed: int) -> Iterator[Step]:
     names, keys = ("q·k", "q·k / √D"), numbered("k", 6)
     for D in (4, 64, 512):
         rng = np.random.default_rng([seed, D])
-        plain = rng.standard_normal((6, D)) @ rng.standard_normal(D)
-        scores = np.stack([plain, plain / np.sqrt(D)])
+        # Tenths, so that a product of four features is exact as printed.
+        k, q = rng.standard_normal((6, D)).round(1), rng.standard_normal(D).round(1)
+        if D == 4:
+            text = "standard normal features, rounded to tenths"
+            yield Step(f"q and k, D = {D}", text, np.stack([q, *k]), ("q", *keys))
+        scores = np.stack([k @ q, k @ q / np.sqrt(D)])
         weights = softmax(scores)
-        text = "one query, six keys, all of standard normal features"
-        yield Step(f"scores, D = {D}", text, scores, names, keys)
+        yield Step(f"scores, D = {D}", "one query, six keys, such features", scores, names, keys)
         yield Step(f"weights, D = {D}", "softmax of each row", weights, names, keys, drawn="shades")
         text = "w(1 − w): the derivative of each weight by its own score; near 0, nothing is learned"
         yield Step(f"gradient, D = {D}", text, weights * (1 - weights), names, keys, drawn="shades")
@@ -110,7 +125,7 @@ def _saturation(rule_of: RuleOf, seed: int) -> Iterator[Step]:
 
 
 LESSONS: dict[str, tuple[str, Callable[[RuleOf, int], Iterator[Step]]]] = {
-    "masks": ("masks drawn, and -inf in a row of scores", _masks),
+    "masks": ("-inf in a row of scores, and masks drawn", _masks),
     "precision": ("softmax in bfloat16, and in float32 cast back", _precision),
     "bmm": ("the batched product (10, 3, 4) × (10, 4, 5)", _bmm),
     "saturation": ("why scores are divided by √D: softmax and its gradient", _saturation),

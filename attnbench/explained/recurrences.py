@@ -22,7 +22,10 @@ def linear(_: RuleOf, seed: int) -> Iterator[Step]:
     for name, rows in (("q", q), ("k", k), ("v", v)):
         yield Step(name, "a row for each token, the same as in the lesson kv_cache", rows, WORDS)
     weights = np.where(np.tri(4, dtype=bool), q @ k.T / np.sqrt(3), 0)
-    text = "q·k / √3 of the token and those before, 0 for those after; no softmax follows"
+    text = (
+        "q·k / √3 of the token and those before, 0 for those after. No softmax follows, so they may be "
+        "negative, and need not sum to 1; nor has q or k been made positive by a function, as some papers do"
+    )
     yield Step("weights", text, weights, WORDS, WORDS)
     yield Step("weights @ v", "the output; it takes all keys and values so far", weights @ v, WORDS)
     states = np.cumsum(k[:, :, None] * v[:, None], axis=0)
@@ -34,8 +37,8 @@ def linear(_: RuleOf, seed: int) -> Iterator[Step]:
     lengths = (16, 1024, 65536)
     kept = np.array([[2.0 * 128 * length, 128.0 * 128] for length in lengths])
     text = (
-        "numbers that a head of 128 features keeps; with softmax there is no such state, since e^(q·k) can't "
-        "be split into a part of q and one of k"
+        "numbers that a head of 128 features keeps; with softmax there is no such state, since no finite "
+        "number of features of q and of k has the product e^(q·k)"
     )
     yield Step("kept", text, kept, tuple(f"{n} tokens" for n in lengths), ("cache", "state"))
 

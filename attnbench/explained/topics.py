@@ -46,13 +46,18 @@ def explained(
     return Explained(f"{rule_word(rule, dict(constants))} on {inputs.summary}", steps)
 
 
+_RECURRENT = "which docs/recurrent.md goes on from"
 _ALSO = {
-    "attention": "scaled_dot", "bahdanau": "additive", "flash_attention": "flash", "gated": "linear",
-    "gated_delta": "delta", "gated_delta_channels": "delta", "luong": "dot or general", "mask": "masks",
-    "mha": "multihead", "mqa": "gqa", "online_softmax": "flash", "rotary": "rope", "rwkv7": "delta",
-    "softmax": "scaled_dot or flash",
+    "attention": "scaled_dot", "bahdanau": "additive", "cache": "kv_cache", "causal": "masks",
+    "cross": "multihead-cross", "decode": "kv_cache", "entropy": "saturation", "flash_attention": "flash",
+    "gated": f"linear, {_RECURRENT}", "gated_delta": f"delta, {_RECURRENT}",
+    "gated_delta_channels": f"delta, {_RECURRENT}", "gradient": "saturation", "head": "multihead",
+    "heads": "multihead", "key": "projections", "kv": "kv_cache", "luong": "dot or general", "mask": "masks",
+    "mha": "multihead", "mqa": "gqa", "online_softmax": "flash", "padding": "masks", "positions": "rope",
+    "query": "projections", "recurrent": "linear", "rotary": "rope", "rwkv7": f"delta, {_RECURRENT}",
+    "softmax": "scaled_dot or flash", "temperature": "saturation", "value": "projections", "window": "masks",
 }  # fmt: skip
-"""The topics for names by which people look for them: of authors, of papers, and of rules of recurrences."""
+"""The topics for names by which people look for them: of authors, papers, parts, and rules of recurrences."""
 
 
 def topics(registry: Registry) -> dict[str, tuple[str, str]]:
@@ -65,7 +70,8 @@ def topics(registry: Registry) -> dict[str, tuple[str, str]]:
 
 def unknown_topic(word: str, registry: Registry) -> str:
     """Return a sentence that a topic is unknown, with the one that is meant where that is known."""
-    also = _ALSO.get(word.lower().replace("-", "_").replace(" ", "_"))
+    name = word.lower().replace("-", "_").replace(" ", "_")
+    also = name if name in topics(registry) else _ALSO.get(name)
     if also is None:
         return unknown_name("topic", word, topics(registry))
     return f"no topic {word!r}: look at {also}"

@@ -134,9 +134,11 @@ def test_topics_and_options_choose_the_rule_and_the_inputs(invoke: Invoke, words
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("explain Scaled-Dot", "no topic 'Scaled-Dot'; did you mean 'scaled_dot'?"),
+        ("explain Scaled-Dot", "no topic 'Scaled-Dot': look at scaled_dot"),
         ("explain multi-head", "no topic 'multi-head'; did you mean 'multihead'?"),
         ("explain bahdanau", "no topic 'bahdanau': look at additive"),
+        ("explain Linear", "no topic 'Linear': look at linear"),
+        ("explain window", "no topic 'window': look at masks"),
         ("explain zzz", "no topic 'zzz'; there are additive, "),
         ("explain gated_delta", "no topic 'gated_delta': look at delta"),
         ("compare-rules Luong", "no rule 'Luong'; there are additive, "),

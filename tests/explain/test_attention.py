@@ -18,7 +18,7 @@ from attnbench.oracle.solve import solve
 from attnbench.rules import attnbench_rules
 from attnbench.types.case import Case, Layer
 from attnbench.types.errors import BadInput, PluginFailed
-from attnbench.types.mask import Mask
+from attnbench.types.mask import Mask, parse_mask
 
 RULES = {rule.name: rule for rule in attnbench_rules() if rule.kind == "scores"}
 
@@ -264,3 +264,20 @@ def test_products_stand_before_they_are_scaled(name: str) -> None:
     x = EXAMPLES["five-tokens"].sources[0][1]
     assert steps["q·k"] == pytest.approx(x @ x.T)
     assert list(steps).index("q·k") < list(steps).index("scores")
+
+
+def test_what_a_float_mask_adds_is_shown_and_a_scale_says_what_it_stands_for() -> None:
+    steps = explain(RULES["scaled_dot"], replace(EXAMPLES["five-tokens"], mask=parse_mask("float")))
+    scores, added, masked = (
+        next(s.values for s in steps if s.name == name) for name in (SCORES, "mask", MASKED)
+    )
+    assert np.array_equal(scores + added, masked)
+    steps = explain(RULES["scaled_dot"], replace(EXAMPLES["five-tokens"], constants=(("scale", 1.0),)))
+    (told,) = (step.text for step in steps if step.name == "scores")
+    assert told.startswith("q·k / √D, here 1 in place of 1/√D")
+
+
+def test_one_token_has_parts_of_scores_that_are_its_own() -> None:
+    steps = explain(RULES["cosine"], example_of({"X": [[1, 2]]}, labels=("one",)))
+    parts = [step for step in steps if "|" in step.name]
+    assert [(step.text, step.rows) for step in parts] == [("of the only token", ("one",))] * 2
