@@ -20,6 +20,7 @@ NAMED = {
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_every_type_is_the_same_or_named() -> None:
     from against_transformers import outcomes

@@ -89,6 +89,7 @@ def test_a_wrong_kernel_is_refused_by_the_part(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("rule", "dtype"), [("gated", "float32"), ("gated_delta", "bfloat16")])
 def test_limits_hold_over_a_hundred_thousand_steps(registry: Registry, rule: str, dtype: str) -> None:

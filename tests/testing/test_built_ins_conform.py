@@ -1,4 +1,4 @@
-"""The kit on the built-in backends: one case of some by default; as slow tests, more cases of all."""
+"""The kit on the built-in backends: one case of some by default, of all as a slow test, more at night."""
 
 from __future__ import annotations
 
@@ -48,9 +48,18 @@ def test_answers_of_some() -> None:
     assert_conforming(("numpy", "nn_multihead_attention"), 1)
 
 
+EAGER = tuple(name for name in BUILT_IN if name not in COMPILING)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in COMPILING])
-def test_answers_of_each(name: str) -> None:
+def test_answers_of_all() -> None:
+    assert_conforming(EAGER, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", EAGER)
+def test_more_answers_of_each(name: str) -> None:
     assert_conforming((name,), 6)
 
 
