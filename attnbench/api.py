@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnbench.cases.suites import DEFAULT_SUITE
 from attnbench.reports.run import Run
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput
@@ -30,7 +31,7 @@ Cases = str | Path | Case | Iterable[str | Path | Case]
 
 
 def run(
-    cases: Cases = "smoke",
+    cases: Cases = DEFAULT_SUITE,
     backends: str | Iterable[str] | None = None,
     *,
     out: str | Path = "results",

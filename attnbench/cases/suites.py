@@ -50,6 +50,7 @@ MOST_CASES = 100_000
 
 MOST_COUNT = 1e15
 
+DEFAULT_SUITE = "smoke"
 TORCHS = "sdpa_flash"
 """The backend that stands for torch's function: the baseline of suites of models and programs."""
 

@@ -310,8 +310,9 @@ def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Sele
         BadInput: something is unknown or impossible.
     """
     from attnbench.cases.select import select
+    from attnbench.cases.suites import DEFAULT_SUITE
 
-    words = chosen["words"] or ("smoke",)
+    words = chosen["words"] or (DEFAULT_SUITE,)
     return part_asked(select(words, registry, overrides_of(chosen), timed=timed), chosen)
 
 

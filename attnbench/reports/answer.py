@@ -16,7 +16,7 @@ from attnbench.reports.columns import TIED as TIED
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach, times
-from attnbench.stats.answer import Lead, RunAnswer, TimeRatio, Total, disturbed, is_busy
+from attnbench.stats.answer import Lead, RunAnswer, TimeRatio, Total, is_busy, is_failure
 from attnbench.stats.tests import ends
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
@@ -36,6 +36,8 @@ MOST_IN_MATRIX = 1000
 _MOST_TIES, MOST_LISTED = 2, 3
 """Of a tie of so many backends a table, and a sentence, has all names."""
 STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
+_APART = 1.05
+"""One time is shown to be less than another if so many times its upper end are."""
 _MOST_LOST, _WORTH = 3, 0.01
 """A total names so many cases in which it loses most, if each is so large a share of it."""
 
@@ -208,7 +210,12 @@ def cases_grid(parts: Sequence[ReportPart], width: int = 1000, *, details: bool 
     """
     numbers, several = case_numbers(parts), len(parts) > 1
     names = short_names(numbers)
-    leads = {(lead.best.case, part.kind): lead for part in parts if part.answer for lead in part.answer.leads}
+    leads = {
+        (lead.best.case, part.kind): (lead, part.answer.chosen[lead.best.case])
+        for part in parts
+        if part.answer
+        for lead in part.answer.leads
+    }
     if not leads:
         kept = {one.record.case for part in parts for one in part.judged if details or is_failure(one.record)}
         listed = tuple((str(n), names[case]) for case, n in numbers.items() if case in kept)
@@ -224,19 +231,16 @@ def cases_grid(parts: Sequence[ReportPart], width: int = 1000, *, details: bool 
     for case, n in numbers.items():
         first = (str(n), names[case])
         for kind in (part.kind for part in parts if (case, part.kind) in there):
-            lead = leads.get((case, kind))
-            use, time = (use_text(lead, most), time_text(lead.best) or "") if lead else ("", "")
+            lead, chosen = leads.get((case, kind), (None, ""))
+            use, time = "", ""
+            if lead:
+                use, time = use_text(lead, chosen, most), time_text(cells[case, kind, chosen].record) or ""
             told = [case_cell(cells.get((case, kind, baseline)), lead)] if baseline is not None else []
             told += [next_text(lead, details=details) if lead else ""] if following else []
             rows.append((*first, *((kind,) if several else ()), use, time, *told))
             first = ("", "")
     gap = 2 if width >= WIDE else 1
     return Grid(heads, tuple(rows), frozenset({"#", "time", *against}), gap, KEY, frozenset(against))
-
-
-def is_failure(record: Record) -> bool:
-    """Return whether a record has neither a right output nor a reason not to run."""
-    return record.status != "ok" and not MEANING[record.status].declined
 
 
 def _baseline_of(parts: Sequence[ReportPart]) -> str | None:
@@ -250,9 +254,11 @@ def backend_text(record: Record) -> str:
     return record.backend + arithmetic_text(record)
 
 
-def use_text(lead: Lead, most: int = _MOST_TIES) -> str:
+def use_text(lead: Lead, chosen: str, most: int = _MOST_TIES) -> str:
     """The backends to use: at most so many that tie by name, more by number, since the matrix marks them."""
-    names = (backend_text(lead.best), *lead.ties)
+    best = backend_text(lead.best)
+    names = [best if name == lead.best.backend else name for name in lead.candidates]
+    names.sort(key=lambda name: name != (best if chosen == lead.best.backend else chosen))
     return " or ".join(names) if len(names) <= most else f"any of {len(names)}"
 
 
@@ -291,7 +297,7 @@ def lead_text(lead: Lead) -> str:
     told = [f"use {backend_text(best)}: {time_text(best)}"]
     if len(lead.ties) >= _MOST_TIES:
         # The word of the table, where the row has no room for their names.
-        told = [f"use {use_text(lead)}: {backend_text(best)} {time_text(best)}"]
+        told = [f"use {use_text(lead, best.backend)}: {backend_text(best)} {time_text(best)}"]
     if lead.sure == "alone":
         return f"{told[0]}; no other backend has a time"
     if lead.ties:
@@ -397,21 +403,26 @@ def threads_words(answer: RunAnswer, *, proved: bool = False) -> list[str]:
     for (stage, threads), totals in _stages(answer).items():
         if threads:
             by_stage.setdefault(stage, []).append(totals[0])
-    told = []
+    told, best_of = [], {}
     for stage, found in by_stage.items():
         best, *others = sorted(found, key=lambda total: total.ms)
         if not others or any(total.missing for total in found):
             continue
-        times = [f"{_total_time(best)} with {count_of(best.threads, 'thread')}"]
-        times += [f"{_total_time(total)} with {total.threads}" for total in others]
+        times = [f"{_spread_time(best)} with {count_of(best.threads, 'thread')}"]
+        times += [f"{_spread_time(total)} with {total.threads}" for total in others]
         high, low = ends(best)[1], ends(others[0])[0]
-        sure = high is not None and low is not None and high < low
+        # Apart by more than what rounding to the digits of a table hides.
+        sure = high is not None and low is not None and _APART * high < low
         if proved and not sure:
             continue
         advice = "which is faster is not proved"
         if sure:
+            best_of[stage] = best.threads
             advice = f"call torch.set_num_threads({best.threads}), and time your whole step with it"
         told.append(f"attention in {stage or 'a step'} takes {', '.join(times)}: {advice}")
+    if len(set(best_of.values())) > 1:
+        each = " and ".join(f"{threads} for {stage or 'a step'}" for stage, threads in best_of.items())
+        told.append(f"a program that does both sets its threads before each: {each}")
     return told
 
 
@@ -428,7 +439,7 @@ def steps_words(answer: RunAnswer, numbers: Mapping[str, int | str]) -> list[str
 
 def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str, int | str]) -> str:
     best, *others = totals
-    leaders = Counter(lead.best.backend for lead in answer.leads if lead.best.case in best.by_case)
+    leaders = Counter(answer.chosen[case] for case in best.by_case)
     time = _total_time(best) + (" a step" if best.stage else "")
     where = [f"{name} in {count}" for name, count in leaders.most_common()]
     words = f"{time} with {FASTEST_OF_EACH} ({listed(where)})"
@@ -460,8 +471,8 @@ def ties_throughout(answer: RunAnswer, total: Total) -> bool:
     The sum of its times then exceeds that of the fastest of each case even if no case shows it to be slower.
     """
     leads = [lead for lead in answer.leads if lead.best.case in total.by_case]
-    alone = all(lead.best.backend == total.backend for lead in leads)
-    return not alone and all(total.backend in (lead.best.backend, *lead.ties) for lead in leads)
+    alone = all(answer.chosen[lead.best.case] == total.backend for lead in leads)
+    return not alone and all(total.backend in lead.candidates for lead in leads)
 
 
 def _step_of(total: Total, numbers: Mapping[str, int | str]) -> str:
@@ -482,6 +493,13 @@ def _lacking(total: Total, numbers: Mapping[str, int | str]) -> str:
 def _total_time(total: Total) -> str:
     low, high, _ = ends(total)
     return duration(total.ms, reach(total.ms, low, high))
+
+
+def _spread_time(total: Total) -> str:
+    """The time of a total with its interval, where it has one."""
+    low, high, _ = ends(total)
+    spread = "" if low is None or high is None else f" {duration_interval(total.ms, low, high)}"
+    return f"{_total_time(total)}{spread}"
 
 
 def is_best(total: Total) -> bool:
@@ -585,7 +603,7 @@ def over_columns(
 
 
 def _is_tied(record: Record, lead: Lead) -> bool:
-    return bool(lead.ties) and record.backend in (lead.best.backend, *lead.ties)
+    return bool(lead.ties) and record.backend in lead.candidates
 
 
 def mean_words(answer: RunAnswer, numbers: Mapping[str, int]) -> str:
@@ -604,7 +622,7 @@ def busy_text(*answers: RunAnswer) -> str:
     if not is_busy(count, timed):
         return ""
     was = "was" if count == 1 else "were"
-    fastest = sum(disturbed(lead.best) for one in answers for lead in one.leads)
+    fastest = sum(one.chosen_disturbed for one in answers)
     among = f"{fastest or 'none'} of them the fastest of a case"
     return (
         f"{count} of {count_of(timed, 'measurement')} {was} disturbed, {among}: use an idle machine, "

@@ -38,12 +38,13 @@ def step_labels(steps: Sequence[CacheStep]) -> list[str]:
 
 
 def _fastest(total: Total, answer: RunAnswer) -> tuple[str, str]:
-    """Return the backend that is the fastest in each case of a step, "" if they differ, and what to use."""
+    """Return the backend to use in each case of a step, "" if they differ, and its name in a table."""
     leads = [lead for lead in answer.leads if lead.best.case in total.by_case]
-    found = {lead.best.backend for lead in leads}
+    found = {answer.chosen[lead.best.case] for lead in leads}
     if len(found) > 1:
         return "", FASTEST_OF_EACH
-    return found.pop(), use_text(leads[0]) if len(leads) == 1 else leads[0].best.backend
+    backend = found.pop()
+    return backend, use_text(leads[0], backend) if len(leads) == 1 else backend
 
 
 def caches_grid(

@@ -192,7 +192,7 @@ class Run:
             stages = {case: stage for head in heads for case, stage in head.stages.items()}
             records = [one.record for one in kept]
             found = answer(records, taken, stages_of_one_cache(counts, stages), stages)
-            caches = cache_steps(records, found.leads, taken, counts, stages)
+            caches = cache_steps(records, found.chosen, taken, counts, stages)
         again = len({(run, one.record.case) for run, one in every}) - len(last)
         torch = dict.fromkeys(str(head.environment.get("torch") or "") for head in heads)
         asked = {name for head in heads for name in head.backends}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from attnbench.cases.suites import TORCHS
 from attnbench.reports.answer import (
     MOST_LISTED,
-    is_failure,
     lead_text,
     listed,
     named,
     slower,
     times_text,
 )
-from attnbench.stats.answer import Lead, RunAnswer, Sure
+from attnbench.stats.answer import Lead, RunAnswer, Sure, is_failure
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, STATUSES, Status
 from attnbench.types.words import count_of, first_of
@@ -35,41 +34,19 @@ def use_sentence(answer: RunAnswer, records: Sequence[Record], names: Mapping[st
         return ""
     if len(names) == 1:
         return lead_text(leads[0])
-    chosen = _chosen(leads, records)
+    chosen: dict[str, list[Lead]] = {}
+    its = {lead.best.case: lead for lead in leads}
+    for case, name in answer.chosen.items():
+        chosen.setdefault(name, []).append(its[case])
     told = [f"use {_whole(leads, names) if len(chosen) == 1 else _divided(chosen, leads)}"]
     without = [name for case, name in names.items() if case not in {lead.best.case for lead in leads}]
     told += [f"{_counted(without, len(names))} without a time"] if without else []
     return "; ".join(filter(None, [told[0], _gains(answer), *told[1:]]))
 
 
-def chosen_backends(answer: RunAnswer, records: Iterable[Record]) -> dict[str, str]:
-    """Return the backend to use in each case, as the sentence names it: of a tie the shared one."""
-    chosen = _chosen(answer.leads, records)
-    return {lead.best.case: name for name, its in chosen.items() for lead in its}
-
-
-def _candidates(lead: Lead) -> tuple[str, ...]:
-    """The backends that are the fastest of a case, or may be."""
-    return (lead.best.backend, *lead.ties)
-
-
-def _chosen(leads: Sequence[Lead], records: Iterable[Record]) -> dict[str, list[Lead]]:
-    """Return backends with the cases to use them in: first that of most cases, then of most of the rest."""
-    failed = {record.backend for record in records if is_failure(record)}
-    chosen: dict[str, list[Lead]] = {}
-    left = list(leads)
-    while left:
-        may = Counter(name for lead in left for name in _candidates(lead))
-        sure = Counter(lead.best.backend for lead in left if lead.sure == "clear")
-        best = max(may, key=lambda name: (name not in failed, may[name], sure[name]))
-        chosen[best] = [lead for lead in left if best in _candidates(lead)]
-        left = [lead for lead in left if best not in _candidates(lead)]
-    return chosen
-
-
 def _whole(leads: Sequence[Lead], names: Mapping[str, str]) -> str:
     """Name what may be used in all cases: several backends where no case tells them apart."""
-    every = [name for name in _candidates(leads[0]) if all(name in _candidates(lead) for lead in leads)]
+    every = [name for name in leads[0].candidates if all(name in lead.candidates for lead in leads)]
     which = f"any of {len(every)} backends" if len(every) > MOST_LISTED else " or ".join(every)
     where = {1: "the only case", 2: "both cases"}.get(len(leads), f"all {len(leads):,} cases")
     return f"{which} in {where}{'' if len(leads) == len(names) else ' with a time'}{_sureness(leads, names)}"

@@ -26,6 +26,7 @@ from attnbench.stats.tests import (
 from attnbench.stats.verdict import word_of
 from attnbench.types.case import Case
 from attnbench.types.record import Record
+from attnbench.types.status import MEANING
 
 Sure = Literal["clear", "tie", "few repetitions", "alone"]
 """How sure it is that the fastest backend of a case is the fastest."""
@@ -69,6 +70,11 @@ class Lead:
     sure: Sure
     over: Mapping[str, TimeRatio] = field(default_factory=dict)
 
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The fastest backend, and those that may be as fast."""
+        return (self.best.backend, *self.ties)
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -93,7 +99,8 @@ class RunAnswer:
     leads: one for each case with a time. standings: the least mean first, then those without a mean.
     baseline: the backend that all ratios refer to, None if they have several. common: the common cases.
     timed: the number of records with a time; disturbed: those that other processes disturbed. totals: of one
-    step, where calls were counted.
+    step, where calls were counted. chosen: the backend to use in each case, of a tie the shared one;
+    chosen_disturbed: in how many cases its measurement was disturbed.
     """
 
     leads: tuple[Lead, ...]
@@ -103,6 +110,8 @@ class RunAnswer:
     timed: int
     disturbed: int
     totals: tuple[Total, ...] = ()
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    chosen_disturbed: int = 0
 
 
 def answer(
@@ -134,12 +143,37 @@ def answer(
         for name in dict.fromkeys(record.backend for record in timed)
     ]
     standings.sort(key=lambda one: (one.mean is None, one.mean.ratio if one.mean else -one.cases))
+    chosen = _chosen(leads, records)
     found = tuple(
         total
         for (stage, threads), its in by_stage(counts, stages).items()
-        for total in totals(leads, by_case, its, stage, threads)
+        for total in totals(chosen, by_case, its, stage, threads)
     )
-    return RunAnswer(leads, tuple(standings), baseline, common, len(timed), sum(map(disturbed, timed)), found)
+    busy = [record for record in timed if disturbed(record)]
+    uses = sum(record.backend == chosen[record.case] for record in busy)
+    return RunAnswer(leads, tuple(standings), baseline, common, len(timed), len(busy), found, chosen, uses)
+
+
+def is_failure(record: Record) -> bool:
+    """Return whether a record has neither a right output nor a reason not to run."""
+    return record.status != "ok" and not MEANING[record.status].declined
+
+
+def _chosen(leads: Sequence[Lead], records: Iterable[Record]) -> dict[str, str]:
+    """Return the backend to use in each case: as few backends as possible, that of most cases first.
+
+    In each case it is the fastest, or may be. One that fails in no case goes before others.
+    """
+    failed = {record.backend for record in records if is_failure(record)}
+    chosen: dict[str, str] = {}
+    left = list(leads)
+    while left:
+        may = Counter(name for lead in left for name in lead.candidates)
+        sure = Counter(lead.best.backend for lead in left if lead.sure == "clear")
+        best = max(may, key=lambda name: (name not in failed, may[name], sure[name]))
+        chosen |= {lead.best.case: best for lead in left if best in lead.candidates}
+        left = [lead for lead in left if best not in lead.candidates]
+    return chosen
 
 
 def by_stage(
@@ -285,7 +319,7 @@ def _mean(
 
 def _standing(name: str, timed: Iterable[Record], leads: Sequence[Lead], mean: TimeRatio | None) -> Standing:
     wins = sum(lead.sure == "clear" and lead.best.backend == name for lead in leads)
-    ties = sum(lead.sure == "tie" and name in (lead.best.backend, *lead.ties) for lead in leads)
+    ties = sum(lead.sure == "tie" and name in lead.candidates for lead in leads)
     return Standing(name, sum(record.backend == name for record in timed), wins, ties, mean)
 
 
@@ -306,10 +340,10 @@ class Total:
     """Attention in one step, with one backend in all cases.
 
     stage: the part of a step that it is of; "" for all of it. threads: of its cases, where the same step was
-    measured with several numbers; else 0. backend: None for the fastest backend of each
+    measured with several numbers; else 0. backend: None for the one to use in each
     case. ms: the median over repetitions of the sum over cases, with its interval (None for too few).
     by_case: the median of each case's part, in ms. missing: cases that are counted but have no time. over:
-    this total over that of the fastest backend of each case; None for the latter.
+    this total over that of the backends to use; None for the latter.
     """
 
     backend: str | None
@@ -323,22 +357,23 @@ class Total:
 
 
 def totals(
-    leads: Sequence[Lead], times: Times, counts: Mapping[str, float], stage: str = "", threads: int = 0
+    chosen: Mapping[str, str], times: Times, counts: Mapping[str, float], stage: str = "", threads: int = 0
 ) -> tuple[Total, ...]:
-    """Return the totals of the fastest of each case and of every backend with a time in all, the least first.
+    """Return the totals of the backends to use, and of every backend with a time in all cases, the least
+    first.
 
-    counts: calls in one step, by case, all of one stage and, unless 0, number of threads; cases without a
-    time are left out. Cases of one repetition share processes and a moment of the machine, so the sum and its
-    ratio to the least are taken in each repetition, and intervals over repetitions.
+    chosen: the backend to use in each case with a time. counts: calls in one step, by case, all of one stage
+    and, unless 0, number of threads; cases without a time are left out. Cases of one repetition share
+    processes and a moment of the machine, so the sum and its ratio to the least are taken in each repetition,
+    and intervals over repetitions.
     """
-    best = {lead.best.case: lead.best.backend for lead in leads}
-    missing = tuple(case for case in counts if case not in best)
-    counts = {case: count for case, count in counts.items() if case in best}
+    missing = tuple(case for case in counts if case not in chosen)
+    counts = {case: count for case, count in counts.items() if case in chosen}
     if not counts:
         return ()
     names = {name for repetitions in times.values() for taken in repetitions.values() for name in taken}
-    least = sums_of(best, times, counts)
-    found = [_total(None, best, times, counts)]
+    least = sums_of(chosen, times, counts)
+    found = [_total(None, chosen, times, counts)]
     found += [_total(name, dict.fromkeys(counts, name), times, counts, least) for name in sorted(names)]
     ordered = sorted(filter(None, found), key=lambda one: (one.backend is not None, one.ms))
     return tuple(replace(one, stage=stage, threads=threads, missing=missing) for one in ordered)

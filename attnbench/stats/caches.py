@@ -12,7 +12,6 @@ from math import sqrt
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.stats.answer import (
-    Lead,
     TimeRatio,
     Times,
     Total,
@@ -33,8 +32,8 @@ Variants = Mapping[str, str]
 class Cache:
     """One way to hold keys and values.
 
-    word: of ``kv=``, ``dtype`` for numbers of the dtype. totals: of one step, first with the fastest backend
-    of each case, then with every backend that has a time in all cases, the least first. over: each of them,
+    word: of ``kv=``, ``dtype`` for numbers of the dtype. totals: of one step, first with the backends to
+    use, then with every backend that has a time in all cases, the least first. over: each of them,
     by its backend, over the first of the cache in the dtype; empty without one. kv_bytes: what a token takes
     in all layers of the step; share: that over the bytes in the dtype. error: of the exact output, root of
     the mean square over calls. None stands for what is not known.
@@ -93,14 +92,14 @@ def stages_of_one_cache(counts: Mapping[str, float], stages: Mapping[str, str]) 
 
 def cache_steps(
     records: Sequence[Record],
-    leads: Sequence[Lead],
+    chosen: Mapping[str, str],
     times: Iterable[tuple[str, int, Mapping[str, float]]],
     counts: Mapping[str, float],
     stages: Mapping[str, str],
 ) -> tuple[CacheStep, ...]:
     """Return what the ways to hold a cache cost, of each step whose cases hold it in several.
 
-    records, times, counts and stages: as :func:`attnbench.stats.answer.answer` has them; leads: from there.
+    records, times, counts and stages: as :func:`attnbench.stats.answer.answer` has them; chosen: from there.
     Without counts a step is one call of a case.
     """
     if not any(_is_encoded(record.case) for record in records):
@@ -114,7 +113,7 @@ def cache_steps(
         for case, variants in variants_of(dict.fromkeys(record.case for record in records)).items():
             steps.append(("", 0, case, {case: variants}, dict.fromkeys(variants.values(), 1.0)))
     return tuple(
-        _step(stage, threads, case, found, its, leads, by_case, known)
+        _step(stage, threads, case, found, its, chosen, by_case, known)
         for stage, threads, case, found, its in steps
         if any(len(variants) > 1 for variants in found.values())
     )
@@ -130,29 +129,28 @@ def _step(
     case: str,
     found: Mapping[str, Variants],
     counts: Mapping[str, float],
-    leads: Sequence[Lead],
+    chosen: Mapping[str, str],
     times: Times,
     known: Mapping[str, Record],
 ) -> CacheStep:
     several = [variants for variants in found.values() if len(variants) > 1]
     # A layer with one cache, as a recurrent one, is the same in each step.
     alone = [text for variants in found.values() if len(variants) == 1 for text in variants.values()]
-    best = {lead.best.case: lead.best.backend for lead in leads}
     words = dict.fromkeys(word for variants in several for word in variants)
     caches, missing = [], []
     plain: Mapping[int, float] = {}
     plain_bytes = None
     for word in sorted(words, key=lambda word: word != DTYPE.name):
         own = [variants.get(word, "") for variants in several]
-        if not all(text in best for text in own):
+        if not all(text in chosen for text in own):
             missing.append(word)
             continue
         its = {text: counts[text] for text in (*alone, *own)}
-        timed = {text: count for text, count in its.items() if text in best}
-        found_totals = totals(leads, times, its, stage, threads)
+        timed = {text: count for text, count in its.items() if text in chosen}
+        found_totals = totals(chosen, times, its, stage, threads)
         sums = {
             total.backend: sums_of(
-                dict.fromkeys(timed, total.backend) if total.backend else best, times, timed
+                dict.fromkeys(timed, total.backend) if total.backend else chosen, times, timed
             )
             for total in found_totals
         }

@@ -284,13 +284,12 @@ def test_a_run_with_counts_ends_with_what_all_calls_of_a_backend_take() -> None:
     text = shown(step, 200)
     sentence, *_ = (line for line in text.splitlines() if line.startswith("all counted calls: "))
     assert re.fullmatch(
-        r".*: \d+ ms with the fastest of each case \(sdpa_flash in 4 and eager in 1\); torch's function "
-        r"\(sdpa_flash\) may be as fast \(\d+ ms\); eager takes 1.\d+ \[1.\d+, 1.\d+\] times as long",
+        r".*: torch's function \(sdpa_flash\), \d+ ms; eager takes 1.\d+ \[1.\d+, 1.\d+\] times as long",
         sentence,
     )
     head_line, first, *others = text[text.rindex("all counted calls") :].splitlines()
     assert head_line.split() == ["all", "counted", "calls", "time", "×", "loses", "most", "in", "case"]
-    assert first.startswith("the fastest of each case")
+    assert first.startswith("sdpa_flash"), "it may be the fastest in each case, so it is the one to use"
     assert first.split()[-1] == "1"
     (slow,) = [line for line in others if line.startswith("sdpa_math")]
     # At L = 128 it takes 0.34 · 0.496 ms longer than eager, a thousand times.
@@ -302,17 +301,16 @@ def test_a_run_with_counts_ends_with_what_all_calls_of_a_backend_take() -> None:
 
 
 def test_a_backend_that_ties_in_every_case_may_be_as_fast_in_a_step() -> None:
-    """Of samples that vary, the fastest of each case is always ahead in the sum."""
+    """Of samples that vary, the fastest of each case is always ahead in the sum; the sentence names one."""
     times = {case(64): {"eager": 1.4, "bmm": 1.0}, case(128): {"eager": 1.0, "bmm": 1.3}}
     run = run_of(times, counts=dict.fromkeys(times, 1.0), off=0.9)
     ((part,),) = run.reports
     assert all(lead.ties for lead in part.answer.leads)
     text = table([part], View(width=100))
-    assert " with the fastest of each case (bmm in 1 and eager in 1); " in text
-    assert "; eager may be as fast (" in text
-    _, *others = text[text.rindex("the fastest of each case") :].splitlines()
-    # 1.2 as "1" would read as the fastest.
-    assert all(re.search(r" 1\.\d", line) for line in others[:2])
+    assert re.search(r"all counted calls: bmm, \d ms; eager may be as fast \(\d ms\)", text)
+    _, eager, *_ = text[text.rindex("bmm ") :].splitlines()
+    # 1.0 as "1" would read as the fastest.
+    assert re.search(r" 1\.\d", eager)
 
 
 def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> None:
@@ -323,10 +321,10 @@ def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> N
     assert "a step with 1 thread: bmm, 10.00 ms; eager takes 1.4" in text
     assert "a step with 2 threads: bmm, 130.0 ms; eager takes 1." in text
     compared = (
-        "attention in a step takes 10.00 ms with 1 thread, 130.0 ms with 2: call torch.set_num_threads(1), "
-        "and time your whole step with it"
+        r"attention in a step takes 10.00 ms \[.*\] with 1 thread, 130.0 ms \[.*\] with 2: "
+        r"call torch.set_num_threads\(1\), and time your whole step with it"
     )
-    assert compared in text.splitlines()
+    assert any(re.fullmatch(compared, line) for line in text.splitlines())
     fastest = [row for row in run.summary_rows if row["kind"] == "step" and row["backend"] is None]
     assert [(row["stage"], row["threads"], row["median_ms"]) for row in fastest] == [
         (None, 1, pytest.approx(10.0)), (None, 2, pytest.approx(130.0)),

@@ -163,7 +163,8 @@ def _table_of_leads(part: ReportPart, names: Mapping[str, str]) -> str:
     rows = lead_rows(part, users)[:MOST_CASES]
     for row in rows:
         use = " ".join(filter(None, (row.use, row.also, row.fails and f"({row.fails})")))
-        cells = [names[row.case], use, row.time, *row.users, row.following]
+        time = f"{row.time} (disturbed)" if row.disturbed else row.time
+        cells = [names[row.case], use, time, *row.users, row.following]
         body.append([(cell, style) for cell, (_, style) in zip(cells, heads, strict=True)])
     return _table("The fastest backend of each case", heads, body, leads_key(rows))
 

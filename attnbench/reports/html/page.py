@@ -281,7 +281,8 @@ def _table(run: Run, parts: Sequence[ReportPart], labels: Sequence[str]) -> dict
         "rows": [
             (label, by_case.get(one.record.case, ""), one)
             for label, part, by_case in zip(labels, parts, stages, strict=True)
-            for one in in_order(part.judged)
+            # What could not run has no number to read.
+            for one in sorted(in_order(part.judged), key=lambda one: MEANING[one.record.status].declined)
         ],
         "staged": any(stages),
         "disturbed": disturbed,

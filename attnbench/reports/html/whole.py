@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import TORCHS
-from attnbench.reports.answer import busy_text, case_numbers, is_failure, steps_words
+from attnbench.reports.answer import busy_text, case_numbers, steps_words
 from attnbench.reports.caches import cache_words
 from attnbench.reports.html.words import Sentence, failure_words, isolated, suite_of, use_words
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.overview import HOT_DECODE, checked_words, hot_words
 from attnbench.reports.run import Run
+from attnbench.stats.answer import is_failure
 from attnbench.types.mask import mask_text
 from attnbench.types.words import capital, count_of, first_of, printable
 
@@ -71,7 +72,9 @@ def _answers(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sen
         numbers = short_names(case_numbers([part]))
         before = f"{label}: " if several else ""
         steps = steps_words(part.answer, numbers)
-        yield from (Sentence("", f"{before}{words if several else capital(words)}.") for words in steps)
+        yield from (
+            Sentence("", f"{before}{words if several else capital(words)}.", "good") for words in steps
+        )
         if not several or (not steps and len(parts) <= _MOST_RUNS):
             yield from use_words(part, before)
         else:
@@ -91,9 +94,10 @@ def cases_words(ids: Iterable[str]) -> str:
     cases = [parse_case(case) for case in dict.fromkeys(ids)]
     if not cases:
         return ""
-    sizes = [
-        f"{name} {_span([getattr(case, name) for case in cases])}" for name in ("B", "H", "Lq", "Lk", "D")
-    ]
+    shared = any(case.Hkv != case.H for case in cases)
+    names = ("B", "H", *(["Hkv"] if shared else []), "Lq", "Lk", "D")
+    sizes = [f"{name} {_span([getattr(case, name) for case in cases])}" for name in names]
+    caches = {case.cache for case in cases}
     threads = {case.threads for case in cases if case.on_host}
     words = [
         _listed([case.rule for case in cases]),
@@ -102,6 +106,7 @@ def cases_words(ids: Iterable[str]) -> str:
         _listed([case.dtype for case in cases]),
         _listed([case.pass_ for case in cases]),
         _listed([case.device for case in cases]),
+        "" if caches == {"hot"} else f"{_listed(sorted(caches))} inputs",
         f"{_span(sorted(threads))}\N{NO-BREAK SPACE}{'thread' if threads == {1} else 'threads'}"
         if threads
         else "",

@@ -9,16 +9,17 @@ from itertools import takewhile
 from typing import Any
 
 from attnbench.cases.ids import parse_case
+from attnbench.cases.suites import DEFAULT_SUITE
 from attnbench.cases.work import human_bytes
-from attnbench.reports.answer import TIED, busy_text, case_cell, is_failure, next_text
+from attnbench.reports.answer import TIED, busy_text, case_cell, next_text
 from attnbench.reports.columns import KERNEL_CONVENTION, name_text, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.overview import asked_counts, counted
 from attnbench.reports.run import Run
-from attnbench.reports.sentences import chosen_backends, failure_sentences, use_sentence
-from attnbench.stats.answer import disturbed
+from attnbench.reports.sentences import failure_sentences, use_sentence
+from attnbench.stats.answer import disturbed, is_failure
 from attnbench.types.compared import BASE, HEAD
 from attnbench.types.errors import BadCase
 from attnbench.types.record import Manifest
@@ -71,8 +72,11 @@ def suite_of(manifest: Manifest) -> str:
 
     A single case is told by its id, several by what they share: "4 cases of attention/scaled_dot".
     """
-    words = manifest.command[2:] if manifest.command[1:2] == ["run"] else []
-    words = list(takewhile(lambda word: not word.startswith("-"), words))
+    if manifest.command[1:2] != ["run"]:
+        return ""
+    words = list(takewhile(lambda word: not word.startswith("-"), manifest.command[2:]))
+    if not words and "--resume" not in manifest.command:
+        words = [DEFAULT_SUITE]
     cases = [word for word in words if _is_case(word)]
     if len(cases) < 2:
         return " ".join(words)
@@ -206,11 +210,10 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
     def told(name: str) -> str:
         return f"{name} ({fails[name]})" if name in fails else name
 
-    chosen = chosen_backends(part.answer, [one.record for one in part.judged])
     rows = []
     for lead in part.answer.leads:
-        use = cells[lead.best.case, chosen[lead.best.case]].record
-        also = [name for name in (lead.best.backend, *lead.ties) if name != use.backend]
+        use = cells[lead.best.case, part.answer.chosen[lead.best.case]].record
+        also = [name for name in lead.candidates if name != use.backend]
         row = LeadRow(
             lead.best.case,
             name_text(use),

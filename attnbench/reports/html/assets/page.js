@@ -144,7 +144,11 @@
   const paper = { width: 660, height: (backends) => 255 + 14 * Math.ceil(backends / 3) };
   addEventListener("beforeprint", () => {
     for (const one of document.querySelectorAll("details.on-paper")) one.open = true;
-    for (const { drawn, backends } of figures) drawn?.view.width(paper.width).height(paper.height(backends)).run();
+    for (const figure of figures) {
+      const { drawn, backends } = figure;
+      if (drawn) drawn.view.width(paper.width).height(paper.height(backends)).run();
+      else figure.querySelector(".note").textContent = "This chart was not drawn yet: print the page again.";
+    }
   });
   addEventListener("afterprint", () => {
     for (const { drawn } of figures) drawn?.view.height(drawn.vgSpec.height).run();
