@@ -19,7 +19,6 @@ from attnbench.reports.answer import (
     busy_text,
     case_list,
     cases_grid,
-    is_failure,
     mean_words,
     numbered,
     standings_grid,
@@ -32,7 +31,7 @@ from attnbench.reports.formats import bare_table
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.sentences import failed_words, use_sentence
-from attnbench.stats.answer import RunAnswer
+from attnbench.stats.answer import RunAnswer, is_failure
 from attnbench.stats.tests import LEVEL, fewest_repetitions
 from attnbench.types.device import UNKNOWN
 from attnbench.types.record import Record

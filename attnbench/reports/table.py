@@ -13,7 +13,6 @@ from attnbench.reports.answer import (
     FASTEST,
     TIED,
     busy_text,
-    is_failure,
     lead_text,
     numbered,
     over_columns,
@@ -47,6 +46,7 @@ from attnbench.reports.overview import (
     print_blocks,
     timed,
 )
+from attnbench.stats.answer import is_failure
 from attnbench.stats.tests import AT_LEAST, LEVEL, SIGN_TEST_FROM, T_TEST_FROM
 from attnbench.stats.verdict import FALSE_DISCOVERIES
 from attnbench.types.record import Record
