@@ -174,6 +174,11 @@ class _File(Struct, frozen=True):
     project: _Project = _Project()
 
 
+def commits_lacking(repository: Repository, base: str, head: str) -> int:
+    """Count the commits of base's history that head's lacks; 0 where git can't say."""
+    return int(repository.ask("rev-list", "--count", base, f"^{head}") or 0)
+
+
 def declared_plugins(repository: Repository, commit: str) -> tuple[Source, ...]:
     """Return the plugins that the ``pyproject.toml`` of a commit declares; "" for the user's tree.
 

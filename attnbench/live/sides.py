@@ -23,6 +23,7 @@ from attnbench.live.repository import (
     Repository,
     checkouts,
     commit_of,
+    commits_lacking,
     declared_plugins,
     repository_of,
 )
@@ -33,7 +34,7 @@ from attnbench.types.backend import Backend
 from attnbench.types.compared import BASE, HEAD
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
-from attnbench.types.words import clean
+from attnbench.types.words import clean, count_of
 
 Label = Literal["base", "head"]
 
@@ -317,6 +318,20 @@ def _with_declared(
     return tuple(found.values())
 
 
+def behind(repository: Repository, base: tuple[str, Side], head: tuple[str, Side]) -> Iterator[str]:
+    """Warn of commits of base that head lacks: what they change would be told of head, the other way round.
+
+    base, head: the user's words with their sides.
+    """
+    lacking = commits_lacking(repository, base[1].commit, head[1].commit)
+    if lacking:
+        word = "HEAD" if head[1].uncommitted else head[0]
+        yield (
+            f"{base[0]} has {count_of(lacking, 'commit')} that {word} lacks, and what they change is told "
+            f'too: --ref "$(git merge-base {base[0]} {word})" leaves them out'
+        )
+
+
 @contextmanager
 def two_sides(
     ref: str | None,
@@ -362,5 +377,7 @@ def two_sides(
         facts: dict[str, SideFacts] = {side.label: ask(side, sources) for side in sides}
         refuse_what_misleads(*sides, facts)
         base, head_facts = (facts[side.label] for side in sides)
-        sentences = (*notes(sides[0], base, head_facts), *notes(sides[1], head_facts, base))
-        yield TwoSides(*sides, facts, sentences)
+        sentences = [*notes(sides[0], base, head_facts), *notes(sides[1], head_facts, base)]
+        if ref is not None and head is not None:
+            sentences += behind(repository, (ref, sides[0]), (head, sides[1]))
+        yield TwoSides(*sides, facts, tuple(sentences))

@@ -175,8 +175,8 @@ _PLAIN = re.compile(r"[][\w@./:+=,-]*")
 
 def _accept_words(gate: GateResult) -> str:
     """Say where the lines of :func:`acceptance_lines` go."""
-    where = f"{gate.file}, in place of older ones of these cells" if gate.file else _NEW_FILE
-    return f"to accept it, add these lines to {where}, with your reason for {PLACEHOLDER!r}:"
+    where = f"{gate.file} (in place of older ones of these cells)" if gate.file else _NEW_FILE
+    return f"to accept it before a merge, add these lines to {where}, with your reason for {PLACEHOLDER!r}:"
 
 
 _NEW_FILE = "gate.toml, and compare with --gate gate.toml"

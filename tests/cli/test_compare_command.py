@@ -124,8 +124,8 @@ def test_a_red_gate_names_the_file_that_was_given(invoke: Invoke, base: Path, tm
     for format_ in ("table", "markdown"):
         result = compare(invoke, base, slower, "--gate", gate, "--format", format_)
         assert result.exit_code == 1
-        where = f"{gate}, in place of older ones of these cells, with your reason for 'say why':"
-        assert f"to accept it, add these lines to {where}" in result.stdout
+        where = f"{gate} (in place of older ones of these cells), with your reason for 'say why':"
+        assert f"to accept it before a merge, add these lines to {where}" in result.stdout
     assert "gate.toml, and compare" in compare(invoke, base, slower).stdout
 
 

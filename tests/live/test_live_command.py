@@ -121,6 +121,12 @@ def test_what_head_lacks_or_cannot_import_fails_the_gate_also_where_the_tree_is_
     assert any("half done" in warning for warning in found["warnings"])
     again = attnbench(there.repo, "compare", "out.jsonl", "--format", "json")
     assert (again.returncode, json.loads(again.stdout)) == (1, found)
+    older = attnbench(there.repo, "compare", "--ref", "HEAD", "--head", "HEAD~", CASE, "--budget", "0.001",
+        "--repetitions", "1", "--format", "json")  # fmt: skip
+    assert json.loads(older.stdout)["warnings"][-1] == (
+        'HEAD has 1 commit that HEAD~ lacks, and what they change is told too: --ref "$(git merge-base '
+        'HEAD HEAD~)" leaves them out'
+    )
 
 
 def test_what_the_gate_file_of_the_base_accepts_is_judged_anew(project: Install) -> None:

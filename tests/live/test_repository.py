@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kernel_project import Install, Project, run_git
 
-from attnbench.live.repository import GitFailed, commit_of, git, repository_of
+from attnbench.live.repository import GitFailed, commit_of, commits_lacking, git, repository_of
 from attnbench.types.errors import BadInput
 
 
@@ -27,6 +27,14 @@ def test_a_commit_has_many_names(there: Project) -> None:
     for name in ("HEAD", "main", "refs/heads/main", "v1", head, head[:8], "@", "main@{0}", f":/{subject}"):
         assert commit_of(repository, name) == head
     assert commit_of(repository, "HEAD~") == run_git(there.repo, "rev-parse", "HEAD~")
+
+
+def test_commits_of_base_that_head_lacks_are_counted(there: Project) -> None:
+    repository = repository_of(there.repo)
+    run_git(there.repo, "checkout", "--quiet", "-b", "older", "HEAD~")
+    assert commits_lacking(repository, "main", "older") == 1
+    assert commits_lacking(repository, "older", "main") == 0
+    assert commits_lacking(repository, "main", "nowhere") == 0
 
 
 @pytest.mark.parametrize(
