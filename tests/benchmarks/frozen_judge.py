@@ -20,7 +20,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,13 @@ from attnbench.ipc.names import PLAIN, parameter_names
 from attnbench.plugins.load import load
 from attnbench.plugins.sources import named
 from attnbench.testing.mistakes import mistakes_for
+from attnbench.types.encoding import is_encoded, unencoded
 from attnbench.types.extensions import Source
 from attnbench.types.operation import Operation, make_known, operation_of
 from attnbench.types.rule import Rule
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
 from attnbench.verifier.dropout import DropoutVerifier
+from attnbench.verifier.process import error_of_cache
 from attnbench.worker.answers import stored_answer
 from attnbench.worker.calls import exact_gradients
 from attnbench.worker.prepared import PreparedBackend, prepare
@@ -85,8 +87,14 @@ CASES = (
     "multihead/scaled_dot/B1-H2-L12-D4-E8-noout/padding:7/float32",
     "paged_with_lse/scaled_dot/B2-H4-Hkv2-L12-D8/causal/float32",
     "paged_with_lse/scaled_dot/B1-H2-L8-D8/causal/bfloat16",
+    "attention/scaled_dot/B2-H4-Hkv2-Lq5-Lk70-D64/none/float32/cpu/forward/kv=q8_0",
+    "attention/scaled_dot/B1-H4-Hkv2-Lq3-Lk33-D64/causal/bfloat16/cpu/forward/kv=q5_1",
+    "attention/scaled_dot/B2-H4-Hkv2-Lq3-Lk40-D32/none/bfloat16/cpu/forward/kv=int8:head",
+    "attention/scaled_dot/B1-H4-Hkv2-Lq3-Lk40-D32/none/float32/cpu/forward/kv=uint4:channel",
+    "attention/scaled_dot@scale=0.07/B1-H4-Hkv1-Lq3-Lk40-D32-Dv24/none/bfloat16/cpu/forward/kv=latent",
 )
-"""One or more of each operation, dtype, pass, kind of mask and rule; ``flops1`` makes rows sampled."""
+"""One or more of each operation, dtype, pass, kind of mask, rule and kind of cache; ``flops1`` makes rows
+sampled."""
 
 
 def bits(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
@@ -119,9 +127,12 @@ def open_case(words: str) -> CaseVerifier:
 
 
 def prepared(opened: CaseVerifier) -> PreparedBackend:
-    """Return the plain reference, prepared for the case; the right backend where an operation has none."""
+    """Return the plain reference, prepared for the case; the right backend where an operation has none.
+
+    Both take keys and values in the dtype of the case, however it holds them.
+    """
     name, source = ("", None) if opened.operation.reference is not None else ("gathered", GATHERED)
-    request = m.Prepare(case_id(opened.case), name, source, RULES, (), None)
+    request = m.Prepare(case_id(unencoded(opened.case)), name, source, RULES, (), None)
     with grad_mode():
         return prepare(request, parameter_names(opened.parameters.rule, opened.parameters.projections))[0]
 
@@ -135,7 +146,8 @@ class Answers:
     def __call__(self, index: int, change: int = 0, nudged: bool = False) -> dict[str, Any]:
         """Return the parts of the answer to a draw, as stored."""
         with grad_mode():
-            arrays = self.opened.arrays(index, change, nudged=nudged)
+            apart = is_encoded(self.opened.case)
+            arrays = self.opened.arrays(index, change, nudged=nudged, apart=apart)
             ready = self.backend.with_inputs(arrays, fresh=True)
             parts = stored_answer(ready, ready.call(*ready.inputs))
         return {name: np.array(part) for name, part in parts.items()}
@@ -154,6 +166,8 @@ def draws_of(opened: CaseVerifier) -> Iterator[tuple[str, Any]]:
         yield f"exact {index}", bits(opened.draw(index).expected)
         for change in CHANGES:
             yield f"draw {index} change {change}", bits(opened.arrays(index, change))
+    if is_encoded(opened.case):
+        yield "error of the cache", asdict(error_of_cache(opened))
     inputs = operation_of(opened.case).inputs(opened.case, opened.rule)
     if all(spec.kind == "float" for spec in inputs):
         yield "draw 0 nudged", bits(opened.arrays(0, 0, nudged=True))
@@ -199,7 +213,7 @@ def coarse(opened: CaseVerifier, plain: Answers) -> Iterator[tuple[str, Any]]:
 
 def mistakes(opened: CaseVerifier, plain: PreparedBackend) -> Iterator[tuple[str, Any]]:
     """Yield the verdict on each known mistake of the kit that can be made in this case."""
-    for mistake in mistakes_for(opened.case):
+    for mistake in mistakes_for(unencoded(opened.case)):
         try:
             with grad_mode():
                 call = mistake.prepare(plain.setup)
@@ -253,7 +267,8 @@ def lines_of(words: str) -> Iterator[tuple[str, Any]]:
     elif operation_of(case).heads is None:
         yield from wrong_outputs(opened, plain)
     else:
-        if (case.operation, case.pass_, case.dtype) == ("attention", "forward", "float32"):
+        forward = (case.operation, case.pass_, case.dtype) == ("attention", "forward", "float32")
+        if forward and not is_encoded(case):
             yield from coarse(opened, plain)
         yield from mistakes(opened, backend)
 
