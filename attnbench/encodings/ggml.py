@@ -6,7 +6,7 @@ bytes, (B, Hkv, L, D/32 · bytes of a block); features 32n to 32n + 31 lie in bl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
 
 BLOCK = 32
+BLOCKS_AT_ONCE = 1 << 12
+"""Of a long cache: so many blocks fit the processor's cache, with what is made of them on the way."""
 
 
 def _q8_0(blocks: Wide) -> tuple[Wide, Bytes]:
@@ -108,17 +110,22 @@ def _blocks(
             for spec in specs
         )
 
-    def joined(front: Any, codes: Bytes, blocks: Wide) -> Bytes:
+    def joined(front: Any, codes: Bytes) -> Bytes:
         import numpy as np
 
         scale = np.ascontiguousarray(front.astype(np.float16)).view(np.uint8)
-        return np.concatenate([scale, codes], axis=-1).reshape(*blocks.shape[:3], blocks.shape[3] * size)
+        return np.concatenate([scale, codes], axis=-1)
 
     def encode(case: Case, specs: Specs, numbers: Sequence[Wide]) -> Sequence[Bytes]:
+        import numpy as np
+
         stored = []
-        for array in numbers:
-            blocks = array.reshape(*array.shape[:3], array.shape[3] // BLOCK, BLOCK)
-            stored.append(joined(*write(blocks), blocks))
+        for spec, array in zip(tensors(case, specs), numbers, strict=True):
+            blocks = array.reshape(-1, BLOCK)
+            made = np.empty((len(blocks), size), np.uint8)
+            for at in _pieces(len(blocks)):
+                made[at] = joined(*write(blocks[at]))
+            stored.append(made.reshape(spec.shape))
         return stored
 
     def decode(case: Case, specs: Specs, stored: Sequence[Bytes]) -> Sequence[Wide]:
@@ -126,9 +133,12 @@ def _blocks(
 
         numbers = []
         for spec, array in zip(specs, stored, strict=True):
-            blocks = array.reshape(*spec.shape[:3], spec.shape[3] // BLOCK, size)
-            d, m = _scale_and_least(np.ascontiguousarray(blocks[..., :head]).view(np.float16))
-            numbers.append((read(np.ascontiguousarray(blocks[..., head:])) * d + m).reshape(spec.shape))
+            blocks = array.reshape(-1, size)
+            made = np.empty((len(blocks), BLOCK))
+            for at in _pieces(len(blocks)):
+                d, m = _scale_and_least(np.ascontiguousarray(blocks[at, :head]).view(np.float16))
+                made[at] = read(np.ascontiguousarray(blocks[at, head:])) * d + m
+            numbers.append(made.reshape(spec.shape))
         return numbers
 
     def settle(
@@ -158,7 +168,7 @@ def _blocks(
             d, _ = _scale_and_least(exact)
             codes = np.where(near[0] | near[1] | ~np.isfinite(d), read_back, nearest)
             codes = np.where(d == 0, 0.0, codes)
-            whole = joined(_settled_scale(front, exact), codes_of(codes), blocks)
+            whole = joined(_settled_scale(front, exact), codes_of(codes))
             settled.append(whole.reshape(np.shape(given)))
         return settled
 
@@ -175,6 +185,11 @@ def _blocks(
         baseline="dequantise_sdpa",
         **more,
     )
+
+
+def _pieces(count: int) -> Iterator[slice]:
+    """Yield where to compute at once, of so many blocks."""
+    return (slice(start, start + BLOCKS_AT_ONCE) for start in range(0, count, BLOCKS_AT_ONCE))
 
 
 def _scale_and_least(halves: NDArray[Any]) -> tuple[Wide, Wide]:

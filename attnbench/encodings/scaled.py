@@ -98,10 +98,10 @@ class NumberCode:
         return scale, -lowest / scale if self.zeros else np.zeros_like(scale)
 
     def clipped(self, steps: Wide) -> Wide:
-        """Return numbers of steps as the nearest that a code can stand for."""
+        """Return numbers of steps as the nearest that a code can stand for, in their own memory."""
         import numpy as np
 
-        return np.clip(steps, 0.0 if self.zeros else -self.largest, self.largest)
+        return np.clip(steps, 0.0 if self.zeros else -self.largest, self.largest, out=steps)
 
 
 def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
@@ -129,7 +129,8 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
             steps = grouped / scale.astype(np.float64)
             if code.zeros:
                 zero = np.rint(zero * wide / scale.astype(np.float64))
-                steps = np.rint(steps) + zero
+                np.rint(steps, out=steps)
+                steps += zero
                 zeros.append(zero.astype(np.uint8).reshape(scale_spec(case, spec, "zero", "uint8").shape))
             codes.append(code.write(code.clipped(steps).reshape(spec.shape)))
             scales.append(scale.reshape(scale_spec(case, spec, "scale", "float32").shape))
@@ -143,8 +144,9 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
             shape = _shape_of_scales(case, spec)
             steps = code.read(codes[place]).reshape(_grouped(case, spec.shape, spec.axes)[0])
             if code.zeros:
-                steps = steps - zeros[place].reshape(shape).astype(float)
-            numbers.append((steps * scales[place].reshape(shape).astype(float)).reshape(spec.shape))
+                steps -= zeros[place].reshape(shape).astype(float)
+            steps *= scales[place].reshape(shape).astype(float)
+            numbers.append(steps.reshape(spec.shape))
         return numbers
 
     def settle(
@@ -322,8 +324,9 @@ def write_float8(form: Float8, numbers: Wide) -> NDArray[Any]:
     there = float8_numbers(form)
     middles = (there[1:] + there[:-1]) / 2
     size = np.abs(numbers)
-    below, upto = np.searchsorted(middles, size, "left"), np.searchsorted(middles, size, "right")
-    codes = np.where((below != upto) & (below % 2 == 1), upto, below)
+    below = np.searchsorted(middles, size)
+    tied = middles.take(below, mode="clip") == size
+    codes = below + (tied & (below % 2 == 1))
     return (codes | np.where(np.signbit(numbers), 0x80, 0)).astype(np.uint8)
 
 

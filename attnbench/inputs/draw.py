@@ -57,7 +57,12 @@ def store(values: Wide, dtype: Dtype) -> Stored:
 def widen(stored: Stored, dtype: Dtype) -> Wide:
     """Return stored numbers in float64, exactly."""
     if dtype == "bfloat16" and stored.dtype.itemsize == 2:
-        return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        flat = stored.reshape(-1)
+        wide = np.empty(flat.shape)
+        for start in range(0, len(flat), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            wide[part] = (flat[part].astype(np.uint32) << 16).view(np.float32)
+        return wide.reshape(stored.shape)
     return stored.astype(np.float64)
 
 
@@ -72,10 +77,15 @@ def _rounded_to_bfloat16(values: Wide) -> Wide:
     half = np.uint64((1 << (_DROPPED_BITS - 1)) - 1)
     last = (bits >> np.uint64(_DROPPED_BITS)) & np.uint64(1)
     rounded = ((bits + half + last) >> np.uint64(_DROPPED_BITS) << np.uint64(_DROPPED_BITS)).view(np.float64)
-    # Adding a number whose last bit is worth 2**-133 rounds to its multiples, ties to even.
-    tiny = (values + _ONLY_MULTIPLES_OF_SMALLEST) - _ONLY_MULTIPLES_OF_SMALLEST
-    rounded = np.where(np.abs(values) < _SMALLEST_NORMAL, np.copysign(tiny, values), rounded)
-    return np.where(np.isnan(values), np.nan, rounded)
+    small, lost = np.abs(values) < _SMALLEST_NORMAL, np.isnan(values)
+    # Most chunks have neither, and a long cache has thousands of them.
+    if small.any():
+        # Adding a number whose last bit is worth 2**-133 rounds to its multiples, ties to even.
+        tiny = (values + _ONLY_MULTIPLES_OF_SMALLEST) - _ONLY_MULTIPLES_OF_SMALLEST
+        rounded[small] = np.copysign(tiny, values)[small]
+    if lost.any():
+        rounded[lost] = np.nan
+    return rounded
 
 
 def _top_half(values: Wide) -> NDArray[np.uint16]:

@@ -53,7 +53,10 @@ def amplified(
             count = max(1, len(channels) // OUTLIERS)
             channels[rng.choice(len(channels), count, replace=False)] *= LARGER
         wide = widen(inputs[spec.name], case.dtype)
-        made[spec.name] = wide * heads[:, None, None] * tokens[:, None] * channels
+        # In place, as in every step here: a long cache takes gigabytes.
+        for factors in (heads[:, None, None], tokens[:, None], channels):
+            wide *= factors
+        made[spec.name] = wide
     return made
 
 

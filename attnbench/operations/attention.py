@@ -52,7 +52,9 @@ def draw_heads(case: Case, rule: Rule, stream: Callable[[str], Generator]) -> di
         for word, spec in zip("abc", heads_inputs(case, rule), strict=True)
     )
     if not rule.pairs_keys:
-        v = (v + k[..., np.arange(case.Dv) % case.D]) / np.sqrt(2)
+        # In place: with a long cache each copy takes as long as a draw.
+        v += k if case.Dv == case.D else k[..., np.arange(case.Dv) % case.D]
+        v /= np.sqrt(2)
     v += head_means(case.Hkv)[:, None, None]
     return {"q": q, "k": k, "v": v}
 

@@ -265,7 +265,11 @@ def heads_for(
     axis = maps.rows
     queries, keys, values = activations
     keys = np.take(keys, rows, axis) if rule.pairs_keys else keys
-    sources = (np.take(queries, rows, axis).astype(wide), keys.astype(wide), values.astype(wide))
+    # Keys and values that are in this dtype already stay what they are: nothing writes to them.
+    sources = (
+        np.take(queries, rows, axis).astype(wide),
+        *(x.astype(wide, copy=False) for x in (keys, values)),
+    )
     q, k, v = maps.project(case, projections, sources)
     return HeadInputs(case, rule, Parameters(own, projections), rows, q, k, v)
 

@@ -60,10 +60,12 @@ def cache_error(problems: Iterable[tuple[Case, Solve, Ordinary]], rule: Rule) ->
             if encoding_of(case).shared:
                 numbers["v"] = numbers["k"][..., : case.Dv]
                 held["v"] = held["k"][..., : case.Dv]
-            wide = widen_inputs(case, rule, held)
-            exact = solve(wide | numbers)[OUT]
+            others = {name: array for name, array in held.items() if name not in numbers}
+            exact = solve(widen_inputs(case, rule, others) | numbers)[OUT]
+            # A long cache takes gigabytes, so there is one of it at a time.
+            del numbers
             encoded += _squares(drawn.expected[OUT] - exact)
-            dtype += _squares(solve(wide)[OUT] - exact)
+            dtype += _squares(solve(widen_inputs(case, rule, held))[OUT] - exact)
             whole += _squares(exact)
     # An output of zeros alone has no error that could be told as a share.
     return CacheError(*(float(np.sqrt(part / whole)) if whole else 0.0 for part in (encoded, dtype)))

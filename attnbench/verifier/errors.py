@@ -225,7 +225,9 @@ def together(scales: Sequence[Scale]) -> Scale:
 
 def _scale_of_one(flat: Array) -> Scale:
     rms = float(np.sqrt(np.dot(flat, flat) / max(1, len(flat))))
-    return Scale(rms, float(np.max(np.abs(flat), initial=0.0)), len(flat))
+    # Without an array of magnitudes, which would be as large as the inputs.
+    ends = np.max(flat, initial=0.0), -np.min(flat, initial=0.0)
+    return Scale(rms, float(np.max(ends)), len(flat))
 
 
 def verdict(
