@@ -19,7 +19,9 @@ from attnbench.inputs.draw import draw_inputs, draw_parameters, widen_inputs, wi
 from attnbench.oracle.solve import solve_outputs
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.testing.judge import plan
+from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
+from attnbench.types.rule import Rule
 from attnbench.verifier.case import passing_trivial_answer
 
 PLUGIN = str(Path(recurrences.__file__))
@@ -62,6 +64,25 @@ def test_the_exact_answer_is_that_of_the_recurrence(registry: Registry, rule: st
                 S = S + removed + np.outer(k, v)
                 np.testing.assert_allclose(exact["out"][b, h, i], S.T @ q / 3**0.5, rtol=1e-12, atol=1e-12)
             np.testing.assert_allclose(exact["state"][b, h], S, rtol=1e-12, atol=1e-12)
+
+
+def test_two_pieces_with_the_state_handed_on_are_the_whole(registry: Registry) -> None:
+    for rule in RULES:
+        record = registry.rule(rule)
+        cases = [parse_case(f"recurrent/{rule}/B2-H4-Hkv2-L{L}-D3-Dv5/none/float64") for L in (9, 4, 5)]
+        given = widen_inputs(cases[0], record, draw_inputs(cases[0], record, 3, 0))
+
+        def solved(case: Case, inputs: dict[str, Any], record: Rule = record) -> dict[str, Any]:
+            return solve_outputs(case, record, widened(draw_parameters(case, record), case), inputs)
+
+        whole, outs, state = solved(cases[0], given), [], given["past_state"]
+        for case, steps in zip(cases[1:], (slice(4), slice(4, 9)), strict=True):
+            own = {name: array[:, :, steps] for name, array in given.items()} | {"past_state": state}
+            piece = solved(case, own)
+            outs.append(piece["out"])
+            state = piece["state"].astype(np.float64)
+        np.testing.assert_allclose(np.concatenate(outs, axis=2), whole["out"], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(state, whole["state"].astype(np.float64), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
