@@ -327,7 +327,8 @@ def write_float8(form: Float8, numbers: Wide) -> NDArray[Any]:
     below = np.searchsorted(middles, size)
     tied = middles.take(below, mode="clip") == size
     codes = below + (tied & (below % 2 == 1))
-    return (codes | np.where(np.signbit(numbers), 0x80, 0)).astype(np.uint8)
+    written: NDArray[Any] = (codes | np.where(np.signbit(numbers), 0x80, 0)).astype(np.uint8)
+    return written
 
 
 def read_float8(form: Float8, codes: NDArray[Any]) -> Wide:

@@ -268,7 +268,8 @@ def heads_for(
     # Keys and values that are in this dtype already stay what they are: nothing writes to them.
     sources = (
         np.take(queries, rows, axis).astype(wide),
-        *(x.astype(wide, copy=False) for x in (keys, values)),
+        keys.astype(wide, copy=False),
+        values.astype(wide, copy=False),
     )
     q, k, v = maps.project(case, projections, sources)
     return HeadInputs(case, rule, Parameters(own, projections), rows, q, k, v)
