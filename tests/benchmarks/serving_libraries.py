@@ -26,6 +26,7 @@ from attnbench.kit.problems import problem_setups
 from attnbench.kit.scores import form_of
 from attnbench.types.batch import parse_batch
 from attnbench.types.case import PASSES
+from attnbench.types.encoding import grain_of, is_encoded
 from attnbench.types.problem import call_inputs, is_empty
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def vllm_has(case: Case, rule: Rule) -> str | None:
     """Return what the function has no word for, or None."""
     if case.Dv != case.D:
         return "keys and values share a tensor"
+    if is_encoded(case) and grain_of(case) != "tensor":
+        return "one scale for all keys and one for all values"
     return lacks(case, rule, ("sink", "cap")) or (None if masks_lower_right(case) else "no such mask")
 
 
@@ -321,7 +324,7 @@ def attnbench_backends() -> Iterable[Backend]:
         prepare = partial(prepare_vllm, clears=clears)
         yield Backend(
             name, prepare=prepare, supports=vllm_has, storages=("paged",), converts=("k", "v"),
-            **half, **common,
+            encodings=("dtype", "fp8_e4m3", "fp8_e5m2"), **half, **common,
         )  # fmt: skip
     yield Backend(
         "raw_nested", prepare=Nested, supports=nested_has, storages=("packed",), passes=PASSES, **common

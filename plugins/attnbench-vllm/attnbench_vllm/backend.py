@@ -45,12 +45,11 @@ class Attention:
         """
         import torch
 
+        k, v = (self.cleared(cache[name]) for name in ("k", "v"))
         if self.codes in LAST_NUMBER:
-            last = LAST_NUMBER[self.codes]
-            k, v = (cache[name].where((cache[name] & 0x7F) <= last, 0) for name in ("k", "v"))
             values = v.transpose(1, 2).contiguous()
             return {"k": k.permute(0, 2, 3, 1).contiguous().view(values.shape), "v": values}
-        k, v = (self.cleared(cache[name]).flatten(0, 1) for name in ("k", "v"))
+        k, v = k.flatten(0, 1), v.flatten(0, 1)
         pages, page, heads, features = cache["k"].shape
         keys = k.new_empty(pages, heads, page, features)
         values = torch.empty_like(keys)
@@ -62,6 +61,8 @@ class Attention:
         """Return a cache with 0 in the place of NaN."""
         import torch
 
+        if self.codes in LAST_NUMBER:
+            return x.where((x & 0x7F) <= LAST_NUMBER[self.codes], 0)
         return x.nan_to_num(0.0, torch.inf, -torch.inf)
 
     def renew(self, ahead: Mapping[str, Any]) -> None:
