@@ -58,7 +58,6 @@ BY_FAMILY: dict[str, str] = {
 }
 """by the stress input that alone shows a failure, where no known mistake gives the same output."""
 
-EQUALS = "Your output equals the known mistake “{summary}”: {advice}."
 WEIGH = (
     "Dropped keys have weight: a query's output changes with the values of keys that its mask drops. Give "
     "them -inf for a score, not a finite number; attnbench.masks.keep_rows gives the pairs that a mask keeps."

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from attnbench.testing.diagnosis_process import Diagnosed
+from attnbench.testing.mistakes.batches import BatchMistake
+from attnbench.testing.mistakes.encodings import EncodedMistake
+from attnbench.testing.mistakes.parts import Mistake
 
 Parts = dict[str, NDArray[Any]]
 """An answer in float64, by part: ``out``, and gradients where the case has them; or by sequence."""
@@ -36,6 +41,14 @@ def distance(left: Parts, right: Parts, scale: Parts) -> float:
             error = float(np.sqrt(np.mean(np.square(a[finite] - b[finite]))))
             total = max(total, error / (unit or 1.0))
     return total
+
+
+def diagnosed_as(known: Sequence[Mistake | EncodedMistake | BatchMistake]) -> Diagnosed:
+    """Return the diagnosis of an answer that equals these mistakes, as :func:`nearest` has them."""
+    equals = {
+        one.name: f"Your output equals the known mistake “{one.summary}”: {one.advice}." for one in known
+    }
+    return Diagnosed(equals[known[0].name], known[0].name, equals=equals)
 
 
 def nearest(

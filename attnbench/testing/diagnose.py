@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from attnbench.cases.ids import case_id, parse_case
@@ -29,13 +30,12 @@ from attnbench.testing.advice import (
     ALL_NAN,
     ALL_ZERO,
     BY_FAMILY,
-    EQUALS,
     KEPT,
     NOT_REPEATED,
     SOMETIMES,
     WEIGH,
 )  # fmt: skip
-from attnbench.testing.alike import RIGHT, Parts, distance, nearest
+from attnbench.testing.alike import RIGHT, Parts, diagnosed_as, distance, nearest
 from attnbench.testing.diagnose_batch import look_at_batch
 from attnbench.testing.diagnosis_process import Diagnosed, Look, Smallest, WrongPlaces
 from attnbench.testing.mistakes import mistakes_for
@@ -64,7 +64,7 @@ from attnbench.worker.answers import stored_answer
 from attnbench.worker.failures import NotPrepared, Refused
 from attnbench.worker.gradients import leaf_inputs, passed, recast, with_gradients
 from attnbench.worker.outputs import to_tensors
-from attnbench.worker.prepared import PreparedBackend, loaded_here, prepare
+from attnbench.worker.prepared import PreparedBackend, brought, prepare
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -127,7 +127,7 @@ def begin(
     Raises:
         NotPrepared: it could not be prepared. Whatever its code raises.
     """
-    rule = next(r for r in loaded_here(rule_source).of(Rule) if r.name == case.rule)
+    rule = brought(rule_source, Rule, case.rule)
     parameters = draw_parameters(case, rule)
     request = Prepare(case_id(case), backend, source, rule_source, (), None)
     held, _ = prepare(request, parameter_names(parameters.rule, parameters.projections))
@@ -222,7 +222,7 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
     case = parse_case(look.case)
     if case.batch:
         return look_at_batch(look, backend, source)
-    rule = next(r for r in loaded_here(look.rule_source).of(Rule) if r.name == case.rule)
+    rule = brought(look.rule_source, Rule, case.rule)
     shown = sorted(set(look.families) & set(_NAMES), key=_NAMES.index)[:2] or [NORMAL]
     placed = None
     # Lost keys tell of sums where ordinary answers are nearly right; else other mistakes lose them too.
@@ -245,11 +245,11 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
                 plain = begin(case, backend, source, look.rule_source)
                 known = [one for one in known if _fits_ordinary(one, plain)]
         if known:
-            equals = {one.name: EQUALS.format(summary=one.summary, advice=one.advice) for one in known}
+            found = diagnosed_as(known)
             if any(one in WEIGHS for one in known):
                 # Other cases of this fault may show no more than that.
-                equals[_DROPPED_WEIGH] = WEIGH
-            return Diagnosed(equals[known[0].name], known[0].name, equals=equals)
+                return structs.replace(found, equals=found.equals | {_DROPPED_WEIGH: WEIGH})
+            return found
         words, where = _wrong_parts(got, right, case)
         placed = placed or Diagnosed(words, places=where)
         if words or where:

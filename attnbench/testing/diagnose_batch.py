@@ -15,8 +15,7 @@ from attnbench.inputs.kinds import NORMAL, STRESS_INPUTS
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import OUT, parameter_names
-from attnbench.testing.advice import EQUALS
-from attnbench.testing.alike import RIGHT, Parts, distance, nearest
+from attnbench.testing.alike import RIGHT, Parts, diagnosed_as, distance, nearest
 from attnbench.testing.diagnosis_process import Diagnosed, Look
 from attnbench.testing.mistakes.batches import BatchMistake, BatchTensors, batch_mistakes
 from attnbench.testing.mistakes.encodings import Numbers
@@ -25,7 +24,7 @@ from attnbench.types.extensions import Source
 from attnbench.types.rule import Rule
 from attnbench.verifier.batch import BatchVerifier
 from attnbench.worker.answers import stored_answer
-from attnbench.worker.prepared import loaded_here, prepare
+from attnbench.worker.prepared import brought, prepare
 
 DRAWS = 4
 """So many draws are compared. What a wrong kernel finds in unused slots may hide its mistake in one."""
@@ -38,7 +37,7 @@ def look_at_batch(look: Look, backend: str, source: Source) -> Diagnosed:
         NotPrepared: it could not be prepared. Whatever its code raises.
     """
     case = parse_case(look.case)
-    rule = next(r for r in loaded_here(look.rule_source).of(Rule) if r.name == case.rule)
+    rule = brought(look.rule_source, Rule, case.rule)
     others = tuple(stress.name for stress in STRESS_INPUTS if stress.name != NORMAL)
     opened = BatchVerifier(rm.OpenCase(case_id(case), look.rule_source, 0, 0, ORACLE_FLOPS, others), rule)
     names = parameter_names(opened.parameters.rule, opened.parameters.projections)
@@ -64,8 +63,7 @@ def look_at_batch(look: Look, backend: str, source: Source) -> Diagnosed:
 
             known = nearest(batch_mistakes(case), theirs, got, right, rounding)
             if known:
-                equals = {one.name: EQUALS.format(summary=one.summary, advice=one.advice) for one in known}
-                return Diagnosed(equals[known[0].name], known[0].name, equals=equals)
+                return diagnosed_as(known)
     return Diagnosed()
 
 

@@ -321,14 +321,14 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
     """
     start = time.perf_counter_ns()
     case = case_of(request)
-    rule = _brought(request.rule_source, Rule, case.rule)
+    rule = brought(request.rule_source, Rule, case.rule)
     storage = storage_of(case)
     if request.backend_source is None:
         case = unencoded(case)
         backend = _plain(case)
         storage = APART if case.batch else storage
     else:
-        backend = _brought(request.backend_source, Backend, request.backend)
+        backend = brought(request.backend_source, Backend, request.backend)
     _refuse(backend, case, rule)
     tensors = to_tensors(parameters, case)
     names = projection_shapes(case, rule)
@@ -433,7 +433,12 @@ def loaded_here(source: Source) -> Loaded:
     return loaded
 
 
-def _brought(source: Source, kind: type[T], name: str) -> T:
+def brought(source: Source, kind: type[T], name: str) -> T:
+    """Return the record of a kind and a name that a plugin brings, loaded once in a process.
+
+    Raises:
+        NotPrepared: it brings none here.
+    """
     loaded = loaded_here(source)
     for record in loaded.of(kind):
         if record.name == name:
