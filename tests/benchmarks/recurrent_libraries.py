@@ -4,8 +4,8 @@
 
 Each case is checked as ``attnbench check`` does, smallest first: one step, a step behind a chunk, features of
 v unlike those of k, heads that share q and k, half precision. ggml's update of RWKV-7 is also asked for heads
-that its backend declines. Packages that are not installed have no row. --write puts the table into
-docs/recurrent.md.
+that its backend declines. --write puts the rows into the table of docs/recurrent.md. Rows of backends that
+were not asked, or that are not installed, stay as they are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ SIZES = (
 )  # fmt: skip
 
 LIBRARIES = {
-    "libggml-python": ("libggml", ("ggml_gated_delta_net", "ggml_gated_linear_attn", "ggml_rwkv_wkv7")),
+    "libggml-python": (
+        "libggml",
+        ("ggml_gated_delta_net", "ggml_gated_linear_attn", "ggml_rwkv_wkv7", "ggml_ssm_scan"),
+    ),
     "onnxruntime": ("onnxruntime", ("onnxruntime_linear",)),
     "transformers": (
         "transformers",
@@ -98,20 +101,29 @@ def cell(records: Sequence[Any]) -> str:
     return f"**{first.status}** in {len(wrong)} of {len(asked)}, first {short}"
 
 
-def table(names: Mapping[str, str], records: Sequence[Any]) -> str:
-    """Return all findings as Markdown."""
-    lines = [
-        f"| backend | library | {' | '.join(f'`{rule}`' for rule in RULES)} |",
-        f"|---|---|{'---|' * len(RULES)}",
-    ]
+def rows_of(names: Mapping[str, str], records: Sequence[Any]) -> dict[str, str]:
+    """Return what was found of each backend as a row of Markdown."""
+    rows = {}
     for name, library in names.items():
         cells = []
         for rule in RULES:
             prefix = f"recurrent/{rule}/"
             own = [one for one in records if one.backend == name and one.case.startswith(prefix)]
             cells.append(cell(own))
-        lines.append(f"| `{name}` | {library} | {' | '.join(cells)} |")
-    lines += ["", *(f"Not askable: {what}, since {why}." for what, why in NOT_ASKABLE.items())]
+        rows[name] = f"| `{name}` | {library} | {' | '.join(cells)} |"
+    return rows
+
+
+def table(rows: Mapping[str, str]) -> str:
+    """Return rows as Markdown, in the order of libraries, with what can't be asked."""
+    names = [*(name for _, names in LIBRARIES.values() for name in names), ANY_SIZE]
+    lines = [
+        f"| backend | library | {' | '.join(f'`{rule}`' for rule in RULES)} |",
+        f"|---|---|{'---|' * len(RULES)}",
+        *(rows[name] for name in names if name in rows),
+        "",
+        *(f"Not askable: {what}, since {why}." for what, why in NOT_ASKABLE.items()),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -127,11 +139,13 @@ def main() -> None:
         run = attnbench.run(
             cases, [*names], plugins=[str(Path(__file__).resolve())], timed=False, out=Path(folder)
         )
-    found = table(names, run.records)
-    print(found)
+    found = rows_of(names, run.records)
+    print(table(found))
     if given.write:
         before, rest = DOCS.read_text().split(BEGIN)
-        DOCS.write_text(before + BEGIN + "\n" + found + "\n" + END + rest.split(END)[1])
+        old, after = rest.split(END)
+        there = {line.split("`")[1]: line for line in old.splitlines() if line.startswith("| `")}
+        DOCS.write_text(before + BEGIN + "\n" + table(there | found) + "\n" + END + after)
 
 
 if __name__ == "__main__":

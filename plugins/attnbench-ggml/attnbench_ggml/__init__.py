@@ -6,18 +6,24 @@ from collections.abc import Iterable
 
 from attnbench import Backend, hookimpl
 from attnbench_ggml.attention import GGML_FLASH_ATTN, GGML_FLASH_ATTN_BLOCKS
-from attnbench_ggml.recurrences import GGML_GATED_DELTA_NET, GGML_GATED_LINEAR_ATTN, GGML_RWKV_WKV7
+from attnbench_ggml.recurrences import (
+    GGML_GATED_DELTA_NET,
+    GGML_GATED_LINEAR_ATTN,
+    GGML_RWKV_WKV7,
+    GGML_SSM_SCAN,
+)
 from attnbench_ggml.writers import GGML_QUANTISE_ROW
 
 
 @hookimpl
 def attnbench_backends() -> Iterable[Backend]:
-    """Bring attention, the gated delta net, gated linear attention, RWKV-7's update, and a writer."""
+    """Bring attention, four recurrences, and a writer."""
     return (
         GGML_FLASH_ATTN,
         GGML_FLASH_ATTN_BLOCKS,
         GGML_GATED_DELTA_NET,
         GGML_GATED_LINEAR_ATTN,
         GGML_RWKV_WKV7,
+        GGML_SSM_SCAN,
         GGML_QUANTISE_ROW,
     )

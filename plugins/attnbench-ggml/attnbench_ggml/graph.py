@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-NUMBERS = {"torch.float32": 0, "torch.float16": 1, "torch.bfloat16": 30}
+NUMBERS = {"torch.float32": 0, "torch.float16": 1, "torch.int32": 26, "torch.bfloat16": 30}
 """ggml's types of numbers, by torch's."""
 
 BLOCKS = {"q4_0": (2, 18), "q5_1": (7, 24), "q8_0": (8, 34)}

@@ -1,7 +1,7 @@
-"""ggml_gated_delta_net, ggml_gated_linear_attn, ggml_rwkv_wkv7: recurrences with their state.
+"""ggml_gated_delta_net, ggml_gated_linear_attn, ggml_rwkv_wkv7, ggml_ssm_scan: recurrences with a state.
 
-An operator writes its outputs and then its states into one tensor. Two of them have a state whose first axis
-is that of the value, so it is copied on the way in; a transposed view comes out.
+An operator writes its outputs and then its states into one tensor. Three of them have a state whose first
+axis is that of the value, so it is copied on the way in; a transposed view comes out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from attnbench_ggml.graph import Graph, other_layout
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+LEAST_DT, SHRUNK = 32.0, 2.0**45
+"""``ggml_ssm_scan`` takes the softplus of dt, which is dt itself above 20. So dt is minus the decay times a
+large power of two, by which A is smaller, and at least 32: a decay of 0 becomes -2^-40."""
 
 STEP = 32
 """The floats of a head that ``ggml_rwkv_wkv7`` takes at once, without a loop for the rest."""
@@ -106,6 +110,39 @@ def prepare_wkv7(setup: Setup) -> Callable[..., Any]:
     return call
 
 
+def prepare_scan(setup: Setup) -> Callable[..., Any]:
+    """Return ggml_ssm_scan, the scan of Mamba-2, as a function of q, k, v, decay and the state.
+
+    Its update is S ← e^(dt A) S + dt x Bᵀ, of a state (Dv, D). q is C, with the scale; k is B; v / dt is x.
+    dt and A are such that the softplus changes nothing and all products with powers of two are exact.
+    """
+    import torch
+
+    case = setup.case
+
+    def laid(*inputs: Tensor) -> tuple[Tensor, ...]:
+        q, k, v, *more, state = inputs
+        dt = (-SHRUNK * more[0]).clamp(min=LEAST_DT) if more else torch.full(v.shape[:3], LEAST_DT)
+        rates = torch.full((case.H, 1), -1 / SHRUNK if more else 0.0)
+        # A tensor of one step has any stride along it and counts as contiguous to torch, not to ggml.
+        x, dt, k, q = (
+            one.transpose(1, 2).clone(memory_format=torch.contiguous_format)
+            for one in (v / dt[..., None], dt, k, case.D**-0.5 * q)
+        )
+        ids = torch.arange(case.B, dtype=torch.int32)
+        return state.mT.clone(memory_format=torch.contiguous_format), x, dt, rates, k, q, ids
+
+    graph = _graph(setup, "ggml_ssm_scan", laid, [1])
+
+    def call(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+        written = graph.compute(laid(*inputs))
+        outputs = case.B * case.H * case.Lq * case.Dv
+        out = written[:outputs].view(case.B, case.Lq, case.H, case.Dv).transpose(1, 2)
+        return out, written[outputs:].view(case.B, case.H, case.Dv, case.D).mT
+
+    return call
+
+
 def _graph(
     setup: Setup, operator: str, laid: Callable[..., tuple[Tensor, ...]], more: list[int | float]
 ) -> Graph:
@@ -190,4 +227,12 @@ GGML_RWKV_WKV7 = _backend(
     prepare_wkv7,
     ("linear", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7"),
     _whole_steps,
+)
+
+GGML_SSM_SCAN = _backend(
+    "ggml_ssm_scan",
+    "ggml's scan of Mamba-2, with a decay for each head",
+    prepare_scan,
+    ("linear", "gated"),
+    lambda case, rule: None,
 )

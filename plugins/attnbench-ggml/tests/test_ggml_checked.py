@@ -11,12 +11,13 @@ import attnbench
 pytestmark = pytest.mark.skipif(find_spec("libggml") is None, reason="not installed: libggml-python")
 
 DELTA, LINEAR, WKV7 = "ggml_gated_delta_net", "ggml_gated_linear_attn", "ggml_rwkv_wkv7"
-WRITER = "ggml_quantise_row"
+SCAN, WRITER = "ggml_ssm_scan", "ggml_quantise_row"
 
 RIGHT = {
-    "recurrent/linear/B2-H4-Hkv2-Lq37-Lk37-D32/none/float32/cpu/forward": (LINEAR, WKV7),
-    "recurrent/gated/B3-H4-Hkv1-Lq1-Lk1-D64/none/float32/cpu/forward": (LINEAR, WKV7),
+    "recurrent/linear/B2-H4-Hkv2-Lq37-Lk37-D32/none/float32/cpu/forward": (LINEAR, WKV7, SCAN),
+    "recurrent/gated/B3-H4-Hkv1-Lq1-Lk1-D64/none/float32/cpu/forward": (LINEAR, WKV7, SCAN),
     "recurrent/gated/B1-H2-Lq65-Lk65-D13/none/float32/cpu/forward": (LINEAR,),
+    "recurrent/gated/B2-H6-Hkv2-Lq65-Lk65-D13-Dv24/none/float32/cpu/forward/threads2": (SCAN,),
     "recurrent/delta/B2-H4-Hkv2-Lq37-Lk37-D32/none/float32/cpu/forward": (DELTA, WKV7),
     "recurrent/gated_delta/B2-H6-Hkv2-Lq65-Lk65-D13/none/float32/cpu/forward": (DELTA,),
     "recurrent/gated_delta/B2-H6-Hkv2-Lq65-Lk65-D64/none/float32/cpu/forward/threads2": (DELTA, WKV7),
@@ -41,7 +42,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tup
     """Status and reason by backend and case."""
     run = attnbench.run(
         [*RIGHT, *(case for _, case in REFUSED)],
-        [DELTA, LINEAR, WKV7, WRITER],
+        [DELTA, LINEAR, WKV7, SCAN, WRITER],
         timed=False,
         out=tmp_path_factory.mktemp("runs"),
     )
