@@ -269,7 +269,8 @@ class _Dispatch:
             return _READ
         alike = [(first, choice) for first, choice in alike if first.mask == case.mask]
         if not alike:
-            return _torchs(f"nothing was proved for {short_id(case)}{self._nearest(case)}")
+            unread = "" if word is not None else ", whose mask was not read"
+            return _torchs(f"nothing was proved for {short_id(case)}{unread}{self._nearest(case, unread)}")
         strides = query.stride(), key.stride(), value.stride()
         lies = layout_between(query, key, value)
         choice = next((one for first, one in alike if lies and self._lie_as(first, one, case)), None)
@@ -284,13 +285,17 @@ class _Dispatch:
             return _torchs(why, strides)
         return self._prepare(case, choice, scale, strides)
 
-    def _nearest(self, case: Case) -> str:
-        """Return the entry that differs least from a case, and in what; "" if the table has none."""
+    def _nearest(self, case: Case, unread: str) -> str:
+        """Return the entry that differs least from a case, and in what; "" if the table has none.
+
+        unread: not empty where nobody knows the mask of the case.
+        """
+        unknown = ("layout", "cache", "mask") if unread else ("layout", "cache")
 
         def apart(first: Case, choice: Choice) -> list[str]:
             if first.Lk <= case.Lk <= choice.upto:
                 first = replace(first, Lk=case.Lk, Lq=case.Lk if first.Lq == first.Lk else first.Lq)
-            names = [each.name for each in fields(case) if each.name not in ("layout", "cache")]
+            names = [each.name for each in fields(case) if each.name not in unknown]
             return [name.rstrip("_") for name in names if getattr(first, name) != getattr(case, name)]
 
         entries = [entry for near in self._rows.values() for entry in near]

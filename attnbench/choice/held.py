@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from attnbench.cases.ids import given_id, parse_case
 from attnbench.choice.table import Choice, Decision
 from attnbench.types.case import Case
+from attnbench.types.mask import mask_text
 from attnbench.types.words import count_of, first_of
 
 _MOST = 6
@@ -42,10 +43,10 @@ def entries_by_threads(cases: Iterable[Case], threads: int, measured: Collection
         ((most, _),) = numbers.most_common(1)
         remedy = "no entry fits, so torch's function computes every call: "
         if threads in measured:
-            remedy += f"with {count_of(threads, 'thread')} nothing was proved to be faster"
+            remedy += f"with {count_of(threads, 'thread')} nothing was proved to be faster; for the entries "
         else:
-            remedy += f"measure with `attnbench run SUITE --threads {threads}`"
-        remedy += f", or call torch.set_num_threads({most})"
+            remedy += f"measure with `attnbench run SUITE --threads {threads}`, or "
+        remedy += f"call torch.set_num_threads({most})"
     return "; ".join(words), remedy
 
 
@@ -76,6 +77,11 @@ def held(choices: Iterable[Choice], layout_of: Callable[[str], str]) -> list[str
     if not found:
         return ["the table is empty: torch's function computes every call"]
     lines = [f"holds for {where}: {first_of(list(names), _MOST, '; ')}" for where, names in found.items()]
+    # A causal mask is a word of the call, is_causal, and no tensor.
+    if any(mask_text(case.mask) not in ("none", "causal") for case, _ in entries):
+        lines.append(
+            "a mask tensor is read when it is new, which may cost more than a call gains: make it once"
+        )
     more = ["--layout LAYOUT for inputs that lie in another way"]
     if threads:
         more.insert(0, "--threads N for other threads (torch takes one a core if a program sets none)")

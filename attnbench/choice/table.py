@@ -135,17 +135,21 @@ def saving(
 ) -> dict[tuple[str, int], tuple[float, Interval | None]]:
     """Return the ms that choices save in a step, with an interval, by stage and number of threads.
 
-    As :func:`~attnbench.stats.answer.by_stage` has them; empty if nobody counted.
+    As :func:`~attnbench.stats.answer.by_stage` has them; empty if nobody counted, or if several runs counted
+    the same stage, of which no sum is right.
     """
     chosen = {one.case: one.choice.backend for one in decisions if one.choice is not None}
-    if len(run.manifests) > 1 or not run.manifests[0].counts:
-        return {}
-    times, head = by_repetition(run.times[0]), run.manifests[0]
-    found = {}
-    for stage, counts in by_stage(head.counts, head.stages).items():
-        its = {case: name for case, name in chosen.items() if case in counts}
-        if its:
-            found[stage] = saved(default, its, times, counts)
+    found: dict[tuple[str, int], tuple[float, Interval | None]] = {}
+    seen: set[tuple[str, int]] = set()
+    for head, times in zip(run.manifests, run.times, strict=True):
+        of_case = by_repetition(times)
+        for stage, counts in by_stage(head.counts, head.stages).items():
+            if stage in seen:
+                return {}
+            seen.add(stage)
+            its = {case: name for case, name in chosen.items() if case in counts}
+            if its:
+                found[stage] = saved(default, its, of_case, counts)
     return found
 
 

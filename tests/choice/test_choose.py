@@ -167,6 +167,7 @@ def test_a_table_tells_for_which_threads_layouts_and_lengths_it_holds() -> None:
         "holds for 1 thread, inputs in BLHD: 1 query and 64 keys",
         "holds for 1 thread, inputs in BHLD: 4 queries and 96 keys; 64–256 queries and keys",
         "holds for 2 threads, inputs in BHLD: 512 queries and keys",
+        "a mask tensor is read when it is new, which may cost more than a call gains: make it once",
     ]
     for word in ("--threads N", "--layout LAYOUT", "a longer and a shorter case"):
         assert word in more
