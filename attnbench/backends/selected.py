@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from attnbench.backends.sdpa import call_with, mask_dtype, refuse_cap
+from attnbench.kit.choice import prepare_choice
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.masks import additive_mask
 from attnbench.kit.scores import form_of, map_keys, map_queries, soft_cap
-from attnbench.kit.selection import Sequences, chosen_keys, key_places, prepare_choice
+from attnbench.kit.selection import Sequences, chosen_keys, key_places
 from attnbench.types.backend import Backend, Setup
 
 if TYPE_CHECKING:
@@ -121,9 +122,9 @@ SELECTED_MASK = Backend(
 
 SELECT_TOPK = Backend(
     name="select_topk",
-    summary="scores of all keys summed over heads, then torch.topk",
+    summary="scores of all keys or blocks, then torch.topk",
     prepare=lambda setup: Sequences(setup, prepare_choice, -1) if setup.case.batch else prepare_choice(setup),
-    operations=("select",),
+    operations=("select", "select_mean", "select_largest", "select_compressed"),
     storages=("dense", "packed", "paged"),
     masks=("any",),
     masks_by_head=True,

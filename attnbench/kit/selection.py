@@ -1,4 +1,4 @@
-"""Selected keys in torch: the plain references of ``selected`` and ``select``, and pieces for backends."""
+"""Selected keys in torch: the plain reference of ``selected``, and pieces for backends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.problems import problem_setups, ranges
-from attnbench.kit.reference import masked, row_chunks, row_scores, row_weights, wide_dtype
+from attnbench.kit.reference import row_chunks, row_scores, row_weights, wide_dtype
 from attnbench.types.backend import Setup
 from attnbench.types.operation import operation_of
 from attnbench.types.problem import call_outputs, is_empty
@@ -64,51 +64,6 @@ def key_places(case: Case, indices: Tensor) -> tuple[Tensor, Tensor]:
     places = (indices.long()[..., None] * block + within).flatten(-2)
     valid = (indices >= 0).repeat_interleave(block, dim=-1) & (places < case.Lk)
     return places.masked_fill(~valid, 0), valid
-
-
-def prepare_choice(setup: Setup) -> Callable[..., Tensor]:
-    """Return a function of q, k and weights that scores all keys, and gives the places of the best.
-
-    With blocks it takes q and k, and scores the mean key of each.
-    """
-    import torch
-
-    case, rule, wide = setup.case, setup.rule, wide_dtype(setup)
-    places, block = case.size("top"), case.size("block")
-    ends = list(range(block, case.Lk, block))
-
-    def of_blocks(q: Tensor, k: Tensor) -> Tensor:
-        means = torch.stack([keys.mean(2) for keys in torch.tensor_split(k, ends, dim=2)], dim=2)
-        means = means.repeat_interleave(case.group, dim=1)
-        found = []
-        for rows in row_chunks(setup):
-            scores = row_scores(setup, q[:, :, rows], means).to(wide)
-            total = torch.unflatten(scores, 1, (case.Hkv, -1)).sum(2)
-            pairs = ~masked(setup, scores.new_zeros(*scores.shape[:3], case.Lk), rows).isneginf()
-            kept = torch.stack([keys.any(-1) for keys in torch.tensor_split(pairs, ends, dim=-1)], dim=-1)
-            kept = torch.unflatten(kept, 1, (case.Hkv, -1)).all(2)
-            own = kept & (kept.flip(-1).cumsum(-1).flip(-1) == 1)
-            found.append(chosen(total.masked_fill(~kept, -torch.inf).masked_fill(own, torch.inf)))
-        return torch.cat(found, dim=2)
-
-    def chosen(scores: Tensor) -> Tensor:
-        best, indices = scores.topk(min(places, scores.shape[-1]), dim=-1)
-        indices = indices.masked_fill(best.isneginf(), -1).int()
-        return torch.nn.functional.pad(indices, (0, places - indices.shape[-1]), value=-1)
-
-    def call(q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
-        k = k.repeat_interleave(case.group, dim=1)
-        found = []
-        for rows in row_chunks(setup):
-            keys = k[:, :, rows] if rule.pairs_keys else k
-            scores = masked(setup, row_scores(setup, q[:, :, rows], keys).to(wide), rows)
-            kept = ~torch.unflatten(scores.isneginf(), 1, (case.Hkv, -1)).any(2)
-            own = weights[:, :, rows, None].to(wide) * scores.relu()
-            total = torch.unflatten(own, 1, (case.Hkv, -1)).sum(2)
-            found.append(chosen(total.masked_fill(~kept, -torch.inf)))
-        return torch.cat(found, dim=2)
-
-    return call if block == 1 else of_blocks
 
 
 class Sequences:

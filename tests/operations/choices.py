@@ -24,14 +24,31 @@ MISTAKES = {
 }
 """By name, words of the fault."""
 BLOCK_MISTAKES = {
-    "own_block_not_chosen": "",
-    "later_blocks": "is a block that the mask drops",
-    "first_key_of_the_block": "",
-    "largest_key_of_the_block": "",
-    "places_of_keys": "names no block: there are 7",
-    "blocks_of_the_first_head": "",
+    "select_mean": {
+        "own_block_not_chosen": "",
+        "later_blocks": "is a block that the mask drops",
+        "first_key_of_the_block": "",
+        "largest_key_of_the_block": "",
+        "places_of_keys": "names no block: there are 7",
+        "blocks_of_the_first_head": "",
+    },
+    "select_largest": {
+        "own_block_not_chosen": "",
+        "mean_of_the_block": "",
+        "largest_size": "",
+        "half_of_the_block": "",
+        "heads_together": "",
+    },
+    "select_compressed": {
+        "first_block_not_chosen": "",
+        "one_block_at_the_end": "",
+        "scores_for_weights": "",
+        "parts_that_reach_in_forgotten": "",
+        "later_compressed_keys": "",
+        "blocks_of_the_first_head": "",
+    },
 }
-"""The same of choices of blocks."""
+"""The same of choices of blocks, by operation."""
 RIGHT = ("ascending", "last_of_equals")
 
 
@@ -84,36 +101,75 @@ def prepare(setup, way="", queries=None, keys=None):
 
 
 def prepare_blocks(setup, way=""):
-    """The choice of blocks, for equal heads of queries and keys under a causal mask."""
+    """The choice of blocks under a causal mask, one query and head at a time."""
     import torch
 
     case = setup.case
-    block, top = case.size("block"), case.size("top")
+    block, top, operation = case.size("block"), case.size("top"), case.operation
     count = -(-case.Lk // block)
 
-    def call(q, k):
-        padded = torch.nn.functional.pad(k, (0, 0, 0, count * block - case.Lk)).unflatten(2, (count, block))
-        sizes = torch.full((count, 1), float(block))
-        sizes[-1] = case.Lk - (count - 1) * block
-        means = padded.float().sum(3) / sizes
-        if way == "first_key_of_the_block":
-            means = padded[:, :, :, 0].float()
-        scores = q.float() @ means.mT
-        if way == "largest_key_of_the_block":
-            scores = (q.float() @ padded.flatten(2, 3).float().mT).unflatten(-1, (count, block)).amax(-1)
-        if way == "blocks_of_the_first_head":
-            scores = scores[:, :1].expand_as(scores).clone()
-        own = (torch.arange(case.Lq) + case.Lk - case.Lq)[:, None] // block
-        places = torch.arange(count)
+    def scores_of(i, q, k):
+        """Return the score of each block for query i: q of one head, or of those that choose together."""
+        own = i + case.Lk - case.Lq
+        dots = q @ k.mT
+        found = torch.full((count,), -torch.inf)
+        if operation == "select_compressed":
+            stride, length = case.size("stride"), case.size("length")
+            seen = max(0, (own + 1 - length) // stride + 1)
+            seen = len(k) if way == "later_compressed_keys" else seen
+            weights = dots[:, :seen] * case.D**-0.5
+            weights = (weights if way == "scores_for_weights" else weights.softmax(-1)).sum(0).tolist()
+        for n in range(own // block + 1):
+            keys = slice(n * block, min(case.Lk, (n + 1) * block))
+            if operation == "select_mean":
+                one = {"first_key_of_the_block": k[keys][:1], "largest_key_of_the_block": k[keys]}
+                found[n] = (q @ one.get(way, k[keys].mean(0, keepdim=True)).mT).amax()
+            elif operation == "select_largest":
+                last = keys.start + block // 2 if way == "half_of_the_block" else own + 1
+                some = dots[:, keys.start : min(last, keys.stop)].sum(0)
+                found[n] = some.mean() if way == "mean_of_the_block" else some.amax()
+                found[n] = some.abs().amax() if way == "largest_size" else found[n]
+            else:
+                # Strides of this block, and of a compressed key each that lies in it.
+                total = 0.0
+                for c in range(max(0, (keys.start - length) // stride), min(seen, (n + 1) * block // stride)):
+                    reach = range(c * stride, c * stride + length, stride)
+                    inside = sum(keys.start <= at < (n + 1) * block for at in reach)
+                    if way == "parts_that_reach_in_forgotten":
+                        inside = (inside == len(reach)) * inside
+                    total += weights[c] * inside
+                found[n] = total
+        ends = {own // block}
+        if operation == "select_compressed":
+            ends |= {0, max(0, own // block - 1)}
+            ends -= {0} if way == "first_block_not_chosen" else set()
+            ends -= {own // block - 1} if way == "one_block_at_the_end" else set()
         if way != "own_block_not_chosen":
-            scores = scores.masked_fill(places == own, torch.inf)
-        if way != "later_blocks":
-            scores = scores.masked_fill(places > own, -torch.inf)
-        best, indices = scores.topk(min(top, count), -1)
-        indices = indices.masked_fill(best.isneginf(), -1)
-        if way == "places_of_keys":
-            indices = torch.where(indices >= 0, indices * block, indices)
-        return torch.nn.functional.pad(indices, (0, top - indices.shape[-1]), value=-1).int()
+            found[list(ends)] = torch.inf
+        if way == "later_blocks":
+            found[own // block + 1 :] = (q @ k[own + 1 :].mT).amax() if own + 1 < case.Lk else 0
+        return found
+
+    def call(q, k):
+        q, k = q.float(), k.float()
+        heads = case.Hkv if operation == "select_compressed" else case.H
+        indices = torch.full((case.B, heads, case.Lq, top), -1, dtype=torch.int32)
+        for b in range(case.B):
+            for h in range(heads):
+                group = case.H // heads
+                some = q[b, h * group : (h + 1) * group]
+                if way == "heads_together":
+                    some = q[b]
+                if way == "blocks_of_the_first_head":
+                    some = q[b, :1]
+                keys = k[b, h * group // case.group]
+                for i in range(case.Lq):
+                    best, found = scores_of(i, some[:, i], keys).topk(min(top, count))
+                    found = found.masked_fill(best.isneginf(), -1)
+                    if way == "places_of_keys":
+                        found = torch.where(found >= 0, found * block, found)
+                    indices[b, h, i, : len(found)] = found
+        return indices
 
     return call
 
@@ -148,12 +204,12 @@ def attnbench_backends():
             rules=("scaled_dot",),
             masks=("any",),
         )
-    for name in ("blocks", *BLOCK_MISTAKES):
+    for name in ("blocks", *{way for ways in BLOCK_MISTAKES.values() for way in ways}):
         yield Backend(
             name=name,
             summary=name,
             prepare=lambda setup, way=name: prepare_blocks(setup, way),
-            operations=("select",),
+            operations=tuple(BLOCK_MISTAKES),
             rules=("scaled_dot",),
             masks=("any",),
         )

@@ -22,7 +22,11 @@ from attnbench.verifier.case import passing_trivial_answer
 
 PLUGIN = str(Path(choices.__file__))
 CASE = "select/scaled_dot/B3-H6-Hkv2-L37-D8-top6/causal/{}"
-BLOCKS = "select/scaled_dot/B3-H4-L52-D8-block8-top3/causal/{}"
+BLOCKS = {
+    "select_mean": "B2-H4-L52-D8-block8-top3",
+    "select_largest": "H4-Hkv1-L52-D8-block8-top3",
+    "select_compressed": "H4-Hkv2-L60-D8-block8-length8-stride4-top5",
+}
 PACKED = "select/scaled_dot/q9s37_q0s5_2q5s20_q4s0-H4-Hkv2-D8-top6/causal:lower_right/float32/{}"
 
 
@@ -73,38 +77,65 @@ def test_a_wrong_choice_is_refused_and_its_fault_named(judges: Callable[[str], J
     assert choices.MISTAKES[mistake] in problem
 
 
-def test_a_block_scores_as_its_mean_key_and_the_own_block_is_chosen(registry: Registry) -> None:
-    """Written down for one query at a time, from MoBA's formula."""
-    case = parse_case("select/scaled_dot/H4-Hkv2-Lq5-Lk11-D4-block4-top2/causal:lower_right/float64")
+def test_a_block_scores_as_its_mean_key_or_its_best_and_the_own_block_is_chosen(registry: Registry) -> None:
+    """Written down for one query at a time, from the formulas of MoBA and of MiniMax."""
     record = registry.rule("scaled_dot")
+    for operation in ("select_mean", "select_largest"):
+        sizes = "H4-Hkv2-Lq5-Lk11-D4-block4-top2"
+        case = parse_case(f"{operation}/scaled_dot/{sizes}/causal:lower_right/float64")
+        stored = draw_inputs(case, record, 3, 0)
+        assert list(stored) == ["q", "k"]
+        whole = widen_inputs(case, record, stored)
+        exact = solve_outputs(case, record, widened(draw_parameters(case, record), case), whole)["indices"]
+        for h, i in np.ndindex(4, 5):
+            own = (i + 6) // 4
+            dots = stored["k"][0, h // 2, : 4 * own] @ stored["q"][0, h, i] / 2
+            blocks = dots.reshape(own, 4)
+            scores = blocks.mean(1) if operation == "select_mean" else blocks.max(1)
+            # The own block comes first, and counts more than any other.
+            assert exact[0, h, i, 0] > abs(scores).max()
+            np.testing.assert_allclose(float(exact[0, h, i, 1]), scores.max(), rtol=1e-12)
+
+
+def test_a_block_scores_as_the_weights_of_its_compressed_keys(registry: Registry) -> None:
+    """Written down from eq. 9 of Native Sparse Attention, with its two sums and places from 1."""
+    sizes = "H4-Hkv2-L30-D4-block4-length4-stride2-top5"
+    case, record = (
+        parse_case(f"select_compressed/scaled_dot/{sizes}/causal/float64"),
+        registry.rule("scaled_dot"),
+    )
     stored = draw_inputs(case, record, 3, 0)
-    assert list(stored) == ["q", "k"]
+    assert stored["k"].shape == (1, 2, 14, 4)
     whole = widen_inputs(case, record, stored)
     exact = solve_outputs(case, record, widened(draw_parameters(case, record), case), whole)["indices"]
-    for g, i in np.ndindex(2, 5):
-        own = (i + 6) // 4
+    for g, i in np.ndindex(2, 30):
+        seen, own = max(0, (i + 1 - 4) // 2 + 1), i // 4
+        powers = np.exp(stored["q"][0, 2 * g : 2 * g + 2, i] @ stored["k"][0, g, :seen].T / 2)
+        weights = (powers / powers.sum(1, keepdims=True)).sum(0)
+        sums = (0, 1, 1, 2)  # m + n, with a stride of 2 in lengths and blocks of 4
         scores = [
-            sum(
-                stored["q"][0, h, i] @ stored["k"][0, g, 4 * n : 4 * n + 4].mean(0)
-                for h in (2 * g, 2 * g + 1)
-            )
-            for n in range(own)
+            sum(weights[2 * j - s - 1] for s in sums if 0 < 2 * j - s <= seen) for j in range(1, own + 2)
         ]
-        # The own block comes first, and counts more than any other.
-        assert exact[0, g, i, 0] > max(map(abs, scores))
-        np.testing.assert_allclose(float(exact[0, g, i, 1]), max(scores), rtol=1e-12)
+        # Beside the first block and the last two.
+        others = np.zeros(5)
+        found = sorted(scores[1 : max(1, own - 1)], reverse=True)[:2]
+        others[: len(found)] = found
+        np.testing.assert_allclose(exact[0, g, i, 3:].astype(float), others[:2], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_right_choices_of_blocks_are_kept(judges: Callable[[str], Judge], dtype: str) -> None:
-    judge = judges(BLOCKS.format(dtype))
-    assert {name: found for name in ("blocks", "select_topk") if (found := judge.problem(name))} == {}
-    assert passing_trivial_answer(judge.opened) == ""
-    if dtype == "float32":
-        for name, words in choices.BLOCK_MISTAKES.items():
-            problem = judge.problem(name)
-            assert problem != "", name
-            assert words in problem
+@pytest.mark.parametrize("operation", BLOCKS)
+def test_right_choices_of_blocks_are_kept_and_wrong_ones_refused(
+    judges: Callable[[str], Judge], operation: str
+) -> None:
+    for dtype in ("float32", "bfloat16"):
+        judge = judges(f"{operation}/scaled_dot/{BLOCKS[operation]}/causal/{dtype}")
+        assert {name: found for name in ("blocks", "select_topk") if (found := judge.problem(name))} == {}
+        assert passing_trivial_answer(judge.opened) == ""
+    judge = judges(f"{operation}/scaled_dot/{BLOCKS[operation]}/causal/float32")
+    for name, words in choices.BLOCK_MISTAKES[operation].items():
+        problem = judge.problem(name)
+        assert problem != "", name
+        assert words in problem
 
 
 def test_of_a_large_choice_a_sample_of_rows_is_judged(registry: Registry) -> None:
@@ -139,8 +170,11 @@ def test_choices_of_batches_count_from_their_own_first_key(
     ("case", "reason"),
     [
         ("select/scaled_dot/H2-L8-D8-Dv4", "select has no values"),
-        ("select/cosine/H2-L8-D8-block4", "blocks are chosen by dot products: give dot or scaled_dot"),
-        ("select/dot/H2-L8-D8-block4/float", "give a mask that adds no numbers"),
+        ("select_mean/cosine/H2-L8-D8-block4", "blocks are chosen by dot products: give dot or scaled_dot"),
+        ("select_mean/dot/H2-L8-D8-block4/float", "give a mask that adds no numbers"),
+        ("select_compressed/dot/H2-L64-D8-stride24", "must be multiples of stride24"),
+        ("select_compressed/dot/H2-L16-D8", "length32 must be at most block64 and the 16 keys"),
+        ("select_compressed/dot/q64_q65-H2-D8/none/float32/packed", "no batches of unlike lengths"),
         ("select/scaled_dot/H2-L8-D8/none/float32/cpu/both", "select has no gradients"),
     ],
 )
