@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from attnbench.backends.sdpa import call_with, mask_dtype, refuse_cap
 from attnbench.kit.choice import prepare_choice
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
+from attnbench.kit.encodings import dequantiser
 from attnbench.kit.masks import additive_mask
 from attnbench.kit.scores import form_of, map_keys, map_queries, soft_cap
 from attnbench.kit.selection import Sequences, chosen_keys, key_places
 from attnbench.types.backend import Backend, Setup
+from attnbench.types.encoding import is_encoded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +35,8 @@ def prepare_gather(setup: Setup) -> Callable[..., Tensor]:
 
     case, dot, sink = setup.case, setup.scoring.dot, setup.scoring.sink
     assert dot is not None
+    # Values that are the first features of keys are copied with them.
+    shared = is_encoded(case) and dot.map_k is None
     wide = softmax_dtype(case_dtype(case))
     mask = additive_mask(case, wide, case.device, setup.scoring)
     places = case.size("top") * case.size("block")
@@ -45,7 +49,8 @@ def prepare_gather(setup: Setup) -> Callable[..., Tensor]:
         B, G, R, _ = keys.shape
         batch = torch.arange(B, device=q.device)[:, None, None, None]
         heads = torch.arange(G, device=q.device)[:, None, None]
-        own, values = k[batch, heads, keys], v[batch, heads, keys]
+        own = k[batch, heads, keys]
+        values = own[..., : case.Dv] if shared else v[batch, heads, keys]
         queries = torch.unflatten(q[:, :, rows], 1, (G, -1))
         scores = soft_cap(dot, torch.einsum("bgnrd,bgrsd->bgnrs", queries, own) * dot.scale).to(wide)
         if mask is not None:
@@ -88,7 +93,16 @@ def prepare_mask(setup: Setup) -> Callable[..., Tensor]:
 
 
 def _with(make: Make) -> Callable[[Setup], Callable[..., Tensor]]:
-    return lambda setup: Sequences(setup, make, 0) if setup.case.batch else make(setup)
+    """Return a function that prepares batches and latent heads too."""
+
+    def of_sequence(setup: Setup) -> Callable[..., Tensor]:
+        call = make(setup)
+        if not is_encoded(setup.case):
+            return call
+        read = dequantiser(setup.case)
+        return lambda q, indices, *held: call(q, *read(*held), indices)
+
+    return lambda setup: Sequences(setup, of_sequence, 0) if setup.case.batch else of_sequence(setup)
 
 
 def _refuse(case: Case, rule: Rule) -> str | None:
@@ -103,6 +117,7 @@ SELECTED_GATHER = Backend(
     prepare=_with(prepare_gather),
     operations=("selected",),
     storages=("dense", "packed", "paged"),
+    encodings=("dtype", "latent"),
     needs_dot_form=True,
     masks=("any",),
     masks_by_head=True,
@@ -115,6 +130,7 @@ SELECTED_MASK = Backend(
     supports=_refuse,
     operations=("selected",),
     storages=("dense", "packed", "paged"),
+    encodings=("dtype", "latent"),
     needs_dot_form=True,
     masks=("any",),
     masks_by_head=True,

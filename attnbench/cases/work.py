@@ -237,13 +237,15 @@ def _unread_bytes(case: Case, rule: Rule, queries: int, keys: int) -> int:
     unread, every = operation_of(case).unread, case.B * case.Lk
     if not is_encoded(case) or every == 0:
         return unread(case, rule, queries, keys) * case.item_bytes
-    # Codes and scales of a token are not read with it.
+    # Codes and scales of a token are not read with it: as large a share of them as of the operation's own.
+    of_keys = unread(case, rule, case.B * case.Lq, keys)
+    own = _elements(spec.shape for spec in encoded_specs(case, rule) if "j" in spec.axes)
     by_token = sum(
         math.prod(spec.shape) * spec.item_bytes(case)
         for spec in stored_inputs(case, rule)
         if "j" in spec.axes
     )
-    return unread(case, rule, queries, every) * case.item_bytes + by_token * (every - keys) // every
+    return (unread(case, rule, queries, keys) - of_keys) * case.item_bytes + by_token * of_keys // own
 
 
 def _input_bytes(case: Case, rule: Rule) -> int:

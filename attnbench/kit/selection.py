@@ -9,8 +9,7 @@ from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.problems import problem_setups, ranges
 from attnbench.kit.reference import row_chunks, row_scores, row_weights, wide_dtype
 from attnbench.types.backend import Setup
-from attnbench.types.operation import operation_of
-from attnbench.types.problem import call_outputs, is_empty
+from attnbench.types.problem import call_outputs, is_empty, problems_of, stored_inputs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,7 +75,8 @@ class Sequences:
     def __init__(self, setup: Setup, make: Make, nothing: float) -> None:
         self.case, self.nothing = setup.case, nothing
         self.calls = [None if is_empty(one.case) else make(one) for one in problem_setups(setup)]
-        self.of_keys = ["j" in spec.axes for spec in operation_of(self.case).inputs(self.case, setup.rule)]
+        stored = stored_inputs(problems_of(self.case)[0], setup.rule)
+        self.of_keys = ["j" in spec.axes for spec in stored]
         self.queries: list[slice] = []
         self.keys: list[Callable[[Tensor], Tensor]] = []
 

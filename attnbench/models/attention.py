@@ -107,7 +107,7 @@ def indexed_kinds(kinds: tuple[LayerKind, ...], fields: Fields, family: ModelFam
     last = kinds[-1]
     stages = LayerKind.stages
     name = f"{last.name} to chosen keys"
-    chosen = replace(last, name=name, latent=False, selection="selected", stages=stages)
+    chosen = replace(last, name=name, selection="selected", stages=stages)
     if pooled := first_of(fields, "index_kpool"):
         chosen = replace(chosen, beyond=(*chosen.beyond, f"keys chosen in groups of {pooled}"))
     if fields.get("indexer_type") == "shared":
@@ -115,7 +115,7 @@ def indexed_kinds(kinds: tuple[LayerKind, ...], fields: Fields, family: ModelFam
     D = needed(fields, "index_head_dim")
     indexer = replace(
         chosen, name="indexer", H=needed(fields, "index_n_heads"), Hkv=1, D=D, Dv=D, scale=D**-0.5,
-        softcap=None, sinks=False, alibi=False, selection="select",
+        softcap=None, sinks=False, alibi=False, latent=False, selection="select",
     )  # fmt: skip
     return *kinds, chosen, indexer
 

@@ -210,8 +210,7 @@ def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
     if topk := next((kind.indexed for kind in layers if kind.indexed), None):
         notes.append(
             f"of more than {topk} keys an indexer chooses {topk} for each query: cases of selected attend to "
-            f"them, with values apart from keys, and cases of select choose; up to {topk} keys all are read, "
-            "and no case has the choice"
+            f"them, and cases of select choose; up to {topk} keys all are read, and no case has the choice"
         )
     if any(kind.biased for kind in layers):
         notes.append("learned numbers for each pair and head are drawn: the mask float:per_head")

@@ -248,7 +248,7 @@ def _step(
     """Return the entry of a step with sequences of unlike lengths, or in words what no case can say."""
     sequences = tuple(one for one in parse_batch(lengths.sequences) if _computes(kind, one[1]))
     # Of the two forms of latent attention, a decode has one and all else the other.
-    if kind.latent:
+    if kind.latent and not kind.selection:
         sequences = tuple(one for one in sequences if one[0] == 1)
     elif kind.causal and "decode" not in kind.stages:
         sequences = tuple(one for one in sequences if one[0] > 1)

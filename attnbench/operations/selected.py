@@ -201,6 +201,24 @@ def _change(case: Case, rule: Rule, rng: np.random.Generator) -> tuple[Named, Na
     return {**orders, "t": rng.permutation(case.size("top"))}, change.factors
 
 
+def _growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
+    """Return in how many roundings of float32 right kernels differ: an error of a score is one of its weight.
+
+    A score is a sum of D products, and its error grows with the score: RMS with that of random directions,
+    at most with |q| · |k|.
+    """
+    import numpy as np
+
+    from attnbench.inputs.draw import widen
+
+    if 0 in (case.Lq, case.Lk):
+        return 0.0, 0.0
+    scale = dict(case.constants).get("scale", 1.0 if case.rule == "dot" else case.D**-0.5)
+    q, k = (np.linalg.norm(widen(inputs[name], case.dtype), axis=-1) for name in "qk")
+    rms = scale * float(np.sqrt(np.square(q).mean() * np.square(k).mean() / case.D))
+    return rms, scale * float(q.max() * k.max())
+
+
 def _flops(case: Case, rule: Rule, pairs: int) -> float:
     """Count the operations of pairs that are kept and chosen, where each place of a row is used."""
     chosen = case.B * case.H * case.Lq * min(case.Lk, case.size("top") * case.size("block"))
@@ -232,6 +250,7 @@ SELECTED = Operation(
     unread=_unread,
     lengths=("q", "k"),
     baseline="selected_gather",
+    encoded=("k", "v"),
     sizes=(
         Size("block", "keys next to each other that an index names; 1 for single keys", 1, other=16),
         Size("top", "places for indices of each query", 16, other=2),
@@ -239,5 +258,6 @@ SELECTED = Operation(
     stress=_stress,
     trivial=_trivial,
     change=_change,
+    growth=_growth,
     by_row=True,
 )

@@ -153,13 +153,14 @@ def begin(
 def _begun_encoded(held: PreparedBackend, rule: Rule, drawn: dict[str, Any], family: str) -> Trial:
     """Give a backend drawn inputs as its case encodes them, as the verifier does."""
     case = held.case
-    drawn = dict(zip(("q", "k", "v"), drawn.values(), strict=True))
+    names = [spec.name for spec in operation_of(case).inputs(case, rule)]
+    drawn = dict(zip(names, drawn.values(), strict=True))
     if family in AMPLIFIED:
         drawn = with_amplitudes(case, rule, drawn, case.seed, 0)
     arrays = encoded(case, rule, drawn)
     tensors = stored_tensors(case, rule, arrays)
     keys, values = tensors.read()
-    meant = {"q": drawn["q"], "k": store(keys, case.dtype), "v": store(values, case.dtype)}
+    meant = drawn | {"k": store(keys, case.dtype), "v": store(values, case.dtype)}
     delivery = family if family in DELIVERIES else ""
     given = held.with_inputs(arrays, fresh=True, delivery=delivery)
     return Trial(given, tuple(to_tensors(meant, case).values()), None, tensors)

@@ -111,7 +111,9 @@ class Judging:
     def change(self, rng: np.random.Generator) -> Change | None:
         """Draw a change whose effect on answers is known; None where none is."""
         draw = operation_of(self.case).change
-        return None if draw is None else Change(*draw(self.case, self.rule, rng))
+        if draw is None:
+            return None
+        return Change(*draw(self.case, self.rule, rng), together=is_encoded(self.case))
 
     def may_assume_arithmetic(self) -> bool:
         """Return whether errors like those of a coarser arithmetic may be taken for it."""

@@ -61,7 +61,7 @@ def layers_of(model: Model, *, text_only: bool = False) -> Counter[Layer]:
 
 def _again(kind: LayerKind) -> bool:
     """Return whether a kind is layers of another once more: as a decode has them, or with chosen keys."""
-    return kind.latent or kind.selection == "selected"
+    return kind.latent
 
 
 def _layer(kind: LayerKind, type_: str) -> Layer:

@@ -218,17 +218,17 @@ def test_an_indexed_layer_is_dense_up_to_the_keys_that_it_chooses(named: Config)
         f"attention/scaled_dot/B1-H128-Lq2048-Lk2048-D192-Dv128/causal/{own}",
         f"attention/{latent}/B1-H128-Hkv1-Lq1-Lk1024-D576-Dv512/none/{own}/kv=latent",
         *(
-            f"selected/{latent}/B1-H128-Hkv1-{sizes}-D576-Dv512-top2048/{mask}/{own}"
+            f"selected/{latent}/B1-H128-Hkv1-{sizes}-D576-Dv512-top2048/{mask}/{own}/kv=latent"
             for sizes, mask in LONGER
         ),
         *(f"select/scaled_dot/B1-H64-Hkv1-{sizes}-D128-top2048/{mask}/{own}" for sizes, mask in LONGER),
     ]
     assert not [note for note in made.notes if "left out" in note]
-    assert any("with values apart from keys" in note for note in made.notes)
     # A step has each sequence once; every device chooses by all heads of the indexer.
     step = model_suite(model, Lengths(sequences="2q1s1k_q512s4k_q1s8k"), tp=8)
-    assert [(case.operation, case.H, case.batch) for case in parse_suite(step.text, "").cases] == [
-        ("attention", 16, "2q1s1k"), ("selected", 16, "q512s4k_q1s8k"), ("select", 64, "q512s4k_q1s8k"),
+    assert [(case.operation, case.H, case.kv, case.batch) for case in parse_suite(step.text, "").cases] == [
+        ("attention", 16, "latent", "2q1s1k"), ("selected", 16, "latent", "q512s4k_q1s8k"),
+        ("select", 64, "dtype", "q512s4k_q1s8k"),
     ]  # fmt: skip
 
 

@@ -39,6 +39,9 @@ MISTAKES = {
 }
 """By name, the case that shows it."""
 
+LATENT = "selected/scaled_dot@scale=0.2/B2-H4-Hkv1-L37-D12-Dv8-top12/causal/{}/kv=latent"
+LATENT_MISTAKES = ("values_are_the_last_features", "scale_of_the_latent_head")
+
 PACKED = "selected/scaled_dot/q9s37_q0s5_2q5s20_q4s0_q1s33-H4-Hkv2-D8-top6/causal:lower_right/{}/{}"
 PACKED_MISTAKES = {
     "indices_count_from_the_first_sequence": 2,
@@ -127,6 +130,15 @@ def prepare(setup, mistake=""):
     return call
 
 
+def prepare_latent(setup, mistake=""):
+    """Attend to a latent head, whose first features are the values."""
+    case = setup.case
+    scale = 1 if mistake == "scale_of_the_latent_head" else dict(case.constants)["scale"] * case.D**0.5
+    attend = prepare(setup)
+    first = case.D - case.Dv if mistake == "values_are_the_last_features" else 0
+    return lambda q, indices, kv: attend(q * scale, kv, kv[..., first : first + case.Dv], indices)
+
+
 def packed(setup, mistake=""):
     """Take one packed sequence after the other."""
     import torch
@@ -166,6 +178,16 @@ def attnbench_backends():
             prepare=lambda setup, mistake=name if name in MISTAKES else "": prepare(setup, mistake),
             operations=("selected",),
             rules=("scaled_dot",),
+            masks=("any",),
+        )
+    for name in ("latent_places", *LATENT_MISTAKES):
+        yield Backend(
+            name=name,
+            summary=name,
+            prepare=lambda setup, mistake=name: prepare_latent(setup, mistake),
+            operations=("selected",),
+            rules=("scaled_dot",),
+            encodings=("latent",),
             masks=("any",),
         )
     for name in ("packed_places", *PACKED_MISTAKES):

@@ -79,6 +79,9 @@ def test_indices_are_those_that_the_contract_promises(registry: Registry) -> Non
         "selected/scaled_dot/B2-H8-Hkv1-Lq3-Lk70-D16-Dv8-top20/none/{}",
         "selected/sinks/H4-Hkv2-L33-D8-top5/causal+window:9/{}",
         "selected/alibi/H4-L33-D8-top5/bool/{}",
+        selections.LATENT,
+        # Its large scores have large roundings, and one query has few numbers.
+        "selected/scaled_dot/H8-Hkv2-Lq1-Lk63-D80-Dv64-top64/none/{}/seed10",
     ],
 )
 def test_right_kernels_are_kept(judges: Callable[[str], Judge], case: str, dtype: str) -> None:
@@ -88,6 +91,8 @@ def test_right_kernels_are_kept(judges: Callable[[str], Judge], case: str, dtype
         names += ["selected_mask"]
     if "/scaled_dot/" in case and dtype == "float32":
         names += ["by_places"]
+    if case == selections.LATENT and dtype == "float32":
+        names += ["latent_places"]
     assert {name: found for name in names if (found := judge.problem(name))} == {}
     assert passing_trivial_answer(judge.opened) == ""
 
@@ -95,6 +100,12 @@ def test_right_kernels_are_kept(judges: Callable[[str], Judge], case: str, dtype
 @pytest.mark.parametrize("mistake", selections.MISTAKES)
 def test_a_wrong_kernel_is_refused(judges: Callable[[str], Judge], mistake: str) -> None:
     assert judges(selections.MISTAKES[mistake].format("float32")).problem(mistake) != ""
+
+
+def test_a_wrong_kernel_of_a_latent_head_is_refused(judges: Callable[[str], Judge]) -> None:
+    judge = judges(selections.LATENT.format("float32"))
+    found = [name for name in selections.LATENT_MISTAKES if judge.problem(name)]
+    assert found == list(selections.LATENT_MISTAKES)
 
 
 @pytest.mark.parametrize("case", [selections.TOKENS, selections.BLOCKS])
