@@ -536,7 +536,8 @@ def _totals_grid(
         worst = [f"{duration(ms)} in {n}" for ms, n in lost[:_MOST_LOST] if ms > _WORTH * total.ms]
         time = f"{_total_time(total)} {spread}" if bounds and not details else _total_time(total)
         over = total_times_text(total, bounds=bounds)
-        if over != FASTEST and ends(total.over)[0] is not None and ends(total.over)[0] <= 1:
+        least = ends(total.over)[0]
+        if over != FASTEST and least is not None and least <= 1:
             # As in a case: a sum whose interval reaches 1 is not shown to be slower.
             over = f"{TIED} {over}"
         told = (time, *([spread] if details else []), over)
