@@ -270,7 +270,9 @@ def _style(cell: str) -> str:
     """The colour of a time over that of the fastest, or of a failure."""
     if cell in _MARK_STYLES:
         return _MARK_STYLES[cell]
-    return "red" if not _NUMBER.fullmatch(cell) or float(cell) >= SLOW else ""
+    told = cell.removeprefix(f"{TIED} ")
+    ratio = told.partition(" ")[0]
+    return "red" if not _NUMBER.fullmatch(ratio) or float(ratio) >= SLOW else ""
 
 
 def _failures(records: Sequence[Record], names: Mapping[str, str], *, details: bool) -> Iterator[Line]:
