@@ -90,6 +90,28 @@ def test_a_counted_step_saves_the_counts_times_the_gains() -> None:
     assert {stage: round(ms) for (stage, _), (ms, _) in by_stage.items()} == {"prefill": 10, "decode": 2}
 
 
+def test_runs_of_a_stage_each_keep_their_sums_in_one_table() -> None:
+    def staged(length: int, count: int, stage: str) -> Run:
+        run = run_of({case(length): BMM})
+        head = structs.replace(run.manifests[0], counts={case(length): count}, stages={case(length): stage})
+        return replace(run, manifests=(head,))
+
+    prefill, decode = staged(64, 10, "prefill"), staged(128, 3, "decode")
+
+    def both(one: Run, other: Run) -> dict[str, int]:
+        run = Run(
+            (*one.paths, *other.paths),
+            (*one.manifests, *other.manifests),
+            (*one.by_file, *other.by_file),
+            times=(*one.times, *other.times),
+        )
+        found = saving(run, decide(run, REGISTRY, "sdpa_flash"), "sdpa_flash")
+        return {stage: round(ms) for (stage, _), (ms, _) in found.items()}
+
+    assert both(prefill, decode) == {"prefill": 10, "decode": 3}
+    assert both(prefill, prefill) == {}, "nobody knows which of them to sum"
+
+
 HERE = case(64)
 
 

@@ -333,6 +333,16 @@ def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> N
     assert "all counted calls: bmm, 20" in shown(run_of(mixed, counts=dict.fromkeys(mixed, 10.0)), 200)
 
 
+def test_stages_that_want_other_threads_are_told_together() -> None:
+    one, two = case(64), case(32)
+    times = {one: {"eager": 14.0}, f"{one}/threads2": {"eager": 7.0}}
+    times |= {two: {"eager": 0.3}, f"{two}/threads2": {"eager": 0.6}}
+    stages = {name: "decode" if name.startswith(two) else "prefill" for name in times}
+    text = shown(run_of(times, counts=dict.fromkeys(times, 10.0), stages=stages), 200)
+    both = "a program that does both sets its threads before each: 2 for prefill and 1 for decode"
+    assert both in text.splitlines()
+
+
 def test_a_case_without_a_time_is_named_and_left_out_of_the_sum() -> None:
     run = load(LENGTHS)
     cases = run.manifests[0].cases
