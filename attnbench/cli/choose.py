@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from attnbench.choice.table import Decision
     from attnbench.reports.run import Run
+    from attnbench.types.record import Manifest
 
 DEFAULT = "sdpa_flash"
 _NOT_AGAIN = (
@@ -52,7 +53,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     attnbench choose results/mine.jsonl --out choice.toml
     """
     from attnbench.api import loaded
-    from attnbench.choice.held import held, what_next
+    from attnbench.choice.held import held
     from attnbench.choice.table import TABLE, check_timed, decide, on_kind, saving, table_of, write_table
     from attnbench.plugins.registry import load_and_tell
     from attnbench.reports.answer import busy_text, stage_words, threads_words
@@ -81,8 +82,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
         say(f"all counted calls{of}: {duration(ms, far)}{bounds} less, where calls are as the cases")
     for line in held(table.choices, lambda name: registry.backend(name).layout):
         say(line)
-    budget_s = max(float(head.protocol.get("budget_s", 0)) for head in run.manifests)
-    for line in what_next(decisions, default, _command(run), budget_s):
+    for line in _what_next(run, decisions, default):
         say(line)
     for answer in answers:
         for line in threads_words(answer, proved=True):
@@ -91,16 +91,30 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     note(f"{count_of(len(table.choices), 'choice')} in {out}")
 
 
-def _command(run: Run) -> list[str]:
+def _what_next(run: Run, decisions: Sequence[Decision], default: str) -> list[str]:
+    """Return what to measure next: of several runs a command for each whose cases are still open."""
+    from attnbench.choice.held import what_next
+
+    left = {one.case: one for one in decisions}
+    found: list[str] = []
+    # Of a case that several runs have, the newest counts.
+    for head in sorted(run.manifests, key=lambda one: one.started, reverse=True):
+        own = [left.pop(case) for case in head.cases if case in left]
+        if any(one.may_be for one in own) or len(run.manifests) == 1:
+            found += what_next(own, default, _command(head), float(head.protocol.get("budget_s", 0)))
+    return list(dict.fromkeys(found)) or what_next(decisions, default, [], 0.0)
+
+
+def _command(head: Manifest) -> list[str]:
     """Return the words of the command that made a run, without those of :data:`_NOT_AGAIN`.
 
-    None for several runs, and for one that no command of this version made.
+    None for one that no command of this version made.
     """
     from attnbench.cli.run import command as run_command
 
     # Files have ~ for the home folder, which a shell does not expand in quotes.
-    made = [expanduser(word) for word in run.manifests[0].command]  # noqa: PTH111  # most are no paths
-    if len(run.manifests) > 1 or made[:2] != ["attnbench", "run"]:
+    made = [expanduser(word) for word in head.command]  # noqa: PTH111  # most are no paths
+    if made[:2] != ["attnbench", "run"]:
         return []
     try:
         given, _, _ = run_command.make_parser(click.Context(run_command)).parse_args(made[2:])

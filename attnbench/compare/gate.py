@@ -259,8 +259,8 @@ def _other_counts(cells: Sequence[ComparedCell], gate: Gate) -> str:
     others = [c for c in cells if c.verdict not in gate.fail_on_of(c.case, c.backend)]
     counts = Counter(cell.verdict for cell in others)
     notes: dict[Outcome, str] = dict.fromkeys(FAILING, " (allowed)")
-    unseen = [share for cell in others if cell.verdict == "unclear" if (share := _least_seen(cell))]
-    notes["unclear"] = f" (differences up to {percent(max(unseen))} can't be seen)" if unseen else ""
+    unseen = [share for cell in others if cell.verdict == "unclear" if (share := _most_hidden(cell))]
+    notes["unclear"] = f" (differences of up to {percent(max(unseen))} may hide)" if unseen else ""
     told = [
         f"{counts[outcome]:,} {outcome.replace('none', 'not compared')}{notes.get(outcome, '')}"
         for outcome in OUTCOMES
@@ -273,13 +273,16 @@ def _joined(*words: str) -> str:
     return "; ".join(filter(None, words))
 
 
-def _least_seen(cell: ComparedCell) -> float | None:
-    """Return the least difference that a comparison of this cell can show, as a share; None if unknown."""
-    if cell.resolution is not None:
-        return cell.resolution
-    if cell.ratio is None or cell.low is None or cell.high is None or not cell.low > 0:
+def _most_hidden(cell: ComparedCell) -> float | None:
+    """Return the largest difference that may hide in a cell, as a share; None if unknown."""
+    if cell.ratio is None or not cell.ratio > 0:
         return None
-    reach = max(cell.ratio / cell.low, cell.high / cell.ratio) - 1
+    if cell.resolution is not None:
+        reach = max(cell.ratio, 1 / cell.ratio) * (1 + cell.resolution) - 1
+    elif cell.low is None or cell.high is None or not cell.low > 0:
+        return None
+    else:
+        reach = max(1 / cell.low, cell.high) - 1
     return max(reach, cell.delta) if isfinite(reach) else None
 
 

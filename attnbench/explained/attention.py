@@ -117,7 +117,9 @@ def _steps(rule: Rule, example: Example, case: Case, qkv: tuple[Array, Array, Ar
     for name in inner[0]:
         yield _inner(example, case, name, np.stack([np.asarray(one[name]) for one in inner]))
     scores = np.stack([scores_of(rule, q[h], k[h], own[h], positions, case.Lk) for h in range(case.H)])
-    text = rule.formula + "".join(f", here {_constant_words(name, value)}" for name, value in case.constants)
+    text = rule.formula + "".join(
+        f", but here {_constant_words(name, value)}" for name, value in case.constants
+    )
     if case.H == 1:
         text += "".join(f"; {same} = {name}" for name, same in _unprojected(example).items() if same != name)
     if len(example.sources[1][1]) > k.shape[1]:
@@ -136,7 +138,10 @@ def _steps(rule: Rule, example: Example, case: Case, qkv: tuple[Array, Array, Ar
         yield _of_heads(MASKED, f"mask {mask_text(case.mask)}: {how}", scores, *labels)
     sinks = [None if rule.sink is None else rule.sink(parameters) for parameters in own]
     weights = np.stack([softmax(scores[h], sinks[h]) for h in range(case.H)])
-    over = "" if rule.sink is None else f" and a sink of {', '.join(f'{sink:.4g}' for sink in sinks)}"
+    over = ""
+    if rule.sink is not None:
+        told = ", ".join(f"{sink:.4g}" for sink in sinks)
+        over = f" and a sink of {told}, whose e^sink the sum has too: what a row lacks to 1 is its share"
     empty = "; 0 where a row keeps no key" if np.isneginf(scores).all(axis=-1).any() else ""
     text = f"softmax over the keys of each row{over}{empty}; queries down, keys across"
     yield _of_heads(WEIGHTS, text, weights, *labels, drawn="shades")
@@ -272,8 +277,11 @@ def _fused_steps(example: Example) -> Iterator[Step]:
     """Yield q from the fused matrix, as libraries compute it, with the view and the transpose."""
     (name, rows), matrix = example.sources[0], example.matrices["W_q"]
     yield Step("fused W_q", "W_q of all heads side by side, as libraries store it", matrix)
-    fused = rows @ matrix + example.matrices.get("b_q", 0.0)
-    text = f"{name} @ fused W_q{_plus(example, 'q')}: one product for all heads"
+    bias = example.matrices.get("b_q")
+    if bias is not None:
+        yield Step("fused b_q", "b_q of all heads side by side", bias.reshape(1, -1))
+    fused = rows @ matrix + (0.0 if bias is None else bias)
+    text = f"{name} @ fused W_q{'' if bias is None else ' + fused b_q'}: one product for all heads"
     yield Step("fused q", text, fused, example.queries)
     view = fused.reshape(len(rows), example.heads, -1)
     text = "fused q.view(L, H, D): each row is cut into heads; no number moves"

@@ -100,8 +100,8 @@ _QUANTITIES = {
     "entropy": "−Σ w ln w / ln(number of keys): 1 if all are equal, 0 if all weight is on one key",
     "largest": "largest weight of a row",
     "gradient": (
-        "median norm of the derivatives of weights by scores, w_i (1[i = j] − w_j): 0 where saturated; "
-        "--seed changes its last digit"
+        "median Frobenius norm of the derivatives of weights by scores, w_i (1[i = j] − w_j): 0 where "
+        "saturated; --seed changes its last digit"
     ),
 }
 _COSTS = {"pair_flops": "operations", "pair_bytes": "bytes, float32", "parameter_count": "parameters"}

@@ -51,8 +51,9 @@ def rope(_: RuleOf, seed: int) -> Iterator[Step]:
     places = tuple(f"position {place}" for place in range(L))
     speeds = base ** (-np.arange(0, D, 2) / D)
     text = (
-        f"position · {base:g}^(−2i/{D}) for pair i = 0, 1 of features; models take a base of 10000 or more. "
-        "Here neighbours are a pair, features 1 and 2, then 3 and 4; many models pair feature d with d + D/2"
+        f"position · {base:g}^(−2i/{D}) for pair i = 0, 1 of features, in radians; models take a base of "
+        "10000 or more. Here neighbours are a pair, features 1 and 2, then 3 and 4; many models pair "
+        "feature d with d + D/2"
     )
     angles = np.arange(L)[:, None] * speeds
     yield Step("angles", text, angles, places, ("pair 0", "pair 1"))

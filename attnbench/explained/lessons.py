@@ -77,7 +77,9 @@ def _precision(_: RuleOf, seed: int) -> Iterator[Step]:
     scores = rounded(np.random.default_rng(seed).standard_normal((4, 4)) * 2)
     scores[np.triu_indices(4, 1)] = -np.inf
     labels = (EXAMPLES["causal-sentence"].queries,) * 2
-    yield Step("scores", "masked scores in bfloat16, which keeps 8 bits of each number", scores, *labels)
+    yield Step(
+        "scores", "masked scores in bfloat16, which keeps 8 significant bits of each number", scores, *labels
+    )
     powers = rounded(np.exp(rounded(scores - scores.max(axis=1, keepdims=True))))
     total = reduce(lambda left, right: rounded(left + right), powers.T)
     narrow = rounded(powers / total[:, None])
@@ -115,10 +117,11 @@ def _saturation(rule_of: RuleOf, seed: int) -> Iterator[Step]:
             yield Step(f"q and k, D = {D}", text, np.stack([q, *k]), ("q", *keys))
         scores = np.stack([k @ q, k @ q / np.sqrt(D)])
         weights = softmax(scores)
-        yield Step(f"scores, D = {D}", "one query, six keys, such features", scores, names, keys)
+        shown = "" if D == 4 else f", {D} of each, too many to print"
+        yield Step(f"scores, D = {D}", f"one query, six keys, such features{shown}", scores, names, keys)
         yield Step(f"weights, D = {D}", "softmax of each row", weights, names, keys, drawn="shades")
         text = "w(1 − w): the derivative of each weight by its own score; near 0, nothing is learned"
-        yield Step(f"gradient, D = {D}", text, weights * (1 - weights), names, keys, drawn="shades")
+        yield Step(f"own derivatives, D = {D}", text, weights * (1 - weights), names, keys, drawn="shades")
     both = list(behaviours([rule_of("dot"), rule_of("scaled_dot")], (4, 16, 64, 256, 512), seed=seed))
     for step in behaviour_steps(both):
         yield replace(step, text=f"{step.text}. Other inputs than above: many queries, 32 keys each")

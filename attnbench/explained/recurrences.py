@@ -72,5 +72,5 @@ def delta(_: RuleOf, seed: int) -> Iterator[Step]:
     mixed = np.array([before + beta * (v[2] - before) for beta in betas])
     yield Step("beta", text, mixed, tuple(f"beta = {beta:g}" for beta in betas))
     faded = np.array([np.exp(g) * before for g in (0.0, -0.5, -3.0)])
-    text = "gated_delta multiplies the state by e^g first: what is left of the value before"
+    text = "the rule gated_delta multiplies the state by e^g first, here what is left of the value before"
     yield Step("decay", text, faded, ("g = 0", "g = -0.5", "g = -3"))

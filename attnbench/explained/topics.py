@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -48,14 +49,16 @@ def explained(
 
 _RECURRENT = "which docs/recurrent.md goes on from"
 _ALSO = {
-    "attention": "scaled_dot", "bahdanau": "additive", "cache": "kv_cache", "causal": "masks",
-    "cross": "multihead-cross", "decode": "kv_cache", "entropy": "saturation", "flash_attention": "flash",
-    "gated": f"linear, {_RECURRENT}", "gated_delta": f"delta, {_RECURRENT}",
-    "gated_delta_channels": f"delta, {_RECURRENT}", "gradient": "saturation", "head": "multihead",
-    "heads": "multihead", "key": "projections", "kv": "kv_cache", "luong": "dot or general", "mask": "masks",
-    "mha": "multihead", "mqa": "gqa", "online_softmax": "flash", "padding": "masks", "positions": "rope",
+    "attention": "scaled_dot", "bahdanau": "additive", "bfloat16": "precision", "cache": "kv_cache",
+    "causal": "masks", "cross": "multihead-cross", "decode": "kv_cache", "entropy": "saturation",
+    "flash_attention": "flash", "gated": f"linear, {_RECURRENT}", "gated_delta": f"delta, {_RECURRENT}",
+    "gated_delta_channels": f"delta, {_RECURRENT}", "gradient": "saturation", "grouped_query": "gqa",
+    "head": "multihead", "heads": "multihead", "key": "projections", "kv": "kv_cache",
+    "luong": "dot or general", "mask": "masks", "mha": "multihead", "mqa": "gqa", "online_softmax": "flash",
+    "padding": "masks", "position": "rope", "positional": "rope", "positions": "rope", "prefix": "masks",
     "query": "projections", "recurrent": "linear", "rotary": "rope", "rwkv7": f"delta, {_RECURRENT}",
-    "softmax": "scaled_dot or flash", "temperature": "saturation", "value": "projections", "window": "masks",
+    "sink": "sinks", "softmax": "scaled_dot or flash", "temperature": "saturation", "value": "projections",
+    "window": "masks",
 }  # fmt: skip
 """The topics for names by which people look for them: of authors, papers, parts, and rules of recurrences."""
 
@@ -70,11 +73,14 @@ def topics(registry: Registry) -> dict[str, tuple[str, str]]:
 
 def unknown_topic(word: str, registry: Registry) -> str:
     """Return a sentence that a topic is unknown, with the one that is meant where that is known."""
-    name = word.lower().replace("-", "_").replace(" ", "_")
-    also = name if name in topics(registry) else _ALSO.get(name)
-    if also is None:
-        return unknown_name("topic", word, topics(registry))
-    return f"no topic {word!r}: look at {also}"
+    known = topics(registry)
+    words = [one.removesuffix("attention") for one in re.split(r"[\s_-]+", word.lower())]
+    words = list(filter(None, words)) or ["attention"]
+    # The whole name first: grouped query is no query.
+    for name in ("_".join(words), *words):
+        if name in known or name in _ALSO:
+            return f"no topic {word!r}: look at {name if name in known else _ALSO[name]}"
+    return unknown_name("topic", word, known)
 
 
 def _inputs(

@@ -36,6 +36,7 @@ MOST_IN_MATRIX = 1000
 _MOST_TIES, MOST_LISTED = 2, 3
 """Of a tie of so many backends a table, and a sentence, has all names."""
 STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
+NOT_PROVED = "which is faster is not proved"
 _APART = 1.05
 """One time is shown to be less than another if so many times its upper end are."""
 _MOST_LOST, _WORTH = 3, 0.01
@@ -415,7 +416,7 @@ def threads_words(answer: RunAnswer, *, proved: bool = False) -> list[str]:
         sure = high is not None and low is not None and _APART * high < low
         if proved and not sure:
             continue
-        advice = "which is faster is not proved"
+        advice = NOT_PROVED
         if sure:
             best_of[stage] = best.threads
             advice = f"call torch.set_num_threads({best.threads}), and time your whole step with it"

@@ -36,6 +36,9 @@ MOST_LEFT_OUT = 0.25
 _MOST_DISTURBED = 0.1
 """A run with a larger share of disturbed measurements says so."""
 
+_NEAR = 1.1
+"""Of a tie a backend that took longer than so many times the fastest is no one's choice."""
+
 Times = Mapping[str, Mapping[int, Mapping[str, float]]]
 """By case, repetition and backend: the median time of a call in that repetition."""
 
@@ -162,17 +165,23 @@ def is_failure(record: Record) -> bool:
 def _chosen(leads: Sequence[Lead], records: Iterable[Record]) -> dict[str, str]:
     """Return the backend to use in each case: as few backends as possible, that of most cases first.
 
-    In each case it is the fastest, or may be. One that fails in no case goes before others.
+    In each case it is the fastest, or may be and took hardly longer. One that fails in no case goes before
+    others.
     """
     failed = {record.backend for record in records if is_failure(record)}
+
+    def near(lead: Lead) -> list[str]:
+        ties = (name for name in lead.ties if name in lead.over and lead.over[name].ratio <= _NEAR)
+        return [lead.best.backend, *ties]
+
     chosen: dict[str, str] = {}
     left = list(leads)
     while left:
-        may = Counter(name for lead in left for name in lead.candidates)
+        may = Counter(name for lead in left for name in near(lead))
         sure = Counter(lead.best.backend for lead in left if lead.sure == "clear")
         best = max(may, key=lambda name: (name not in failed, may[name], sure[name]))
-        chosen |= {lead.best.case: best for lead in left if best in lead.candidates}
-        left = [lead for lead in left if best not in lead.candidates]
+        chosen |= {lead.best.case: best for lead in left if best in near(lead)}
+        left = [lead for lead in left if best not in near(lead)]
     return chosen
 
 

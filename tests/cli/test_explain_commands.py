@@ -135,9 +135,10 @@ def test_topics_and_options_choose_the_rule_and_the_inputs(invoke: Invoke, words
     ("words", "sentence"),
     [
         ("explain Scaled-Dot", "no topic 'Scaled-Dot': look at scaled_dot"),
-        ("explain multi-head", "no topic 'multi-head'; did you mean 'multihead'?"),
+        ("explain multi-head", "no topic 'multi-head': look at multihead"),
         ("explain bahdanau", "no topic 'bahdanau': look at additive"),
         ("explain Linear", "no topic 'Linear': look at linear"),
+        ("explain grouped-query-attention", "no topic 'grouped-query-attention': look at gqa"),
         ("explain window", "no topic 'window': look at masks"),
         ("explain zzz", "no topic 'zzz'; there are additive, "),
         ("explain gated_delta", "no topic 'gated_delta': look at delta"),

@@ -274,7 +274,7 @@ def test_what_a_float_mask_adds_is_shown_and_a_scale_says_what_it_stands_for() -
     assert np.array_equal(scores + added, masked)
     steps = explain(RULES["scaled_dot"], replace(EXAMPLES["five-tokens"], constants=(("scale", 1.0),)))
     (told,) = (step.text for step in steps if step.name == "scores")
-    assert told.startswith("q·k / √D, here 1 in place of 1/√D")
+    assert told.startswith("q·k / √D, but here 1 in place of 1/√D")
 
 
 def test_one_token_has_parts_of_scores_that_are_its_own() -> None:

@@ -129,8 +129,8 @@ def test_a_resolution_is_a_share_or_a_factor() -> None:
 def test_the_sentence_counts_each_cell_once() -> None:
     said = markdown(WHOLE, hold(WHOLE, Gate())).splitlines()[2]
     assert (
-        "gate fails: 1 slower, 1 mismatch, 1 missing of 10 cells; 2 unclear (differences up to 43 % can't be "
-        "seen), 2 same, 1 faster, 2 not compared; worst: sdpa_flash on " in said
+        "gate fails: 1 slower, 1 mismatch, 1 missing of 10 cells; 2 unclear (differences of up to 150 % may "
+        "hide), 2 same, 1 faster, 2 not compared; worst: sdpa_flash on " in said
     )
 
 
@@ -141,7 +141,7 @@ def test_unclear_cells_have_the_reason_and_the_advice_once() -> None:
     for format_ in ("table", "markdown"):
         text = " ".join(rendered(live, format_, width=120).split())
         assert text.count("--budget") == 1
-        sentence = "gate holds, but nothing was decided: 3 unclear (differences up to 25 % can't be seen)"
+        sentence = "gate holds, but nothing was decided: 3 unclear (differences of up to 25 % may hide)"
         assert sentence in text
     assert rendered(live, "table", width=300, details=True).count("--budget") == 3
 
@@ -162,7 +162,7 @@ def test_of_many_cells_only_those_that_changed_are_shown_the_worst_first() -> No
     assert backends == ["worse", "bad", "better"]
     assert not any("backend_" in line or "perhaps" in line for line in lines)
     assert any(line.startswith("unclear, 1: attnbench compare --ref measures two commits") for line in lines)
-    assert any("1 unclear (differences up to 40 % can't be seen)" in line for line in lines)
+    assert any("1 unclear (differences of up to 82 % may hide)" in line for line in lines)
     strict = Gate(fail_on=("unclear",))
     assert "perhaps" in render_compared(many, hold(many, strict), "table", View())
 

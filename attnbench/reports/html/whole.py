@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import TORCHS
-from attnbench.reports.answer import busy_text, case_numbers, steps_words
+from attnbench.reports.answer import NOT_PROVED, busy_text, case_numbers, steps_words
 from attnbench.reports.caches import cache_words
 from attnbench.reports.html.words import Sentence, failure_words, isolated, suite_of, use_words
 from attnbench.reports.judged import ReportPart
@@ -31,13 +31,11 @@ def user_has(part: ReportPart) -> tuple[str, ...]:
 
 def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[Sentence]:
     """Return sentences over all runs. labels: of the parts, where there are several."""
-    return [
-        *_answers(parts, labels),
-        *_checked(parts),
-        *_caches(parts, labels),
-        *_hot(parts, labels),
-        *_busy(parts),
-    ]
+    answers = [part.answer for part in parts if part.answer is not None]
+    mostly = 2 * sum(one.disturbed for one in answers) > sum(one.timed for one in answers)
+    found = [*_answers(parts, labels), *_checked(parts), *_caches(parts, labels), *_hot(parts, labels)]
+    # Where most is disturbed, a reader should know before the answer.
+    return [*_busy(parts), *found] if mostly else [*found, *_busy(parts)]
 
 
 def _checked(parts: Sequence[ReportPart]) -> list[Sentence]:
@@ -72,9 +70,9 @@ def _answers(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sen
         numbers = short_names(case_numbers([part]))
         before = f"{label}: " if several else ""
         steps = steps_words(part.answer, numbers)
-        yield from (
-            Sentence("", f"{before}{words if several else capital(words)}.", "good") for words in steps
-        )
+        for words in steps:
+            tone = "unsure" if NOT_PROVED in words else "good"
+            yield Sentence("", f"{before}{words if several else capital(words)}.", tone)
         if not several or (not steps and len(parts) <= _MOST_RUNS):
             yield from use_words(part, before)
         else:
