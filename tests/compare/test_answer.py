@@ -134,3 +134,15 @@ def test_repetitions_that_lack_a_case_are_left_out_of_the_mean() -> None:
     }
     mean = mean_of_mine(answer_of(runs))
     assert (mean.ratio, mean.interval.confidence) == (0.5, 0.996)
+
+
+@pytest.mark.parametrize(("slow", "use"), [(105, "quick"), (250, "other")])
+def test_a_tie_names_the_backend_of_most_cases_unless_it_took_far_longer(slow: float, use: str) -> None:
+    # Now slow, now quick: which is faster is not proved in the case c.
+    unsteady = [slow if i % 3 else 80 for i in range(len(WOBBLE))]
+    won = {case: {"quick": steady(100), "other": steady(130), "base": steady(300)} for case in "ab"}
+    tied = {"c": {"quick": unsteady, "other": steady(100), "base": steady(300)}}
+    found = answer_of(won | tied)
+    assert found.leads[2].best.backend == "other"
+    assert found.leads[2].ties == ("quick",)
+    assert found.chosen == {"a": "quick", "b": "quick", "c": use}
