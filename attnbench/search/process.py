@@ -165,14 +165,13 @@ def _answer(asked: JudgingQuestion, text: str, rules: Mapping[str, Source]) -> J
     from attnbench.trial.judge import judge
     from attnbench.trial.point import parse_point
     from attnbench.types.problem import is_empty, problems_of
-    from attnbench.types.rule import Rule
-    from attnbench.worker.prepared import brought
+    from attnbench.worker.prepared import judges_rule
 
     try:
         point = parse_point(text)
         source = rules[point.case.rule]
         outcome = judge(point, asked.backend, asked.source, source)
-        rule = brought(source, Rule, point.case.rule)
+        rule = judges_rule(source, point.case.rule)
         problems = [one for one in problems_of(point.case) if not is_empty(one)]
         telling = any(applies(one, rule, point.values) and weights_matter(one) for one in problems)
         return Judgement(outcome, telling=telling)

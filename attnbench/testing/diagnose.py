@@ -64,7 +64,7 @@ from attnbench.worker.answers import stored_answer
 from attnbench.worker.failures import NotPrepared, Refused
 from attnbench.worker.gradients import leaf_inputs, passed, recast, with_gradients
 from attnbench.worker.outputs import to_tensors
-from attnbench.worker.prepared import PreparedBackend, brought, prepare
+from attnbench.worker.prepared import PreparedBackend, judges_rule, prepare
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -127,7 +127,7 @@ def begin(
     Raises:
         NotPrepared: it could not be prepared. Whatever its code raises.
     """
-    rule = brought(rule_source, Rule, case.rule)
+    rule = judges_rule(rule_source, case.rule)
     parameters = draw_parameters(case, rule)
     request = Prepare(case_id(case), backend, source, rule_source, (), None)
     held, _ = prepare(request, parameter_names(parameters.rule, parameters.projections))
@@ -223,7 +223,7 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
     case = parse_case(look.case)
     if case.batch:
         return look_at_batch(look, backend, source)
-    rule = brought(look.rule_source, Rule, case.rule)
+    rule = judges_rule(look.rule_source, case.rule)
     shown = sorted(set(look.families) & set(_NAMES), key=_NAMES.index)[:2] or [NORMAL]
     placed = None
     # Lost keys tell of sums where ordinary answers are nearly right; else other mistakes lose them too.

@@ -21,10 +21,9 @@ from attnbench.testing.mistakes.batches import BatchMistake, BatchTensors, batch
 from attnbench.testing.mistakes.encodings import Numbers
 from attnbench.trial.judge import ORACLE_FLOPS, surroundings
 from attnbench.types.extensions import Source
-from attnbench.types.rule import Rule
 from attnbench.verifier.batch import BatchVerifier
 from attnbench.worker.answers import stored_answer
-from attnbench.worker.prepared import brought, prepare
+from attnbench.worker.prepared import judges_rule, prepare
 
 DRAWS = 4
 """So many draws are compared. What a wrong kernel finds in unused slots may hide its mistake in one."""
@@ -37,7 +36,7 @@ def look_at_batch(look: Look, backend: str, source: Source) -> Diagnosed:
         NotPrepared: it could not be prepared. Whatever its code raises.
     """
     case = parse_case(look.case)
-    rule = brought(look.rule_source, Rule, case.rule)
+    rule = judges_rule(look.rule_source, case.rule)
     others = tuple(stress.name for stress in STRESS_INPUTS if stress.name != NORMAL)
     opened = BatchVerifier(rm.OpenCase(case_id(case), look.rule_source, 0, 0, ORACLE_FLOPS, others), rule)
     names = parameter_names(opened.parameters.rule, opened.parameters.projections)

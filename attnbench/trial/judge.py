@@ -44,7 +44,7 @@ from attnbench.worker.calls import check_held_output, exact_gradients
 from attnbench.worker.failures import NotPrepared, Refused, failed
 from attnbench.worker.guards import check_bands, check_unchanged, keep
 from attnbench.worker.layouts import seen_in_layout
-from attnbench.worker.prepared import PreparedBackend, brought, loaded_here, prepare
+from attnbench.worker.prepared import PreparedBackend, judges_rule, loaded_here, prepare
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -179,7 +179,7 @@ class _Trial:
     def __init__(self, point: Point, backend: str, source: Source, rule_source: Source, draws: int) -> None:
         self.point, self.name = point, backend
         case = point.case
-        rule = brought(rule_source, Rule, case.rule)
+        rule = judges_rule(rule_source, case.rule)
         left_out = tuple(stress.name for stress in STRESS_INPUTS if stress.name not in (NORMAL, point.values))
         opening = rm.OpenCase(case_id(case), rule_source, 0, 0, ORACLE_FLOPS, left_out)
         asked = partial(_AskedCase, values=point.values, way=point.way, draws=draws)

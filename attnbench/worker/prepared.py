@@ -445,3 +445,15 @@ def brought(source: Source, kind: type[T], name: str) -> T:
             return record
     why = "; ".join(loaded.faults) or f"{loaded.source} brings no {name!r} here"
     raise NotPrepared("error", clean(why))
+
+
+def judges_rule(source: Source, name: str) -> Rule:
+    """Return the rule that a judge needs.
+
+    Raises:
+        LookupError: it is not there, which is the judge's failure and says nothing of a backend.
+    """
+    try:
+        return brought(source, Rule, name)
+    except NotPrepared as failure:
+        raise LookupError(str(failure)) from failure

@@ -108,7 +108,7 @@ def test_a_call_has_all_steps_in_one_axis_and_a_state_for_each_sequence(registry
         ("recurrent/linear/2q0-H2-D8/none/float32/packed", "no sequence has both queries and keys"),
         (
             "multihead/scaled_dot/q4_q9-H2-D8-E16/none/float32/packed",
-            "attention and recurrent and select and selected can have them",
+            "multihead has no batches of unlike lengths: attention and recurrent and select",
         ),
     ],
 )
