@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -16,6 +17,7 @@ from attnbench.types.errors import BadCase
 from attnbench.types.mask import mask_of, mask_text, parse_mask
 from attnbench.types.mask_base import MaskWord
 from attnbench.types.mask_structures import (
+    Blocks,
     Chunked,
     Dilated,
     Document,
@@ -85,18 +87,25 @@ def keeps(word: MaskWord, p: int, j: int, Lk: int) -> bool:
 
 @settings(max_examples=60)
 @given(st.data())
-@pytest.mark.parametrize("name", STRUCTURED)
+@pytest.mark.parametrize("name", [*STRUCTURED, "blocks"])
 def test_the_pairs_of_a_word_are_those_of_its_definition(name: str, data: st.DataObject) -> None:
     Lq, Lk = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
     word = WORDS[name].of_sort(WORDS[name].sorts[0], 1, Lk, Random(data.draw(st.integers(0, 10**6))))
+    if name == "blocks":  # of_sort draws blocks that are larger than these cases
+        word = Blocks(data.draw(st.integers(1, 4)), data.draw(st.integers(1, 100)))
     align = data.draw(st.sampled_from(["", "causal+", "causal:lower_right+"]))
     window = data.draw(st.sampled_from(["", "window:2+", "window:4+"]))
     case = case_with(f"{align}{window}{word.text()}", Lq, Lk)
     width = {"": 99, "window:2+": 2, "window:4+": 4}[window]
+    drawn = keep_rows(case_with(word.text(), Lq, Lk), np.arange(Lq))
     expected = np.zeros((Lq, Lk), bool)
     for i, j in np.ndindex(expected.shape):
         p = i + case.query_offset
-        own = keeps(word, p, j, Lk)
+        if isinstance(word, Blocks):
+            # The first pair of a block, without causal and window, tells whether the block is drawn.
+            own = drawn is None or bool(drawn[0, 0, i - i % word.size, j - j % word.size])
+        else:
+            own = keeps(word, p, j, Lk)
         past, near = not align or j <= p, abs(p - j) < width
         if word.lifts:
             near = near or own
@@ -128,6 +137,30 @@ def test_what_is_drawn_is_the_same_for_all_who_ask(text: str) -> None:
     else:
         blocks = kept[0, 0][:20, :20].reshape(5, 4, 5, 4)
         assert np.array_equal(blocks.all((1, 3)), blocks.any((1, 3)))
+
+
+@pytest.mark.parametrize("percent", [10, 25, 50, 90])
+def test_blocks_are_as_dense_as_the_word_says_in_each_place(percent: int) -> None:
+    seeds, rows, columns, share = 300, 4, 9, percent / 100
+    case = case_with(f"blocks:4,{percent}", 15, 35)
+    counts = np.zeros((rows, columns), int)
+    for seed in range(seeds):
+        kept = keep_rows(replace(case, seed=seed), np.arange(15))
+        assert kept is not None
+        blocks = kept[0, 0, ::4, ::4]
+        assert blocks.any(1).all(), "each row of blocks keeps one"
+        assert not blocks.all(1).any(), "each row of blocks drops one"
+        counts += blocks
+
+    def spread(draws: int, share: float) -> float:
+        """Five standard deviations of a binomial; one count in two million lies outside."""
+        return 5 * float(np.sqrt(draws * share * (1 - share)))
+
+    # One block of a row is kept and one dropped, wherever; the others are kept with the share of the word.
+    free = seeds * rows * (columns - 2)
+    assert abs(int(counts.sum()) - seeds * rows - free * share) < spread(free, share)
+    each = (1 + (columns - 2) * share) / columns
+    assert (abs(counts - seeds * each) < spread(seeds, each)).all()
 
 
 @pytest.mark.parametrize("name", [*STRUCTURED, "blocks"])
