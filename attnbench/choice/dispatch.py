@@ -269,8 +269,9 @@ class _Dispatch:
             return _READ
         alike = [(first, choice) for first, choice in alike if first.mask == case.mask]
         if not alike:
-            unread = "" if word is not None else ", whose mask was not read"
-            return _torchs(f"nothing was proved for {short_id(case)}{unread}{self._nearest(case, unread)}")
+            nearest = self._nearest(case, unread=word is None)
+            mask = ", whose mask was not read" if word is None else ""
+            return _torchs(f"nothing was proved for {short_id(case)}{mask}{nearest}")
         strides = query.stride(), key.stride(), value.stride()
         lies = layout_between(query, key, value)
         choice = next((one for first, one in alike if lies and self._lie_as(first, one, case)), None)
@@ -285,10 +286,10 @@ class _Dispatch:
             return _torchs(why, strides)
         return self._prepare(case, choice, scale, strides)
 
-    def _nearest(self, case: Case, unread: str) -> str:
+    def _nearest(self, case: Case, *, unread: bool) -> str:
         """Return the entry that differs least from a case, and in what; "" if the table has none.
 
-        unread: not empty where nobody knows the mask of the case.
+        unread: whether nobody knows the mask of the case.
         """
         unknown = ("layout", "cache", "mask") if unread else ("layout", "cache")
 

@@ -170,18 +170,21 @@ def _chosen(leads: Sequence[Lead], records: Iterable[Record]) -> dict[str, str]:
     """
     failed = {record.backend for record in records if is_failure(record)}
 
-    def near(lead: Lead) -> list[str]:
-        ties = (name for name in lead.ties if name in lead.over and lead.over[name].ratio <= _NEAR)
-        return [lead.best.backend, *ties]
-
+    near = {
+        lead.best.case: [
+            lead.best.backend,
+            *(name for name in lead.ties if name in lead.over and lead.over[name].ratio <= _NEAR),
+        ]
+        for lead in leads
+    }
     chosen: dict[str, str] = {}
     left = list(leads)
     while left:
-        may = Counter(name for lead in left for name in near(lead))
+        may = Counter(name for lead in left for name in near[lead.best.case])
         sure = Counter(lead.best.backend for lead in left if lead.sure == "clear")
         best = max(may, key=lambda name: (name not in failed, may[name], sure[name]))
-        chosen |= {lead.best.case: best for lead in left if best in near(lead)}
-        left = [lead for lead in left if best not in near(lead)]
+        chosen |= {lead.best.case: best for lead in left if best in near[lead.best.case]}
+        left = [lead for lead in left if lead.best.case not in chosen]
     return chosen
 
 
