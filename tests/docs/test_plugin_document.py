@@ -279,6 +279,7 @@ def test_from_an_empty_folder_to_a_row_of_ones_own(clean: dict[str, str], tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_what_the_judge_says_of_the_file_that_claims_too_much(clean: dict[str, str], tmp_path: Path) -> None:
     honest = files()["my_kernel.py"]
     claiming = re.sub(r"\n +supports=.*,", "", honest)

@@ -206,6 +206,7 @@ def test_a_plain_copy_of_the_tree_has_the_entry_points_of_an_installation(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_a_dry_run_goes_through_every_step_and_a_second_visit_has_nothing_left(tmp_path: Path) -> None:
     words = ("--dry", "--seconds", "1100")

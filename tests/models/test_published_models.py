@@ -40,6 +40,7 @@ def test_the_table_says_what_attnbench_says(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_the_expectations_are_those_of_a_forward_pass() -> None:
     pytest.importorskip("transformers")
