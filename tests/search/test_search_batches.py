@@ -227,6 +227,7 @@ def test_what_a_batch_needs_is_said_in_words() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_search_finds_a_fault_of_pages_and_groups(registry: Registry) -> None:
     found = search("mutant_groups_of_single_slots", registry, 120, 1)
     assert any({"the storage paged", "page = 1"} <= set(one.shrunk.needed) for one in found.failures)

@@ -73,6 +73,7 @@ def test_steps_storages_and_gradients_meet(registry: Registry) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fault_of_two_properties_is_found(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(FOUR_AT_ONCE)
