@@ -1,6 +1,7 @@
-"""padded_sdpa: packed sequences padded to the longest one, and torch's own attention with a mask.
+"""padded_sdpa: sequences padded to the longest one, and torch's own attention with a mask.
 
-So does a program whose library has no functions for unlike lengths. Padding is part of what is timed.
+So does a program whose library has no functions for unlike lengths. Packed sequences are padded in the call,
+so that is part of what is timed.
 """
 
 from __future__ import annotations
@@ -21,19 +22,30 @@ from attnbench.types.rule import Rule
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attnbench.types.backend import Call
+
+
+def prepare(setup: Setup) -> Call:
+    """Return the function of packed sequences, or of those that are padded already."""
+    return Padded(setup) if setup.case.storage == "packed" else as_padded(setup)
+
+
+def as_padded(setup: Setup) -> Call:
+    """Make the function of padded q, k and v; the case says the lengths, so those it is given say no more."""
+    case, mask, sink = setup.case, padded_mask(setup), setup.scoring.sink
+    if "lse" in case.returns:
+        attend = call_with_lse(setup, mask, False)
+    else:
+        attend = call_with(setup, mask if sink is None else with_sink_column(mask, sink, case), False)
+    return cast("Call", lambda q, k, v, *lengths: attend(q, k, v))
+
 
 class Padded:
-    """The prepared function."""
+    """The prepared function of packed sequences."""
 
     def __init__(self, setup: Setup) -> None:
-        self.case = setup.case
-        mask, sink = padded_mask(setup), setup.scoring.sink
+        self.case, self.attend = setup.case, as_padded(setup)
         self.lse = "lse" in setup.case.returns
-        if self.lse:
-            self.attend = call_with_lse(setup, mask, False)
-        else:
-            whole = mask if sink is None else with_sink_column(mask, sink, self.case)
-            self.attend = call_with(setup, whole, False)
 
     def renew(self, ahead: Mapping[str, Any]) -> None:
         """Find the place of each query and key among the padded ones."""
@@ -100,11 +112,11 @@ def _supports(case: Case, rule: Rule) -> str | None:
 
 PADDED_SDPA = Backend(
     name="padded_sdpa",
-    summary="packed sequences padded to the longest, torch SDPA with a mask",
-    prepare=Padded,
+    summary="sequences padded to the longest, torch SDPA with a mask",
+    prepare=prepare,
     supports=_supports,
     passes=PASSES,
-    storages=("packed",),
+    storages=("packed", "padded"),
     returns=("lse",),
     needs_dot_form=True,
     masks=("any",),

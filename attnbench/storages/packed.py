@@ -24,7 +24,7 @@ def tensors(case: Case, specs: Specs) -> Specs:
     """
     if specs[0].axes == OF_ALL:
         return specs[:1]
-    first, at = specs[0], _tokens(specs[0])
+    first, at = specs[0], token_axis(specs[0])
     if at is None:
         return (replace(first, shape=(len(specs), *first.shape[1:])),)
     shape = (sum(spec.shape[at] for spec in specs), *first.shape[1:at], *first.shape[at + 1 :])
@@ -38,7 +38,7 @@ def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
 
     if specs[0].axes == OF_ALL:
         return (arrays[0],)
-    at = _tokens(specs[0])
+    at = token_axis(specs[0])
     if at is None:
         return (np.concatenate(arrays),)
     return (np.concatenate([np.moveaxis(array[0], at - 1, 0) for array in arrays]),)
@@ -50,7 +50,7 @@ def take(case: Case, specs: Specs, stored: Sequence[Any]) -> Sequence[Any]:
 
     if specs[0].axes == OF_ALL:
         return [stored[0]] * len(specs)
-    at = _tokens(specs[0])
+    at = token_axis(specs[0])
     if at is None:
         return np.split(stored[0], len(specs))
     ends = np.cumsum([spec.shape[at] for spec in specs])
@@ -71,7 +71,7 @@ def _names(case: Case) -> list[str]:
     return [f"cu_seqlens_{of}" for of in lengths] if len(lengths) > 1 else ["cu_seqlens"]
 
 
-def _tokens(spec: TensorSpec) -> int | None:
+def token_axis(spec: TensorSpec) -> int | None:
     """Return the place of the axis of queries or keys, behind that of batch elements; None without one."""
     return next((place for place, letter in enumerate(spec.axes) if letter in "ipj"), None)
 
