@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isclose
 from typing import TYPE_CHECKING, Any
 
+from attnbench.kit.problems import table_too_small
 from attnbench.programs.classify import ClassifiedMask, check_readable
 from attnbench.programs.facts import call_of, torch_here
 from attnbench.programs.tally import Kind, Unclassified
@@ -65,6 +66,8 @@ def _packed(
         return Unclassified(name, "it does not say how many keys a sequence has")
     if softcap and scale is not None and not isclose(scale, q.shape[-1] ** -0.5, rel_tol=1e-6):
         return Unclassified(name, "a softcap and a scale at once")
+    if table is not None and (missing := table_too_small(table.shape[1], keys, k.shape[1])):
+        return Unclassified(name, missing)
     more = {"rule": f"softcap@c={softcap:.7g}"} if softcap else {}
     mask = window_words(*window) if max(queries, default=0) > 1 or window[0] >= 0 else "none"
     storage = "packed" if table is None else f"paged:{k.shape[1]}"

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.inputs.kinds import NORMAL
+from attnbench.kit.problems import flashinfer_tables
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.runner.case import refusal
 from attnbench.storages.paged import PAGED
@@ -180,3 +181,33 @@ def test_the_example_of_the_docs_is_right_and_declines_other_batches(tmp_path: P
     supports = registry.backend("my_paged").supports
     for other in (decode.replace("5q1s21", "5q1s21_q3"), decode.replace("/causal:lower_right", "")):
         assert supports(parse_case(other), registry.rule("scaled_dot")) is not None
+
+
+def test_the_words_of_flashinfer_find_the_same_keys(registry: Registry) -> None:
+    case = parse_case("attention/scaled_dot/q5s19_q3s16_q1s33_q7s4_q1-H4-Hkv2-D8/paged:8")
+    opened = Judge(registry, case_id(case)).opened
+    for index in range(4):
+        arrays = opened.arrays(index, 0)
+        table, lengths, cache = (torch.from_numpy(arrays[name]) for name in ("block_table", "seqused_k", "k"))
+        indptr, indices, last_page_len = flashinfer_tables(table, lengths, 8)
+        assert {x.dtype for x in (indptr, indices, last_page_len)} == {torch.int32}
+        assert indptr.tolist() == [0, 3, 5, 10, 11, 12]
+        assert last_page_len.tolist() == [3, 8, 1, 4, 1]
+        for number, problem in enumerate(opened.problems):
+            pages = indices[indptr[number] : indptr[number + 1]]
+            length = 8 * (len(pages) - 1) + int(last_page_len[number])
+            found = cache[pages].flatten(0, 1)[:length]
+            assert np.array_equal(found, problem.arrays(index, 0)["k"][0].swapaxes(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "said"),
+    [
+        ([9, 0], "sequence 1 has no keys: flashinfer's last_page_len is 1 to 8"),
+        ([9, 25], "the block table has 3 pages a sequence; sequence 1 needs 4 for 25 keys in pages of 8"),
+    ],
+)
+def test_what_the_words_of_flashinfer_cannot_say_is_refused(lengths: list[int], said: str) -> None:
+    table = torch.arange(6, dtype=torch.int32).view(2, 3)
+    with pytest.raises(ValueError, match=said):
+        flashinfer_tables(table, torch.tensor(lengths), 8)

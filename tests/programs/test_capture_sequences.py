@@ -60,14 +60,18 @@ def test_packed_calls_become_cases_of_their_lengths(monkeypatch: pytest.MonkeyPa
             q[:2], pages, pages, ends(1, 1), None, 1, 40, causal=True, block_table=table,
             seqused_k=torch.tensor([40, 7]),
         )  # fmt: skip
+        library.flash_attn_varlen_func(
+            q[:2], pages, pages, ends(1, 1), None, 1, 50, block_table=table, seqused_k=torch.tensor([7, 50])
+        )
     assert words(calls) == {
         "scaled_dot/q5_q0s16_q4s9-H4-Hkv2-D8/causal:lower_right/both/packed": 3,
         "softcap@c=30/q5_q0s16_q4s9-H4-Hkv2-D8/reach:6,0/packed": 1,
         "scaled_dot/q1s40_q1s7-H4-Hkv2-D8/paged": 1,
     }
-    assert (
-        calls.captured.notes[0] == "1 call: not classified: flash_attn_varlen_func: it is given alibi_slopes"
-    )
+    unread = "1 call: not classified: flash_attn_varlen_func: "
+    assert calls.captured.notes[0] == unread + "it is given alibi_slopes"
+    short = "the block table has 3 pages a sequence; sequence 1 needs 4 for 50 keys in pages of 16"
+    assert unread + short in calls.captured.notes
     assert "baseline" not in calls.captured.toml()
 
 
