@@ -19,9 +19,9 @@ What = Literal["output", "calls", "weights", "exact", "before", "nudged"]
 class OpenCase(Struct, frozen=True, tag=True):
     """Make the parameters of a case and forget the case before. Answer: :class:`CaseOpened` with them.
 
-    timed_entropy: the seed of the inputs of timed calls. oracle_flops: rows are sampled if solving one draw
-    costs more. without: stress inputs that the check leaves out. operation_source, storage_source,
-    encoding_source: None for a built-in one.
+    timed_entropy: the seed of the inputs of timed calls, and of where a storage puts numbers. oracle_flops:
+    rows are sampled if solving one draw costs more. without: stress inputs that the check leaves out.
+    operation_source, storage_source, encoding_source: None for a built-in one.
     """
 
     case: str
@@ -42,7 +42,7 @@ class GetDraw(Struct, frozen=True, tag=True):
     nudged: a draw of the check with every number a little changed (:mod:`attnbench.verifier.errors`).
     apart: a tensor for each problem, whatever the storage of the case, and keys and values in the dtype,
     whatever its encoding, as the plain reference gets them.
-    alone: the number of the sequence of a batch to give as a batch of its own; None for all.
+    chosen: the numbers of the sequences of a batch that a batch of their own has, in that order; () for all.
     Answer: :class:`Arrays` with a descriptor.
     """
 
@@ -50,7 +50,7 @@ class GetDraw(Struct, frozen=True, tag=True):
     change: int = 0
     nudged: bool = False
     apart: bool = False
-    alone: int | None = None
+    chosen: tuple[int, ...] = ()
 
 
 class Score(Struct, frozen=True, tag=True):

@@ -137,7 +137,9 @@ _OPERATION: Tests = {
 }
 _STORAGE: Tests = {
     **_all(_text, "summary", "baseline"),
-    **_all(_function, "tensors", "put", "take", "planned", "plan", "shares", "touched", "refuses"),
+    **_all(
+        _function, "tensors", "put", "take", "planned", "plan", "shares", "severity", "touched", "refuses"
+    ),
     "kept": _words,
     "sizes": partial(_ranged, Size, "size", "default"),
 }

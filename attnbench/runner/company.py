@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from attnbench.cases.ids import case_id, parse_case
+from attnbench.inputs.places import placed_case
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.shared_memory import Stored, mapped
@@ -18,7 +19,7 @@ from attnbench.runner.processes import WorkerFailed, WorkerLink
 from attnbench.types.backend import Backend
 from attnbench.types.batch import parse_batch
 from attnbench.types.case import Case
-from attnbench.types.problem import alone, drawn_case, held_outputs
+from attnbench.types.problem import chosen, held_outputs
 from attnbench.types.record import BatchInvariant
 from attnbench.types.storage import storage_of
 
@@ -39,14 +40,14 @@ def batch_invariant(
         return ""
     number = next(n for n, (queries, keys) in enumerate(parse_batch(case.batch)) if queries and keys)
     give_draw(link, context.draws[DRAW])
-    together = _outputs(link, case, number)
-    opening = msgspec.structs.replace(context.opening, case=case_id(alone(case, number)))
-    drawn, fd = context.verifier.ask(rm.GetDraw(DRAW, alone=number), rm.Arrays)
+    together = _outputs(link, context, case, number)
+    opening = msgspec.structs.replace(context.opening, case=case_id(chosen(case, (number,))))
+    drawn, fd = context.verifier.ask(rm.GetDraw(DRAW, chosen=(number,)), rm.Arrays)
     try:
         worker, _ = prepare_worker(pool, replace(context, opening=opening, pools=None), entry)
         try:
             give_draw(worker, ArrayBlock(drawn.arrays, fd), fresh=True)
-            apart = _outputs(worker, parse_case(opening.case), 0)
+            apart = _outputs(worker, context, parse_case(opening.case), 0)
         finally:
             worker.kill()
     except WorkerFailed:
@@ -56,7 +57,7 @@ def batch_invariant(
     return "yes" if together == apart else "no"
 
 
-def _outputs(link: WorkerLink, case: Case, number: int) -> list[bytes]:
+def _outputs(link: WorkerLink, context: CaseContext, case: Case, number: int) -> list[bytes]:
     """Have a worker compute; return the bits of each output of a sequence."""
     answer, fd = link.ask(m.Compute(), m.Outputs)
     if fd < 0 or len(answer.outputs) != 1:
@@ -66,7 +67,8 @@ def _outputs(link: WorkerLink, case: Case, number: int) -> list[bytes]:
     finally:
         os.close(fd)
     storage, found = storage_of(case), list[bytes]()
+    placed = placed_case(case, context.opening.timed_entropy, context.opened.stress_inputs, DRAW)
     for specs, tensors in held_outputs(case, storage):
         held: list[Stored] = [stored[spec.name] for spec in tensors]
-        found.append(storage.take(drawn_case(case, DRAW, 0), specs, held)[number].tobytes())
+        found.append(storage.take(placed, specs, held)[number].tobytes())
     return found

@@ -15,6 +15,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
+from attnbench.inputs.places import change_in
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.runner.check import Candidate
@@ -132,15 +133,18 @@ def draw_places(context: CaseContext, segments: int, *, refreshing: bool) -> tup
     The copies of a pool keep their values, since writing all of them takes longer than a repetition. Only one
     call of a segment has new ones then.
 
-    The operating system's entropy chooses them at the time, so that no backend can prepare for them.
+    The operating system's entropy chooses them at the time, so that no backend can prepare for them. In a
+    repetition pages have one order, since times depend on it.
     """
+    order = secrets.randbits(31)
     places: list[DrawnInputs] = []
     for place in range(2 * segments if refreshing else segments):
         if context.pools is not None and (place % 2 == 0 or not refreshing):
             places.append(DrawnInputs(context.pooled_draw, 0))
             continue
         others = [draw for draw in context.timed_draws if not places or draw != places[-1].draw]
-        places.append(DrawnInputs(secrets.choice(others or context.timed_draws), 1 + secrets.randbits(62)))
+        change = change_in(order, secrets.randbits(30))
+        places.append(DrawnInputs(secrets.choice(others or context.timed_draws), change))
     return tuple(places)
 
 

@@ -42,7 +42,7 @@ def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
     at = token_axis(specs[0])
     if at is None:
         return (np.concatenate(arrays),)
-    rng = np.random.default_rng([case.seed, at])
+    rng = np.random.default_rng(case.seed)
     whole = np.zeros(tensors(case, specs)[0].shape, arrays[0].dtype)
     # A view whose first two axes are sequences and places.
     places = np.moveaxis(whole, at, 1)
@@ -53,6 +53,13 @@ def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
     for own, sequence in zip(places, tokens, strict=True):
         own[: len(sequence)] = sequence
     return (whole,)
+
+
+def severity(case: Case) -> int:
+    """Return whether a draw has tokens in the padding, and not zeros."""
+    import numpy as np
+
+    return int(np.random.default_rng(case.seed).integers(2))
 
 
 def take(case: Case, specs: Specs, stored: Sequence[Any]) -> Sequence[Any]:
@@ -89,6 +96,7 @@ PADDED = Storage(
     tensors=tensors,
     put=put,
     take=take,
+    severity=severity,
     planned=lambda case: tuple(TensorSpec(name, (case.B,), "int32") for name in _names(case)),
     plan=plan,
     refuses=lambda case: "no encoded keys lie padded: take packed or paged" if is_encoded(case) else None,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TAILS = ("-1", "stale", "in the pool")
 """Entries behind a sequence's last page: none, a page of another sequence, any page."""
 UNUSED = ("zeros", "copied tokens", "largest number", "NaN")
-"""Contents of slots without a key."""
+"""Contents of slots without a key, from the mildest to the hardest."""
 _BITS = {
     2: {"largest number": 0x7F7F, "NaN": 0x7FC0},
     1: {"largest number": 0x7E, "NaN": 0x7F},
@@ -77,16 +77,15 @@ def drawn(case: Case) -> PagesDrawn:
     import numpy as np
 
     rng = np.random.default_rng(case.seed)
+    unused, tail = UNUSED[rng.integers(len(UNUSED))], TAILS[rng.integers(len(TAILS))]
     page, pool, counts = sizes_of(case)["page"], pages_in_pool(case), pages_of(case)
     own = np.split(rng.permutation(pool), np.cumsum(counts))[: len(counts)]
     used = np.concatenate(own)
-    tail = TAILS[rng.integers(len(TAILS))]
     shape, lengths = (len(counts), table_width(case)), [keys for _, keys in parse_batch(case.batch)]
     if tail == "-1":
         table = np.full(shape, -1)
     else:
         table = rng.choice(used, shape) if tail == "stale" else rng.integers(pool, size=shape)
-    unused = UNUSED[rng.integers(len(UNUSED))]
     # Sequences have scales of their own, so equal keys may have unequal codes.
     shared = () if is_encoded(case) else _drawn_prefixes(lengths, page, rng)
     for one in shared:
@@ -98,6 +97,13 @@ def drawn(case: Case) -> PagesDrawn:
         for pages, length in zip(own, lengths, strict=True)
     )
     return PagesDrawn(table.astype(np.int32), slots, unused, shared)
+
+
+def severity(case: Case) -> int:
+    """Return the place in :data:`UNUSED` of what a draw has in slots without a key, its first number."""
+    import numpy as np
+
+    return int(np.random.default_rng(case.seed).integers(len(UNUSED)))
 
 
 def _drawn_prefixes(lengths: list[int], page: int, rng: np.random.Generator) -> tuple[Shared, ...]:
@@ -198,6 +204,7 @@ PAGED = Storage(
     planned=planned,
     plan=plan,
     sizes=(Size("page", "keys in a page", 16, most=1 << 20),),
+    severity=severity,
     shares=lambda case: drawn(case).shared,
     kept=("k", "v"),
     refuses=refuses,

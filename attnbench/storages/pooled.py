@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Specs = tuple[TensorSpec, ...]
 
 RESTING = ("states", "NaN")
-"""Contents of slots of no sequence in a call."""
+"""Contents of slots of no sequence in a call, from the mildest to the hardest."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,16 @@ def drawn(case: Case) -> SlotsDrawn:
     import numpy as np
 
     rng = np.random.default_rng(case.seed)
+    resting = RESTING[rng.integers(len(RESTING))]
     slots = rng.permutation(slots_of(case)).astype(np.int32)
-    return SlotsDrawn(slots[: case.B], slots[case.B :], RESTING[rng.integers(len(RESTING))])
+    return SlotsDrawn(slots[: case.B], slots[case.B :], resting)
+
+
+def severity(case: Case) -> int:
+    """Return the place in :data:`RESTING` of what a draw has in the slots of no sequence."""
+    import numpy as np
+
+    return int(np.random.default_rng(case.seed).integers(len(RESTING)))
 
 
 def _resting(case: Case, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -136,6 +144,7 @@ POOLED = Storage(
     put=put,
     take=take,
     changed=changed,
+    severity=severity,
     planned=lambda case: (*packed.PACKED.planned(case), TensorSpec("state_indices", (case.B,), "int32")),
     plan=plan,
     refuses=refuses,

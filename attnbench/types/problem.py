@@ -49,17 +49,10 @@ def mixed(seed: int, number: int) -> int:
     return int.from_bytes(digest[:8], "little") & LARGEST_SEED
 
 
-def alone(case: Case, number: int) -> Case:
-    """Return the case of one sequence of a batch, with the numbers that it has there."""
-    queries, keys = parse_batch(case.batch)[number]
-    word = batch_text(((queries, keys),))
-    return replace(case, batch=word, B=1, Lq=queries, Lk=keys, seed=mixed(case.seed, number))
-
-
-def drawn_case(case: Case, index: int, change: int) -> Case:
-    """Return the case as a storage gets it: with a seed of its own for each draw and each change."""
-    # Number 0 keeps a seed, so draws count from 1: change 3 of the first is not the draw with number 3.
-    return replace(case, seed=mixed(mixed(case.seed, 1 + index), change))
+def chosen(case: Case, numbers: Sequence[int]) -> Case:
+    """Return the case of some sequences of a batch, in any order; its seed is that of the first one."""
+    lengths = parse_batch(case.batch)
+    return replace(with_lengths(case, [lengths[n] for n in numbers]), seed=mixed(case.seed, numbers[0]))
 
 
 def with_lengths(case: Case, lengths: Sequence[tuple[int, int]]) -> Case:

@@ -45,8 +45,9 @@ class Storage:
     that comes from above (named ``upstream``) and gradients, also of other dtypes.
 
     What a storage may choose, as the order of pages, it draws from the seed of the case that ``put``,
-    ``take`` and ``plan`` get: a seed of its own for each draw and each refreshed input, the same for all
-    tensors of one call. Backends never see it. Shapes must not depend on it.
+    ``take`` and ``plan`` get: a seed of its own for each draw of the check and each repetition of timed
+    calls, the same for all tensors of one call. Backends never see it, and it does not follow from the id.
+    Shapes must not depend on it.
     """
 
     name: str
@@ -69,6 +70,9 @@ class Storage:
     shares: Callable[[Case], tuple[Shared, ...]] = lambda case: ()
     """Says which keys and values sequences have in common in a draw; the draw then makes them equal. Not for
     every seed: inputs whose sequences change by themselves have a seed without any."""
+    severity: Callable[[Case], int] = lambda case: 0
+    """Says how hard what a draw puts into places without a number is for kernels, from 0; only the seeds of
+    cases differ. The draws of a check begin with the mildest and end with the hardest."""
     kept: tuple[str, ...] = ()
     """Inputs that a program keeps between calls, as a cache: a backend may convert them."""
     touched: Callable[[Case, Rule], int] | None = None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,14 +11,14 @@ import numpy as np
 from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import Stored
 from attnbench.inputs.kinds import DROPPED, NEAR_DUPLICATE, NORMAL, SLICED, TRANSPOSED
+from attnbench.inputs.places import placed_case
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ERROR, HELD, PLAIN
 from attnbench.types.case import Case
 from attnbench.types.encoding import unencoded
 from attnbench.types.problem import (
     Held,
-    alone,
-    drawn_case,
+    chosen,
     held_inputs,
     held_outputs,
     held_upstreams,
@@ -34,9 +33,6 @@ from attnbench.verifier.judging import in_turn
 
 if TYPE_CHECKING:
     Answer = Mapping[str, Stored]
-
-_SEEDS = 64
-"""A storage that shares keys with so many seeds, one after the other, shares them always."""
 
 
 class BatchVerifier:
@@ -54,7 +50,7 @@ class BatchVerifier:
         make: Callable[[rm.OpenCase, Rule, Case], CaseVerifier] = CaseVerifier,
     ) -> None:
         self.case: Case = parse_case(opening.case)
-        self.rule = rule
+        self.rule, self.entropy = rule, opening.timed_entropy
         self.storage = storage_of(self.case)
         problems = problems_of(self.case)
         self.problems = tuple(
@@ -91,22 +87,8 @@ class BatchVerifier:
                 self.problems[shared.number].share(index, self.problems[shared.first], shared.keys)
 
     def stored_case(self, index: int, change: int) -> Case:
-        """Return the case as the storage gets it for a draw.
-
-        Only sequences with ordinary numbers, and as they were drawn, have keys in common. Others get the
-        first seed with which none are.
-
-        Raises:
-            ValueError: the storage shares keys with every seed.
-        """
-        case = drawn_case(self.case, index, change)
-        if not change and index < len(self.stress_inputs) and self.stress_inputs[index] == NORMAL:
-            return case
-        for _ in range(_SEEDS):
-            if not self.storage.shares(case):
-                return case
-            case = replace(case, seed=mixed(case.seed, 1))
-        raise ValueError(f"the storage {self.storage.name} shares keys with each of {_SEEDS} seeds")
+        """Return the case as the storage gets it for a draw."""
+        return placed_case(self.case, self.entropy, self.stress_inputs, index, change)
 
     def arrays(self, index: int, change: int, *, apart: bool = False) -> dict[str, Stored]:
         """Return the stored arrays of a draw by name, then those that say where numbers lie.
@@ -127,14 +109,14 @@ class BatchVerifier:
                 stored |= _put(case, storage, held, [arrays[held[0][0].name] for arrays in by_problem])
         return stored
 
-    def arrays_alone(self, index: int, number: int) -> dict[str, Stored]:
-        """Return the stored arrays of a draw for one sequence alone, in a forward pass."""
-        arrays = self.problems[number].arrays(index, 0)
-        own = alone(self.case, number)
-        case = drawn_case(own, index, 0)
+    def arrays_of(self, index: int, numbers: Sequence[int]) -> dict[str, Stored]:
+        """Return the stored arrays of a draw for some sequences, in that order, in a forward pass."""
+        by_problem = [self.problems[number].arrays(index, 0) for number in numbers]
+        own = chosen(self.case, numbers)
+        case = placed_case(own, self.entropy, self.stress_inputs, index)
         stored: dict[str, Stored] = {}
         for held in held_inputs(own, self.rule, self.storage):
-            stored |= _put(case, self.storage, held, [arrays[held[0][0].name]])
+            stored |= _put(case, self.storage, held, [arrays[held[0][0].name] for arrays in by_problem])
         return stored | dict(self.storage.plan(case))
 
     def taken(self, who: str, index: int, change: int, answer: Answer) -> list[dict[str, Stored]]:
@@ -180,12 +162,17 @@ class BatchVerifier:
             one.expect(index, parts)
 
     def score(self, who: str, index: int, parts: Answer) -> str:
-        """Compare an answer with the exact ones; return the fault of values that are not finite, else ""."""
+        """Compare an answer with the exact ones; return the fault of values that are not finite, else "".
+
+        What was wrong before comes first: a kernel that reads the wrong pages finds NaN in the hardest draws.
+        """
         taken = self.taken(who, index, 0, parts)
         if who != PLAIN:
             self._faults.setdefault(who, {})[index] = self._changed(index, 0, parts)
         problems = [one.score(who, index, own) for one, own in zip(self.problems, taken, strict=True)]
-        return next(filter(None, problems), "")
+        fault = next(filter(None, problems), "")
+        before = [one.fault_before(who, index) for one in self.problems] if fault else []
+        return "; and on a later draw ".join([*list(filter(None, before))[:1], fault])
 
     def begin_timed(self) -> None:
         """Prepare for the outputs of timed calls of one process."""

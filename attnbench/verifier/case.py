@@ -356,6 +356,17 @@ class CaseVerifier:
         told = self._mistakes.get((who, index, wrong[0]), "")
         return self._part(wrong[0]).words + errors[wrong[0]].not_finite + told
 
+    def fault_before(self, who: str, index: int) -> str:
+        """Return what is wrong with ordinary outputs of the draws before one; "" for nothing."""
+        scores = self._scores.get(who, {})
+        draws = [one for one in scores if one < index and self._stress(one) == NORMAL]
+        for name in scores[draws[0]] if draws else ():
+            part = self._part(name)
+            _, problem = self._verdict(part, [scores[one][name] for one in draws], draws, draws)
+            if problem:
+                return part.words + problem
+        return ""
+
     def score_weights(self, who: str, index: int, weights: Stored) -> str:
         """Describe what is wrong with attention weights (B, H, Lq, Lk); "" for the plain reference.
 

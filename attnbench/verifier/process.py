@@ -147,8 +147,8 @@ def _answer(
 ) -> tuple[rm.VerifierReply, tuple[int, ...]]:
     match request:
         case rm.GetDraw():
-            if isinstance(opened, BatchVerifier) and request.alone is not None:
-                arrays = opened.arrays_alone(request.index, request.alone)
+            if isinstance(opened, BatchVerifier) and request.chosen:
+                arrays = opened.arrays_of(request.index, request.chosen)
             elif isinstance(opened, BatchVerifier):
                 arrays = opened.arrays(request.index, request.change, apart=request.apart)
             else:

@@ -27,7 +27,7 @@ from attnbench.storages.packed import PACKED
 from attnbench.testing.cases import choose
 from attnbench.types.batch import parse_batch
 from attnbench.types.errors import BadInput
-from attnbench.types.problem import alone
+from attnbench.types.problem import chosen
 from attnbench.types.record import CandidatePlan, CaseLine, RepetitionLine, SegmentSamples
 from attnbench.verifier.case import CaseVerifier
 from attnbench.worker.answers import output_sizes
@@ -238,9 +238,9 @@ def test_a_sequence_alone_has_the_numbers_that_it_has_in_company(registry: Regis
     opened = Judge(registry, CASE.format("float32", "forward", "/lse").replace("packed", storage)).opened
     for number, (queries, keys) in enumerate(parse_batch(opened.case.batch)):
         if queries and keys:
-            own = alone(opened.case, number)
+            own = chosen(opened.case, (number,))
             judge = Judge(registry, case_id(own))
-            arrays, again = opened.arrays_alone(0, number), judge.opened.arrays(0, 0)
+            arrays, again = opened.arrays_of(0, (number,)), judge.opened.arrays(0, 0)
             assert all(np.array_equal(arrays[name], again[name], equal_nan=True) for name in again)
             whole = opened.arrays(0, 0)
             rows = slice(*whole["cu_seqlens_q"][number : number + 2])
@@ -250,7 +250,7 @@ def test_a_sequence_alone_has_the_numbers_that_it_has_in_company(registry: Regis
 
 def test_whether_bits_depend_on_company_is_a_fact_of_a_record(tmp_path: Path) -> None:
     batch = CASE.format("float32", "forward", "")
-    case = [batch, case_id(alone(parse_case(batch), 2))]
+    case = [batch, case_id(chosen(parse_case(batch), (2,)))]
     backends = ["one_by_one", packed.name_of(packed.BY_COMPANY), "per_sequence"]
     run = attnbench.run(case, backends, plugins=PLUGIN, timed=False, out=tmp_path)
     found = {(record.case == batch, record.backend): record.batch_invariant for record in run.records}

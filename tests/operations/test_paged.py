@@ -14,6 +14,8 @@ from torch import Tensor
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.inputs.kinds import NORMAL
+from attnbench.inputs.places import change_in
+from attnbench.ipc import verifier_messages as rm
 from attnbench.kit.problems import flashinfer_tables
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.runner.case import refusal
@@ -22,8 +24,9 @@ from attnbench.testing.cases import choose
 from attnbench.types.batch import parse_batch
 from attnbench.types.errors import BadCase
 from attnbench.types.operation import TensorSpec
-from attnbench.types.problem import call_inputs, drawn_case
+from attnbench.types.problem import call_inputs
 from attnbench.types.storage import sizes_of
+from attnbench.verifier.batch import BatchVerifier
 from attnbench.worker.failures import NotPrepared
 
 PLUGIN = str(Path(__file__).with_name("paged.py"))
@@ -62,7 +65,7 @@ def test_a_mistake_is_refused_with_its_sequence(judge: Judge, mistake: str) -> N
 def test_each_draw_has_an_order_of_its_own_and_all_kinds_of_fillers(judge: Judge) -> None:
     tables, unused, tails, prefixes = set(), set(), set(), set()
     for index in judge.draws:
-        for change in (0, 3, 8):
+        for change in (0, change_in(3, 4), change_in(8, 4)):
             arrays = judge.opened.arrays(index, change)
             again = judge.opened.arrays(index, change)
             table, lengths = arrays["block_table"], arrays["seqused_k"]
@@ -78,16 +81,30 @@ def test_each_draw_has_an_order_of_its_own_and_all_kinds_of_fillers(judge: Judge
             left = arrays["k"][table[3, 0], 4:]
             kinds = {"zeros": left == 0, "NaN": np.isnan(left), "largest": left == np.finfo(np.float32).max}
             unused.add(next((kind for kind, found in kinds.items() if found.all()), "tokens"))
-    assert len(tables) == 3 * len(judge.draws)
+    # An order for each draw of the check, the pooled one, and two repetitions.
+    assert len(tables) == len(judge.draws) + 2
     assert unused == {"zeros", "NaN", "largest", "tokens"}
     assert tails == {"none", "a page"}
     assert prefixes == {True, False}
 
 
+def test_contents_become_harder_and_places_follow_from_the_entropy_of_a_run(
+    judge: Judge, registry: Registry
+) -> None:
+    stored = judge.opened.stored_case
+    hardest = [PAGED.severity(stored(index, 0)) for index in judge.draws[:-1]]
+    assert hardest == sorted(hardest)
+    assert {*hardest} == {0, 1, 2, 3}
+    other = rm.OpenCase(case_id(judge.opened.case), judge.rule.source, 6, 1, 1e9)
+    again = BatchVerifier(other, judge.rule.record).stored_case
+    assert all(stored(index, 0).seed != again(index, 0).seed for index in judge.draws)
+    order = stored(judge.draws[-1], change_in(7, 1))
+    assert order == stored(judge.draws[-1], change_in(7, 2)) != stored(judge.draws[-1], change_in(8, 1))
+
+
 def test_sequences_on_the_same_pages_have_equal_keys_and_answers_of_their_own(judge: Judge) -> None:
-    shared = {
-        at: judge.opened.storage.shares(drawn_case(judge.opened.case, at, 0)) for at in judge.draws[:-1]
-    }
+    stored = judge.opened.stored_case
+    shared = {at: judge.opened.storage.shares(stored(at, 0)) for at in judge.draws[:-1]}
     found = 0
     for index, stress in enumerate(judge.opened.stress_inputs):
         for one in shared[index] if stress == NORMAL else ():
@@ -151,7 +168,8 @@ def test_a_conversion_that_gives_other_names_is_an_error(judge: Judge, gives: ob
 
 
 def test_it_gives_back_what_it_was_given() -> None:
-    case = parse_case(CASE.format("float32", 3))
+    cases = (replace(parse_case(CASE.format("float32", 3)), seed=seed) for seed in range(64))
+    case = next(one for one in cases if not PAGED.shares(one))
     specs = tuple(TensorSpec("v", (1, 2, keys, 5), axes="bgje") for keys in (19, 16, 33, 4, 0, 9, 1))
     arrays = [np.random.default_rng(spec.shape[2]).random(spec.shape) for spec in specs]
     stored = PAGED.put(case, specs, arrays)
