@@ -49,6 +49,11 @@ def pool_copies(tensor_bytes: Iterable[int], cache_bytes: int) -> int:
     return max(2, POOL_CACHES * cache_bytes // each + 1)
 
 
+def cache_to_fill(case: Case, cache_bytes: int) -> int:
+    """Return how many bytes of inputs fill a cache with what calls touch of them, not unused pages."""
+    return int(cache_bytes / storage_of(case).used(case))
+
+
 def pool_bytes(case: Case, rule: Rule, cache_bytes: int) -> int:
     """Return the bytes of the pool in which inputs rotate; 0 where they do not.
 
@@ -57,7 +62,9 @@ def pool_bytes(case: Case, rule: Rule, cache_bytes: int) -> int:
     if case.cache != "rotating" or not case.on_host:
         return 0
     sizes = [math.prod(shape) * item_bytes for shape, item_bytes in _inputs(case, rule)]
-    return pool_copies(sizes, cache_bytes) * sum(_padded(size) + _TENSOR_BYTES for size in sizes)
+    return pool_copies(sizes, cache_to_fill(case, cache_bytes)) * sum(
+        _padded(size) + _TENSOR_BYTES for size in sizes
+    )
 
 
 def pools_of(case: Case, backends: Iterable[Backend]) -> int:
@@ -225,6 +232,17 @@ def kv_bytes(case: Case, rule: Rule) -> float | None:
         for spec in encoding.tensors(problem, encoded_specs(problem, rule))
     )
     return sum(held) / keys
+
+
+def decode_bytes(case: Case, kv_bytes: float | None) -> float | None:
+    """Count the bytes of stored keys and values that one call of decode reads; None of another step.
+
+    Decode is a forward pass in which no sequence has more than one query. Keys that no query keeps do not
+    count, as those before a window. kv_bytes: as of :func:`kv_bytes`.
+    """
+    if kv_bytes is None or case.pass_ != "forward" or case.Lq > 1:
+        return None
+    return kv_bytes * sum(kept_rows(problem)[1] for problem in problems_of(case))
 
 
 def _read(problem: Case, rule: Rule) -> int:

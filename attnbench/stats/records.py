@@ -16,6 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from attnbench.cases.ids import parse_case
+from attnbench.cases.work import decode_bytes
 from attnbench.stats.doubts import (
     Limit,
     clock_problem,
@@ -207,6 +208,7 @@ def _with_times(
     to_best = None if record.best is None else compare(repetitions, name, record.best)
     low_ms, high_ms, confidence = ends(timing)
     best_low, best_high, best_confidence = ends(to_best)
+    counted = decode_bytes(case, plan.kv_bytes) or planned.bytes_moved
     record = replace(
         record,
         status=measured.status,
@@ -227,9 +229,9 @@ def _with_times(
         parts=plan.parts,
         dropout=plan.dropout,
         tflops=planned.flops / timing.median_ms / 1e9,
-        gbps=planned.bytes_moved / timing.median_ms / 1e6,
+        gbps=counted / timing.median_ms / 1e6,
         limit_share=limit and limit_share(planned.flops, planned.bytes_moved, timing.median_ms, limit),
-        copy_share=limit and planned.bytes_moved * 1e3 / timing.median_ms / limit.bytes_per_s,
+        copy_share=limit and counted * 1e3 / timing.median_ms / limit.bytes_per_s,
         batch_invariant=plan.batch_invariant,
         encoding_error=plan.encoding_error,
         dtype_error=plan.dtype_error,

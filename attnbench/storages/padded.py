@@ -97,6 +97,7 @@ PADDED = Storage(
     put=put,
     take=take,
     severity=severity,
+    used=lambda case: sum(keys for _, keys in parse_batch(case.batch)) / (case.B * case.Lk),
     planned=lambda case: tuple(TensorSpec(name, (case.B,), "int32") for name in _names(case)),
     plan=plan,
     refuses=lambda case: "no encoded keys lie padded: take packed or paged" if is_encoded(case) else None,

@@ -206,6 +206,7 @@ PAGED = Storage(
     sizes=(Size("page", "keys in a page", 16, most=1 << 20),),
     severity=severity,
     shares=lambda case: drawn(case).shared,
+    used=lambda case: sum(pages_of(case)) / pages_in_pool(case),
     kept=("k", "v"),
     refuses=refuses,
     baseline="gather",

@@ -240,8 +240,9 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     the ratio; pairs_left_out: those left out because one side was preempted. best: the fastest backend of the
     case; ratio_to_best, with its ends, confidence and p-value: as ratio, against that backend.
 
-    tflops, gbps: from exact counts. limit_share: the least time that the machine needs, as measured in this
-    run, over the time taken. copy_share: gbps over that of a copy of the inputs, as measured in this run.
+    tflops, gbps: from exact counts; in decode gbps counts stored keys and values alone. limit_share: the
+    least time that the machine needs, as measured in this run, over the time taken. copy_share: gbps over
+    that of a copy of the inputs, as measured in this run.
     batch_invariant: whether the first sequence of a batch has the same bits alone as in company; "" where it
     was not asked. encoding_error: of a case with encoded keys and values, how far their exact answer is from
     that of the numbers that were drawn, RMS over RMS; no kernel can be blamed for it. dtype_error: the same

@@ -77,6 +77,9 @@ class Storage:
     """Inputs that a program keeps between calls, as a cache: a backend may convert them."""
     touched: Callable[[Case, Rule], int] | None = None
     """Counts the bytes of inputs that a call must read; None for those of kept queries and keys."""
+    used: Callable[[Case], float] = lambda case: 1.0
+    """Returns the share of places of the largest inputs that hold numbers: calls touch no others, so cold
+    inputs need more copies to fill a cache."""
     sizes: tuple[Size, ...] = ()
     refuses: Callable[[Case], str | None] = lambda case: None
     """Returns the reason why a case can't have this storage, or None."""

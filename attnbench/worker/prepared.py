@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.layouts import lies_as, taken_layout
-from attnbench.cases.work import output_elements
+from attnbench.cases.work import cache_to_fill, output_elements
 from attnbench.inputs.kinds import DROPPED, GRADED, SLICED, STRIDED, TRANSPOSED, TWO_GRAPHS
 from attnbench.ipc.messages import FillPool, Prepare, Prepared
 from attnbench.ipc.names import UPSTREAM, rule_key
@@ -291,7 +291,8 @@ class PreparedBackend:
             # New values of inputs give a backward pass a new graph, with tensors in other memory.
             return self, timer_for(self.case.device, self.case.cache, self.case.pass_ != "backward")
         assert self.inputs is not None
-        pool = self.pool or Pool(self.inputs, last_level_cache_bytes(self.case.device), self.shared)
+        cache_bytes = cache_to_fill(self.case, last_level_cache_bytes(self.case.device))
+        pool = self.pool or Pool(self.inputs, cache_bytes, self.shared)
         return replace(self, pool=pool), RotatingTimer(pool)
 
 
@@ -410,7 +411,8 @@ def fill_pool(request: FillPool, memory: int, stored: Mapping[str, Stored]) -> N
     case = case_of(request)
     tensors = to_tensors(stored, case)
     laid = {id(x): laid_out(name, x, case, request.layout) for name, x in tensors.items()}
-    fill(memory, tuple(laid[id(x)] for x in tensors.values()), last_level_cache_bytes(case.device))
+    cache_bytes = cache_to_fill(case, last_level_cache_bytes(case.device))
+    fill(memory, tuple(laid[id(x)] for x in tensors.values()), cache_bytes)
 
 
 def case_of(request: Prepare | FillPool) -> Case:

@@ -10,8 +10,10 @@ from attnbench.cases.memory import free_memory
 from attnbench.cases.work import (
     POOL_CACHES,
     activation_elements,
+    decode_bytes,
     held_bytes,
     human_bytes,
+    kv_bytes,
     pool_bytes,
     pool_copies,
     quadratic_bytes,
@@ -102,6 +104,28 @@ def test_the_memory_of_a_pool_is_that_of_its_copies_and_each_input_counts_once(t
     assert 4 * CACHE < pool <= 4 * CACHE + 2 * (each + 3 * 320)
     assert pool_bytes(case, rule(), 10 * CACHE) > 9 * pool
     assert pool_bytes(LONG, rule(), CACHE) == 0, "inputs do not rotate"
+
+
+@pytest.mark.parametrize(("storage", "held"), [("packed", 1.0), ("paged:16", 22 / 17), ("padded", 2.0)])
+def test_copies_of_a_batch_fill_caches_with_what_is_touched(storage: str, held: float) -> None:
+    """17 of 22 pages are used, and half of the padded places."""
+    case = parse_case(f"attention/dot/q1s256_q1s1_q1s15-H4-Hkv4-D64/rotating/{storage}")
+    if storage == "padded":
+        case = parse_case(f"attention/dot/q1s256_q1s128_q1s0-H4-Hkv4-D64/rotating/{storage}")
+    assert pool_bytes(case, rule(), CACHE) == pytest.approx(held * 4 * CACHE, rel=0.05)
+
+
+def test_bytes_of_decode_are_those_of_keys_and_values_that_are_kept() -> None:
+    heads = "H4-Hkv2-D64/causal:lower_right"
+    for text, keys in (
+        (f"2q1s256-{heads}/packed", 512),
+        (f"q1s256_q0s99-{heads}+window:16/packed", 16),
+        ("B2-H4-Hkv2-Lq1-Lk256-D64", 512),
+    ):
+        case = parse_case(f"attention/dot/{text}")
+        assert decode_bytes(case, kv_bytes(case, rule())) == keys * 2 * 2 * 64 * 4
+    chunk = parse_case("attention/dot/q1s256_q2s99-H4-D64/packed")
+    assert decode_bytes(chunk, kv_bytes(chunk, rule())) is None
 
 
 def test_pools_that_do_not_fit_say_so() -> None:
