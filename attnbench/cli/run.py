@@ -226,6 +226,10 @@ def _has(device: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+MOST_NAMED = 4
+"""Sequences that a line of a plan names."""
+
+
 def print_plan(plan: RunPlan, options: Options, format_: Format) -> None:
     """Print the plan: data by case to stdout, its sum and what is dearest in it to stderr."""
     foreseen = plan.forecast
@@ -234,9 +238,30 @@ def print_plan(plan: RunPlan, options: Options, format_: Format) -> None:
     for case in foreseen.cases:
         if not case.cells:
             note(f"{case.case}: no backend runs it: {case.declined}")
+    for one in plan.cases:
+        if words := keyless_words(one):
+            note(words)
     note(plan_words(foreseen, options))
     if words := dearest_words(plan):
         note(words)
+
+
+def keyless_words(case: Case) -> str:
+    """Count the rows of a batch without keys, by sequence; "" if there are none, or a mask is drawn."""
+    from attnbench.cases.ids import case_id
+    from attnbench.masks import kept_rows
+    from attnbench.types.operation import operation_of
+    from attnbench.types.problem import problems_of
+
+    if not case.batch or not case.mask.is_range or len(operation_of(case).lengths) < 2:
+        return ""
+    found = {number: one.Lq - kept_rows(one)[0] for number, one in enumerate(problems_of(case))}
+    found = {number: rows for number, rows in found.items() if rows}
+    named = [f"{rows} in sequence {number}" for number, rows in found.items()]
+    if len(named) > MOST_NAMED:
+        named[MOST_NAMED:] = [f"others in {count_of(len(named) - MOST_NAMED, 'sequence')}"]
+    rows = count_of(sum(found.values()), "row")
+    return f"{case_id(case)}: {rows} without a key, right as 0: {', '.join(named)}" if found else ""
 
 
 def dearest_words(plan: RunPlan) -> str:

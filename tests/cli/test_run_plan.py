@@ -104,6 +104,20 @@ def test_a_plan_says_why_nothing_runs_and_how_much_memory_is_missing(invoke: Inv
     assert re.search(said, result.stderr)
 
 
+def test_a_plan_counts_rows_without_keys(invoke: Invoke) -> None:
+    case = "attention/scaled_dot/{}-H2-D8/causal:lower_right/float32/cpu/forward/{}"
+    few, many = case.format("q5s3_q0s4_q3s0_q2", "packed"), case.format("6q2s1", "paged")
+    result = invoke("run", few, many, case.format("2q2s4", "packed"), "--plan")
+    lines = [line for line in result.stderr.splitlines() if "without a key" in line]
+    others = "others in 2 sequences"
+    assert lines == [
+        f"{few}: 5 rows without a key, right as 0: 2 in sequence 0, 3 in sequence 2",
+        f"{many}: 6 rows without a key, right as 0: " + ", ".join(
+            [*(f"1 in sequence {number}" for number in range(4)), others]
+        ),
+    ]  # fmt: skip
+
+
 def test_a_storage_that_no_backend_takes_is_named_with_those_that_have_some(invoke: Invoke) -> None:
     result = invoke("run", "attention/scaled_dot/H2-L8-D8", "--batch", "2q8", "--storage", "apart")
     assert result.exit_code == 2
