@@ -83,6 +83,18 @@ ALL_NAN = (
     "that it never writes."
 )
 ALL_ZERO = "Every number of its output is 0: it may write another tensor than it returns, or nothing at all."
+EMPTY_ROWS = (
+    "Only rows without keys are wrong, as in a sequence without keys or with fewer keys than causal queries: "
+    "their output is 0 and their lse -inf, whatever a running maximum of -inf or a sum of 0 makes of them."
+)
+EMPTY_GRADIENTS = (
+    "Only gradients of sequences with rows without keys, or without queries, are wrong: nothing flows "
+    "through such rows, so give 0 there, and mask before the softmax, since 0 · NaN is NaN."
+)
+UNUSED = (
+    "The output changes with what lies in slots without a key, which may be NaN: read seqused_k[b] keys of "
+    "sequence b, or clear the others; a weight of 0 times NaN is NaN."
+)
 
 BY_CHECK: dict[Check, str] = {
     "output_form": (

@@ -1,17 +1,39 @@
-"""How near two answers are, and which known mistakes an answer equals."""
+"""How near two answers are, which known mistakes an answer equals, and the answers of functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.testing.diagnosis_process import Diagnosed
-from attnbench.testing.mistakes.batches import BatchMistake
-from attnbench.testing.mistakes.encodings import EncodedMistake
-from attnbench.testing.mistakes.parts import Mistake
+from attnbench.types.backend import Setup
+from attnbench.worker.gradients import leaf_inputs, passed, with_gradients
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+    from attnbench.worker.gradients import Inputs
+
+
+class Told(Protocol):
+    """What every known mistake has."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def summary(self) -> str:
+        """The mistake in a few words."""
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+
 
 Parts = dict[str, NDArray[Any]]
 """An answer in float64, by part: ``out``, and gradients where the case has them; or by sequence."""
@@ -43,7 +65,7 @@ def distance(left: Parts, right: Parts, scale: Parts) -> float:
     return total
 
 
-def diagnosed_as(known: Sequence[Mistake | EncodedMistake | BatchMistake]) -> Diagnosed:
+def diagnosed_as(known: Sequence[Told]) -> Diagnosed:
     """Return the diagnosis of an answer that equals these mistakes, as :func:`nearest` has them."""
     equals = {
         one.name: f"Your output equals the known mistake “{one.summary}”: {one.advice}." for one in known
@@ -75,3 +97,20 @@ def nearest(
         return []
     as_near = max(AS_NEAR * least, rounding)
     return [best, *(one for off, one in near if off <= as_near and one is not best)]
+
+
+def answered(
+    prepare: Callable[[Setup], Call], setup: Setup, inputs: Inputs, upstream: Tensor | None
+) -> Parts:
+    """Return what a backend gives, by part in float64; with gradients where there is one of the output."""
+    import torch
+
+    if upstream is None:
+        with torch.inference_mode():
+            return {"out": prepare(setup)(*inputs).double().cpu().numpy()}
+    with torch.inference_mode(False), torch.enable_grad():
+        own, sources = with_gradients(setup), leaf_inputs(inputs)
+        made = passed(prepare(own), own, upstream.clone())
+        made.renew(sources)
+        parts: Any = made(*sources)
+        return {name: x.detach().double().cpu().numpy() for name, x in zip(made.names, parts, strict=True)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from attnbench.testing.advice import (
     SOMETIMES,
     WEIGH,
 )  # fmt: skip
-from attnbench.testing.alike import RIGHT, Parts, diagnosed_as, distance, nearest
+from attnbench.testing.alike import RIGHT, Parts, answered, diagnosed_as, distance, nearest
 from attnbench.testing.diagnose_batch import look_at_batch
 from attnbench.testing.diagnosis_process import Diagnosed, Look, Smallest, WrongPlaces
 from attnbench.testing.mistakes import mistakes_for
@@ -62,14 +62,13 @@ from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
 from attnbench.worker.answers import stored_answer
 from attnbench.worker.failures import NotPrepared, Refused
-from attnbench.worker.gradients import leaf_inputs, passed, recast, with_gradients
+from attnbench.worker.gradients import recast
 from attnbench.worker.outputs import to_tensors
 from attnbench.worker.prepared import PreparedBackend, judges_rule, prepare
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.types.backend import Call
     from attnbench.worker.gradients import Inputs
 
 CLOSE = 2.0
@@ -234,7 +233,7 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
         with surroundings(case):
             trial = begin(case, backend, source, look.rule_source, family)
             got = trial.call()
-            right = _answer(PLAIN.prepare, *_in_float64(trial))
+            right = answered(PLAIN.prepare, *_in_float64(trial))
             units = CLOSE if family == LIGHT_KEYS else RIGHT
             if _near(got, right, case, units):
                 continue
@@ -293,7 +292,7 @@ def _fits_ordinary(mistake: Mistake | EncodedMistake, plain: Trial) -> bool:
     Of a backend that is wrong there too, nothing is known: it may have a second fault.
     """
     case, wide = plain.held.case, _in_float64(plain)
-    right = _answer(PLAIN.prepare, *wide)
+    right = answered(PLAIN.prepare, *wide)
     if not _near(plain.call(), right, case):
         return True
     return _near(_mistaken(mistake, plain, wide), right, case)
@@ -307,11 +306,11 @@ def _mistaken(
 
     if not isinstance(mistake, EncodedMistake):
         given = (trial.held.setup, trial.inputs, trial.upstream) if mistake.by_rounding else wide
-        return _answer(mistake.prepare, *given)
+        return answered(mistake.prepare, *given)
     setup, (q, _, _), _ = wide
     assert trial.stored is not None
     keys, values = (torch.from_numpy(np.ascontiguousarray(x)).to(q) for x in mistake.reads(trial.stored))
-    return _answer(PLAIN.prepare, setup, (q, keys, values), None)
+    return answered(PLAIN.prepare, setup, (q, keys, values), None)
 
 
 def _nothing(got: Parts) -> Diagnosed | None:
@@ -347,20 +346,6 @@ def _in_float64(trial: Trial) -> tuple[Setup, Inputs, Tensor | None]:
         k, v = (torch.from_numpy(x).to(q) for x in trial.stored.read())
         inputs = (q, k, v)
     return setup, inputs, None if trial.upstream is None else trial.upstream.double()
-
-
-def _answer(prepare: Callable[[Setup], Call], setup: Setup, inputs: Inputs, upstream: Tensor | None) -> Parts:
-    import torch
-
-    if upstream is None:
-        with torch.inference_mode():
-            return {"out": prepare(setup)(*inputs).double().cpu().numpy()}
-    with torch.inference_mode(False), torch.enable_grad():
-        own, sources = with_gradients(setup), leaf_inputs(inputs)
-        made = passed(prepare(own), own, upstream.clone())
-        made.renew(sources)
-        parts: Any = made(*sources)
-        return {name: x.detach().double().cpu().numpy() for name, x in zip(made.names, parts, strict=True)}
 
 
 def _wrong_parts(got: Parts, right: Parts, case: Case) -> tuple[str, dict[str, WrongPlaces]]:
@@ -426,7 +411,7 @@ def _compared_with_exact(trial: Trial, got: Parts) -> list[tuple[str, str]]:
     # Exact gradients may be 0, and rounding then has no scale here.
     if operation_of(held.case).heads is None or "out" not in got:
         return []
-    right = _answer(PLAIN.prepare, *_in_float64(trial))
+    right = answered(PLAIN.prepare, *_in_float64(trial))
     unit = max(UNIT[held.case.dtype], UNIT.get(held.backend.computes_in or "", 0.0))
     out, exact = {"out": got["out"]}, {"out": right["out"]}
     if distance(out, exact, exact) <= RIGHT * unit:

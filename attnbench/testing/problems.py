@@ -21,7 +21,6 @@ from attnbench.testing.places import places_in_words
 from attnbench.trial.point import Point
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
-from attnbench.types.encoding import is_encoded
 from attnbench.types.extensions import Source
 from attnbench.types.operation import operation_of
 from attnbench.types.problem import call_inputs, call_outputs
@@ -111,7 +110,7 @@ def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str,
 def may_be_known(case: Case) -> bool:
     """Return whether wrong answers to a case can be compared with those of known mistakes, in short time."""
     computed = case.B * case.H * case.Lq * case.Lk * case.D
-    has_mistakes = operation_of(case).heads is not None and (not case.batch or is_encoded(case))
+    has_mistakes = operation_of(case).heads is not None
     return has_mistakes and not case.dropout and computed <= MOST_COMPUTED
 
 
