@@ -40,8 +40,24 @@ MISTAKES = {
     "lse without the scale": ("lse", 0),
     "lse of the row before": ("lse", 0),
     "lse of the other half": ("lse", 0),
+    "window of one key too many": ("out", 0),
+    "sink counted in lse": ("lse", 0),
+    "NaN gradients of empty rows": ("q", 4),
+    "gradients without queries not written": ("k", 6),
+    "lengths of 8 bytes read as 4": ("lse", 0),
 }
 """By name, the part and the first sequence that are wrong in the case of the test."""
+
+OTHER_CASES = {"window of one key too many": "window", "sink counted in lse": "sinks"}
+"""By name, what the case of a mistake has besides."""
+
+
+def other_case(text, other):
+    """Return the id of a case that has a window or sinks besides."""
+    if other == "window":
+        return text.replace("causal:lower_right", "causal:lower_right+window:5")
+    return text.replace("scaled_dot", "sinks") if other == "sinks" else text
+
 
 BY_COMPANY = "in double precision in company"
 """Right, but the bits of a sequence depend on whether there are others."""
@@ -68,10 +84,16 @@ class Packed:
 
     def __init__(self, setup, mistake):
         self.case, self.mistake, self.places, self.kept = setup.case, mistake, [], {}
+        self.sink = setup.scoring.sink
 
     def renew(self, ahead):
         """Read where sequences begin, untimed."""
-        q, k = (ahead[f"cu_seqlens_{of}"].tolist() for of in "qk")
+        q, k = (ahead[f"cu_seqlens_{of}"] for of in "qk")
+        if self.mistake == "lengths of 8 bytes read as 4":
+            import torch
+
+            k = k.long().view(torch.int32)[: len(q)]
+        q, k = q.tolist(), k.tolist()
         self.places = list(zip(q, q[1:], k, k[1:], strict=False))
 
     def __call__(self, q, k, v, cu_seqlens_q, cu_seqlens_k):
@@ -85,6 +107,8 @@ class Packed:
             address = tuple(tuple(x.detach().double().flatten().tolist()) for x in own)
         if self.mistake.startswith("keeps outputs") and address in self.kept:
             return tuple(x.clone() for x in self.kept[address])
+        if self.mistake == "gradients without queries not written" and k.requires_grad:
+            k, v = self.without(k), self.without(v)
         outs, sums = zip(*self.each(q, k, v), strict=True)
         if self.mistake == "equal sequences exchanged":
             outs = (outs[1], outs[0], *outs[2:])
@@ -96,6 +120,17 @@ class Packed:
         if self.mistake.startswith("keeps outputs"):
             self.kept[address] = tuple(x.detach().clone() for x in found)
         return found if self.case.returns else found[0]
+
+    def without(self, x):
+        """Return keys or values whose gradients stay as they were in memory where no query sees them."""
+        import torch
+
+        lost = torch.zeros(len(x), 1, 1, dtype=torch.bool)
+        for first, end, first_key, end_key in self.places:
+            lost[first_key:end_key] = first == end
+        same = x.view_as(x)
+        same.register_hook(lambda gradient: gradient.masked_fill(lost, 0.5))
+        return same
 
     def each(self, q, k, v):
         if self.mistake == "last sequence first":
@@ -136,7 +171,14 @@ class Packed:
             later = torch.ones(queries, len(k)).triu(offset + 1).bool()
             if mistake != "padded to blocks of 16":
                 later[:, length:] = False
-            scores = scores.masked_fill(later, -torch.inf)
+            if case.mask.window is not None:
+                wide_window = case.mask.window + (mistake == "window of one key too many")
+                later |= torch.ones(queries, len(k)).tril(offset - wide_window).bool()
+            if mistake == "NaN gradients of empty rows":
+                # Gradients of NaN flow through a sum, and not through scores that are replaced.
+                scores = scores + torch.zeros(later.shape).masked_fill(later, -torch.inf)
+            else:
+                scores = scores.masked_fill(later, -torch.inf)
         if mistake == "last key of a decode" and queries == 1 and length > 1:
             scores = torch.cat([scores[..., :-1], torch.full_like(scores[..., -1:], -torch.inf)], -1)
         if mistake == "padded to blocks of 16":
@@ -151,6 +193,10 @@ class Packed:
             out = out.masked_fill(empty.T[..., None], 0.25)
         if mistake == "empty rows see a key" and len(k):
             out = torch.where(empty.T[..., None], values[0], out)
+        if self.sink is not None:
+            out = out * (lse - self.sink[:, None]).sigmoid().T[..., None]
+        if mistake == "sink counted in lse":
+            lse = lse.logaddexp(self.sink[:, None]).masked_fill(empty, -torch.inf)
         out = out.to(q.dtype)
         if mistake == "largest score as lse" and len(k):
             lse = scores.amax(-1)
@@ -185,7 +231,10 @@ def attended(scores, values, way):
         total = powers.sum(-1, keepdim=True)
         weights, lse = powers / total.clamp(min=1e-30), largest[..., 0] + total[..., 0].log()
     else:
-        weights = scores.softmax(-1).masked_fill(lse.isneginf()[..., None], 0)
+        empty = lse.isneginf()[..., None]
+        if way != "NaN gradients of empty rows":
+            scores = scores.masked_fill(empty, 0)
+        weights = scores.softmax(-1).masked_fill(empty, 0)
     return torch.einsum("hij,jhe->ihe", weights, values), lse
 
 
@@ -206,9 +255,8 @@ def merged(parts, way):
 def supports(case, rule):
     if case.constants:
         return "scales by the root of D alone"
-    return (
-        None if case.mask in (Mask(), Mask(causal="lower_right")) else "needs causal:lower_right or no mask"
-    )
+    right = Mask(), Mask(causal="lower_right"), Mask(causal="lower_right", window=case.mask.window)
+    return None if case.mask in right else "needs causal:lower_right, with a window or not, or no mask"
 
 
 def name_of(way):
@@ -225,7 +273,7 @@ def attnbench_backends():
             summary=mistake or "attention of one sequence after the other",
             prepare=lambda setup, mistake=mistake: Packed(setup, mistake),
             supports=supports,
-            rules=("scaled_dot",),
+            rules=("sinks",) if "sink" in mistake else ("scaled_dot",),
             dtypes=("float32", "bfloat16", "float16"),
             passes=("forward",) if mistake in RIGHT else ("forward", "backward", "both"),
             storages=("packed", OWN_STORAGE),

@@ -26,6 +26,8 @@ MISTAKES = {
     "first cache kept": 0,
     "slots of a page turned round": 3,
     "values converted as keys": 0,
+    "table ignored": 0,
+    "offsets of pages overflow": 0,
 }
 """By name, the first sequence that is wrong in the case of the test."""
 
@@ -104,7 +106,10 @@ class Paged:
                 for own, other in zip(lengths, lengths[1:] + lengths[:1], strict=True)
             ]
             places = [(*place[:3], length) for place, length in zip(places, lengths, strict=True)]
-        return torch.cat([self.one(q[a:b], k, v, table, length) for a, b, table, length in places])
+        found = []
+        for self.number, (a, b, table, length) in enumerate(places):
+            found.append(self.one(q[a:b], k, v, table, length))
+        return torch.cat(found)
 
     def one(self, q, k_pages, v_pages, table, length):
         import torch
@@ -121,8 +126,13 @@ class Paged:
             # As with a table from pages to sequences, in which a later sequence replaces an earlier one.
             used = [x[: -(-n // page)].tolist() for x, n in zip(self.tables, self.lengths, strict=True)]
             last = {one: number for number, own in enumerate(used) for one in own}
-            number = next(n for n, own in enumerate(used) if own == pages.tolist())
-            kept = [last[one] == number for one in pages.tolist()]
+            kept = [last[one] == self.number for one in pages.tolist()]
+        if self.mistake == "table ignored":
+            before = [-(-n // page) for n in self.lengths[: self.number]]
+            pages = sum(before) + torch.arange(count)
+        if self.mistake == "offsets of pages overflow":
+            # As if an offset were a number of 6 bits.
+            pages = pages % (64 // page)
         if self.mistake == "first page twice" and count > 1:
             pages = torch.cat([pages[:1], pages[:1], pages[2:]])
         if self.mistake == "pages counted from the end":
@@ -156,6 +166,9 @@ class Paged:
         k, v = (x.repeat_interleave(group, 1).transpose(0, 1).to(wide) for x in (k, v))
         scores = q.transpose(0, 1).to(wide) @ k.mT * self.case.D**-0.5
         later = torch.ones(len(q), k.shape[1]).triu(length - len(q) + 1).bool()
+        if self.mistake == "keys of unused slots":
+            # As if it took them for a maximum before it masks them.
+            scores = scores + 0 * scores[..., -1:]
         scores = scores.masked_fill(later, -1e4 if self.mistake == "finite mask" else -torch.inf)
         if self.mistake == "each page belongs to one sequence":
             theirs = ~torch.tensor(kept, dtype=torch.bool).repeat_interleave(page)[:length]

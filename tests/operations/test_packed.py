@@ -55,7 +55,11 @@ def registry() -> Registry:
 @pytest.fixture(scope="module")
 def judges(registry: Registry) -> Callable[[str, str, str], Judge]:
     """Open each case once."""
-    return cache(lambda *asked: Judge(registry, CASE.format(*asked)))
+
+    def opened(dtype: str, pass_: str, lse: str, other: str = "") -> Judge:
+        return Judge(registry, packed.other_case(CASE.format(dtype, pass_, lse), other))
+
+    return cache(opened)
 
 
 @pytest.mark.parametrize(("dtype", "pass_", "lse"), ASKED)
@@ -136,7 +140,7 @@ def test_other_ways_to_compute_the_same_pass(judges: Callable[..., Judge], way: 
 def test_a_mistake_is_refused_by_its_part_and_sequence(judges: Callable[..., Judge], mistake: str) -> None:
     part, sequence = packed.MISTAKES[mistake]
     gradient = part in ("q", "k", "v")
-    judge = judges("float32", "both" if gradient else "forward", "/lse")
+    judge = judges("float32", "both" if gradient else "forward", "/lse", packed.OTHER_CASES.get(mistake, ""))
     problem = judge.problem(packed.name_of(mistake))
     what = f"the gradient of {part}" if gradient else f"the output {part!r}"
     assert f"sequence {sequence}: {what}: " in problem
