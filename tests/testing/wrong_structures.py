@@ -56,18 +56,43 @@ def chunk_of_row_numbers(case: Any, word: Any, p: Tensor, j: Tensor) -> Tensor:
     return (j <= p) & (row // word.keys == j // word.keys)
 
 
+def chunks_from(first: int) -> Keep:
+    """Count chunks from another key than 0."""
+
+    def keeps(case: Any, word: Any, p: Tensor, j: Tensor) -> Tensor:
+        of_query, of_key = (torch.div(x - first, word.keys, rounding_mode="floor") for x in (p, j))
+        return (j <= p) & (of_query == of_key)
+
+    return keeps
+
+
+def first_keys(more: int) -> Keep:
+    return lambda case, word, p, j: (j <= p) & ((p - j < case.mask.window) | (j < word.keys + more))
+
+
+def global_tokens(more: int) -> Keep:
+    def keeps(case: Any, word: Any, p: Tensor, j: Tensor) -> Tensor:
+        count = word.keys + more
+        return ((p - j).abs() < case.mask.window) | (j < count) | (p < count)
+
+    return keeps
+
+
 def grandparents_lost(case: Any, word: Any, p: Tensor, j: Tensor) -> Tensor:
     text = case.Lk - len(word.parents)
     parent = torch.tensor(word.parents)[p - text] + text - 1
     return (j < text) | (j == p) | (j == parent)
 
 
-def image_one_longer(case: Any, word: Any, p: Tensor, j: Tensor) -> Tensor:
-    keep = j <= p
-    for start, length in word.blocks:
-        of_query, of_key = ((x >= start) & (x <= start + length) for x in (p, j))
-        keep = keep | (of_query & of_key)
-    return keep
+def images_of(more: int) -> Keep:
+    def keeps(case: Any, word: Any, p: Tensor, j: Tensor) -> Tensor:
+        keep = j <= p
+        for start, length in word.blocks:
+            of_query, of_key = ((x >= start) & (x < start + length + more) for x in (p, j))
+            keep = keep | (of_query & of_key)
+        return keep
+
+    return keeps
 
 
 def images_as_one(case: Any, word: Any, p: Tensor, j: Tensor) -> Tensor:
@@ -91,6 +116,7 @@ CHUNKED = "H2-Lq20-Lk24-D8/causal:lower_right+chunked:5"
 PREFIX = f"{SQUARE}/causal+prefix:7"
 FIRST = f"{SQUARE}/causal+window:4+first:3"
 GLOBAL = f"{SQUARE}/window:3+global:2"
+WINDOW = f"{SQUARE}/window:4"
 REACH = f"{SQUARE}/reach:5,2"
 TREE = "H2-Lq6-Lk24-D8/causal:lower_right+tree:0,0,1,1,3,2"
 IMAGES = f"{SQUARE}/causal+image:3,6,12,5"
@@ -103,10 +129,14 @@ PLANTED: dict[str, tuple[str, Keep]] = {
     "documents_ignored": (DOCUMENTS, everything),
     "chunk_behind_the_query": (CHUNKED, lambda case, word, p, j: (j <= p) & (p - j < word.keys)),
     "chunk_of_row_numbers": (CHUNKED, chunk_of_row_numbers),
+    "chunks_begin_one_early": (CHUNKED, chunks_from(-1)),
+    "chunks_begin_one_late": (CHUNKED, chunks_from(1)),
     "chunks_ignored": (CHUNKED, causal_alone),
     "prefix_one_more": (PREFIX, lambda case, word, p, j: (j <= p) | (j <= word.keys)),
     "prefix_one_less": (PREFIX, lambda case, word, p, j: (j <= p) | (j < word.keys - 1)),
     "prefix_stays_causal": (PREFIX, causal_alone),
+    "first_one_more": (FIRST, first_keys(1)),
+    "first_one_less": (FIRST, first_keys(-1)),
     "first_keys_lost": (FIRST, lambda case, word, p, j: (j <= p) & (p - j < case.mask.window)),
     "window_one_wider": (
         FIRST, lambda case, word, p, j: (j <= p) & ((p - j <= case.mask.window) | (j < word.keys)),
@@ -120,10 +150,16 @@ PLANTED: dict[str, tuple[str, Keep]] = {
     "global_queries_do_not_see_all": (
         GLOBAL, lambda case, word, p, j: ((p - j).abs() < case.mask.window) | (j < word.keys),
     ),
+    "global_one_more": (GLOBAL, global_tokens(1)),
+    "global_one_less": (GLOBAL, global_tokens(-1)),
     "global_tokens_lost": (GLOBAL, lambda case, word, p, j: (p - j).abs() < case.mask.window),
     "dilation_from_key_0": (
         f"{SQUARE}/causal+dilated:3", lambda case, word, p, j: (j <= p) & (j % word.keys == 0),
     ),
+    "dilation_ignored": (f"{SQUARE}/causal+dilated:3", causal_alone),
+    "reach_ignored": (REACH, everything),
+    "reach_left_ignored": (REACH, lambda case, word, p, j: j - p <= word.right),
+    "reach_right_ignored": (REACH, lambda case, word, p, j: p - j <= word.left),
     "reach_sides_exchanged": (
         REACH, lambda case, word, p, j: (p - j <= word.right) & (j - p <= word.left),
     ),
@@ -136,16 +172,32 @@ PLANTED: dict[str, tuple[str, Keep]] = {
     "sibling_drafts_seen": (TREE, causal_alone),
     "grandparents_lost": (TREE, grandparents_lost),
     "image_stays_causal": (IMAGES, causal_alone),
-    "image_one_longer": (IMAGES, image_one_longer),
+    "image_one_longer": (IMAGES, images_of(1)),
+    "image_one_shorter": (IMAGES, images_of(-1)),
     "images_as_one": (IMAGES, images_as_one),
     "blocks_transposed": (f"{SQUARE}/blocks:4", blocks_transposed),
+    "blocks_ignored": (f"{SQUARE}/blocks:4", everything),
+    "tree_ignored": (TREE.replace("causal:lower_right+", ""), everything),
+    "mask_ignored": (CAUSAL_DOCUMENTS, everything),
+    "window_one_more_behind": (
+        WINDOW, lambda case, word, p, j: (p - j <= case.mask.window) & (j - p < case.mask.window),
+    ),
+    "window_one_less_behind": (
+        WINDOW, lambda case, word, p, j: (p - j < case.mask.window - 1) & (j - p < case.mask.window),
+    ),
+    "window_one_more_ahead": (
+        WINDOW, lambda case, word, p, j: (p - j < case.mask.window) & (j - p <= case.mask.window),
+    ),
+    "window_one_less_ahead": (
+        WINDOW, lambda case, word, p, j: (p - j < case.mask.window) & (j - p < case.mask.window - 1),
+    ),
 }  # fmt: skip
 """By the known mistake: a case that shows it, and the mask."""
 
 
 def backend(name: str, keep: Keep) -> Backend:
     def prepare(setup: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        case, (word,) = setup.case, setup.case.mask.more
+        case, (word,) = setup.case, setup.case.mask.more or (None,)
         p, j = torch.arange(case.Lq)[:, None] + case.query_offset, torch.arange(case.Lk)
         dropped, scale = ~keep(case, word, p, j), setup.scoring.dot.scale
 

@@ -118,8 +118,12 @@ MASKS: tuple[Mistake, ...] = (
     Mistake("causal_one_key_more", "causal, one key more", _DIAGONAL, _masked(ahead=1)),
     Mistake("causal_one_key_less", "causal, without the query's own key", _DIAGONAL, _masked(ahead=-1)),
     Mistake("causal_ignored", "no causal mask", _ignored("causal mask", "it"), _masked(left_out=("causal",))),
-    Mistake("window_one_wider", "a window of one key too many", _WINDOW, _masked(wider=1)),
-    Mistake("window_one_narrower", "a window of one key too few", _WINDOW, _masked(wider=-1)),
+    Mistake("window_one_wider", "a window of one key too many", _WINDOW, _masked(earlier=1, later=1)),
+    Mistake("window_one_narrower", "a window of one key too few", _WINDOW, _masked(earlier=-1, later=-1)),
+    Mistake("window_one_more_behind", "a window of one key too many behind", _WINDOW, _masked(earlier=1)),
+    Mistake("window_one_less_behind", "a window of one key too few behind", _WINDOW, _masked(earlier=-1)),
+    Mistake("window_one_more_ahead", "a window of one key too many ahead", _WINDOW, _masked(later=1)),
+    Mistake("window_one_less_ahead", "a window of one key too few ahead", _WINDOW, _masked(later=-1)),
     Mistake(
         "window_one_sided", "a window that looks back only",
         "without causal a window looks both ways: |p - j| < window", _masked(past_only=True),
@@ -139,7 +143,7 @@ MASKS: tuple[Mistake, ...] = (
     ),
     Mistake(
         "mask_ignored", "no mask at all", _ignored("mask", "cases with one"),
-        _masked(left_out=("causal", "window", "padding", "explicit")),
+        Form(mask=lambda case: np.zeros((case.B, 1, case.Lq, case.Lk))),
     ),
     Mistake(
         "mask_of_the_first_batch_element", "the mask of the first batch element for all",

@@ -44,17 +44,17 @@ def explicit_mask(case: Case) -> Added:
 
 
 def added_mask(
-    case: Case, *, other_corner: bool = False, ahead: int = 0, wider: int = 0, past_only: bool = False,
-    longer: int = 0, one_for_all: bool = False, first_head: bool = False, left_out: Sequence[str] = (),
-    structure: Keeps | None = None,
+    case: Case, *, other_corner: bool = False, ahead: int = 0, earlier: int = 0, later: int = 0,
+    past_only: bool = False, longer: int = 0, one_for_all: bool = False, first_head: bool = False,
+    left_out: Sequence[str] = (), structure: Keeps | None = None,
 ) -> Added:  # fmt: skip
     """The numbers that the mask adds; right unless an argument says how it is wrong.
 
-    other_corner: causal from the other corner. ahead: the number of keys that causal shows too many. wider:
-    by how much the window is too wide. past_only: a window without its later half. longer: by how much the
-    lengths of padding are too large. one_for_all: padding and explicit mask of the first batch element serve
-    all. first_head: the explicit mask of the first head serves all. left_out: parts that are ignored.
-    structure: keeps the pairs of words for a structure, each word's own otherwise.
+    other_corner: causal from the other corner. ahead: the number of keys that causal shows too many. earlier,
+    later: the keys by which the window reaches too far on either side. past_only: a window without its later
+    half. longer: by how much the lengths of padding are too large. one_for_all: padding and explicit mask of
+    the first batch element serve all. first_head: the explicit mask of the first head serves all. left_out:
+    parts that are ignored. structure: keeps the pairs of words for a structure, each word's own otherwise.
     """
     keys, at = np.arange(case.Lk), positions(case, other_corner)
 
@@ -63,9 +63,9 @@ def added_mask(
         if word.part == "causal":
             return (keys <= at + ahead)[None]
         if word.part == "window":
-            width = (case.mask.window or 0) + wider
-            after = (keys <= at) if past_only else (keys - at < width)
-            return (after & (at - keys < width))[None]
+            width = case.mask.window or 0
+            after = (keys <= at) if past_only else (keys - at < width + later)
+            return (after & (at - keys < width + earlier))[None]
         if word.part == "padding":
             lengths = np.array(key_lengths(case))[:, None, None]
             return np.asarray(keys < lengths + longer)

@@ -31,19 +31,23 @@ Pairs = NDArray[np.bool_]
 _OWN_DOCUMENT = "a query sees the keys of its own document alone; each ends before the next begins"
 _OWN_CHUNK = "chunks begin at key 0, and a query at position p sees the keys j with j // n == p // n"
 _FIRST = "the first n keys, 0 to n - 1, stay visible whatever the window says"
+_GLOBAL = "the first n queries see every key, and every query sees the first n keys"
+_DISTANCE = "a query at position p sees the keys j with (p - j) % n == 0"
 _PREFIX = "every query sees the first n keys, 0 to n - 1, later ones than its own too"
 _REACH = "reach:L,R keeps p - L <= j <= p + R, without counting the query's own key"
 _ANCESTORS = "a draft sees itself, its parent, that one's parent and so on, and no other draft"
+_IMAGE = "an image at s of n keys ends before key s + n"
+_BLOCK = "the block of query i and key j is [i // size, j // size]"
 
 
 def _changed(kind: type[MaskWord], make: Callable[[MaskWord, Case], Pairs]) -> Form:
     """Attention in which the words of one kind keep other pairs."""
 
     def keeps(word: MaskWord, case: Case) -> Pairs:
-        return make(word, case) if isinstance(word, kind) else right_pairs(word, case)
+        return make(word, case) if type(word) is kind else right_pairs(word, case)
 
     def masked(case: Case) -> NDArray[np.float64]:
-        if not any(isinstance(word, kind) for word in case.mask.words):
+        if not any(type(word) is kind for word in case.mask.words):
             raise AssertionError(f"the mask has no {kind.word}")
         return added_mask(case, structure=keeps)
 
@@ -54,7 +58,7 @@ def _left_out(kind: type[MaskWord]) -> Form:
     """Attention that ignores a word."""
 
     def masked(case: Case) -> NDArray[np.float64]:
-        if not any(isinstance(word, kind) for word in case.mask.words):
+        if not any(type(word) is kind for word in case.mask.words):
             raise AssertionError(f"the mask has no {kind.word}")
         return added_mask(case, left_out=(kind.part,))
 
@@ -104,6 +108,16 @@ def _chunk_of_rows(word: MaskWord, case: Case) -> Pairs:
     return np.asarray(np.arange(case.Lq)[:, None] // _counted(word) == np.arange(case.Lk) // _counted(word))
 
 
+def _moved_chunks(by: int) -> Callable[[MaskWord, Case], Pairs]:
+    """Chunks whose boundaries lie elsewhere."""
+
+    def kept(word: MaskWord, case: Case) -> Pairs:
+        at, keys = _axes(case)
+        return np.asarray((at - by) // _counted(word) == (keys - by) // _counted(word))
+
+    return kept
+
+
 def _first_keys(by: int) -> Callable[[MaskWord, Case], Pairs]:
     def kept(word: MaskWord, case: Case) -> Pairs:
         return np.broadcast_to(np.arange(case.Lk) < _counted(word) + by, (case.Lq, case.Lk))
@@ -111,8 +125,13 @@ def _first_keys(by: int) -> Callable[[MaskWord, Case], Pairs]:
     return kept
 
 
-def _global_keys_alone(word: MaskWord, case: Case) -> Pairs:
-    return _first_keys(0)(word, case)
+def _global_tokens(by: int) -> Callable[[MaskWord, Case], Pairs]:
+    def kept(word: MaskWord, case: Case) -> Pairs:
+        at, keys = _axes(case)
+        count = _counted(word) + by
+        return (keys < count) | ((at >= 0) & (at < count))
+
+    return kept
 
 
 def _dilated_from_key_0(word: MaskWord, case: Case) -> Pairs:
@@ -161,12 +180,16 @@ def _transposed(word: MaskWord, case: Case) -> Pairs:
     return right_pairs(word, case).swapaxes(1, 2)
 
 
-def _images_longer(word: MaskWord, case: Case) -> Pairs:
-    assert isinstance(word, Image)
-    at, keys = _axes(case)
-    kept = np.zeros((case.Lq, case.Lk), bool)
-    for start, length in word.blocks:
-        kept |= (at >= start) & (at <= start + length) & (keys >= start) & (keys <= start + length)
+def _images_longer(by: int) -> Callable[[MaskWord, Case], Pairs]:
+    def kept(word: MaskWord, case: Case) -> Pairs:
+        assert isinstance(word, Image)
+        at, keys = _axes(case)
+        pairs = np.zeros((case.Lq, case.Lk), bool)
+        for start, length in word.blocks:
+            end = start + length + by
+            pairs |= (at >= start) & (at < end) & (keys >= start) & (keys < end)
+        return pairs
+
     return kept
 
 
@@ -207,22 +230,33 @@ STRUCTURES: tuple[Mistake, ...] = (
         "chunk_of_row_numbers", "chunks by the number of the query's row, not by its position", _OWN_CHUNK,
         _changed(Chunked, _chunk_of_rows),
     ),
+    Mistake(
+        "chunks_begin_one_early", "chunks that begin one key early", _OWN_CHUNK,
+        _changed(Chunked, _moved_chunks(-1)),
+    ),
+    Mistake(
+        "chunks_begin_one_late", "chunks that begin one key late", _OWN_CHUNK,
+        _changed(Chunked, _moved_chunks(1)),
+    ),
     Mistake("chunks_ignored", "no chunks", _OWN_CHUNK, _left_out(Chunked)),
     Mistake("prefix_one_more", "one of the first keys too many", _PREFIX, _changed(Prefix, _first_keys(1))),
     Mistake("prefix_one_less", "one of the first keys too few", _PREFIX, _changed(Prefix, _first_keys(-1))),
     Mistake("prefix_stays_causal", "a prefix that lifts nothing", _PREFIX, _left_out(Prefix)),
+    Mistake("first_one_more", "one of the first keys too many", _FIRST, _changed(First, _first_keys(1))),
+    Mistake("first_one_less", "one of the first keys too few", _FIRST, _changed(First, _first_keys(-1))),
     Mistake("first_keys_lost", "the first keys lost behind the window", _FIRST, _left_out(First)),
     Mistake(
-        "global_queries_do_not_see_all", "global keys, but global queries like all others",
-        "the first n queries see every key, and every query sees the first n keys",
-        _changed(Global, _global_keys_alone),
+        "global_queries_do_not_see_all", "global keys, but global queries like all others", _GLOBAL,
+        _changed(Global, _first_keys(0)),
     ),
-    Mistake("global_tokens_lost", "no global tokens", _FIRST, _left_out(Global)),
+    Mistake("global_one_more", "one global token too many", _GLOBAL, _changed(Global, _global_tokens(1))),
+    Mistake("global_one_less", "one global token too few", _GLOBAL, _changed(Global, _global_tokens(-1))),
+    Mistake("global_tokens_lost", "no global tokens", _GLOBAL, _left_out(Global)),
     Mistake(
-        "dilation_from_key_0", "every n-th key counted from key 0, not from the query",
-        "a query at position p sees the keys j with (p - j) % n == 0",
+        "dilation_from_key_0", "every n-th key counted from key 0, not from the query", _DISTANCE,
         _changed(Dilated, _dilated_from_key_0),
     ),
+    Mistake("dilation_ignored", "no dilation", _DISTANCE, _left_out(Dilated)),
     Mistake(
         "reach_sides_exchanged", "left and right exchanged", _REACH,
         _changed(Reach, _reach(lambda word: Reach(word.right, word.left))),
@@ -244,6 +278,15 @@ STRUCTURES: tuple[Mistake, ...] = (
         _changed(Reach, _reach(lambda word: Reach(word.left, _more(word.right, 1)))),
     ),
     Mistake(
+        "reach_left_ignored", "no limit on the left", _REACH,
+        _changed(Reach, _reach(lambda word: Reach(None, word.right))),
+    ),
+    Mistake(
+        "reach_right_ignored", "no limit on the right", _REACH,
+        _changed(Reach, _reach(lambda word: Reach(word.left, None))),
+    ),
+    Mistake("reach_ignored", "no limit on either side", _REACH, _left_out(Reach)),
+    Mistake(
         "sibling_drafts_seen", "drafts see all drafts before them, siblings too", _ANCESTORS,
         _changed(Tree, _tree(_earlier_drafts)),
     ),
@@ -251,21 +294,22 @@ STRUCTURES: tuple[Mistake, ...] = (
         "grandparents_lost", "drafts see their parent and no earlier ancestor", _ANCESTORS,
         _changed(Tree, _tree(_parents_alone)),
     ),
+    Mistake("tree_ignored", "no tree", _ANCESTORS, _left_out(Tree)),
     Mistake(
         "image_stays_causal", "images that stay causal", "queries of an image see its last key too",
         _left_out(Image),
     ),
     Mistake(
-        "image_one_longer", "images of one key too many", "an image at s of n keys ends before key s + n",
-        _changed(Image, _images_longer),
+        "image_one_longer", "images of one key too many", _IMAGE, _changed(Image, _images_longer(1))
     ),
+    Mistake("image_one_shorter", "images of one key too few", _IMAGE, _changed(Image, _images_longer(-1))),
     Mistake(
         "images_as_one", "all images as one", "queries of an image see the keys of their own alone",
         _changed(Image, _one_image),
     ),
     Mistake(
-        "blocks_transposed", "blocks of keys and queries exchanged",
-        "the block of query i and key j is [i // size, j // size]", _changed(Blocks, _transposed),
+        "blocks_transposed", "blocks of keys and queries exchanged", _BLOCK, _changed(Blocks, _transposed)
     ),
+    Mistake("blocks_ignored", "all blocks kept", _BLOCK, _left_out(Blocks)),
 )  # fmt: skip
 """Of two that give the same answer the more particular one comes first."""
