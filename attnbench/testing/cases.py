@@ -25,7 +25,7 @@ from attnbench.types.case import Case
 from attnbench.types.device import CPU, DEVICES
 from attnbench.types.encoding import DTYPE, encoding_words
 from attnbench.types.errors import BadCase
-from attnbench.types.mask import mask_text, parse_mask
+from attnbench.types.mask import Mask, mask_of, mask_text, parse_mask
 from attnbench.types.operation import operation_named
 from attnbench.types.rule import Rule
 from attnbench.types.storage import storage_named
@@ -35,6 +35,11 @@ from attnbench.worker.prepared import missing_modules
 
 MASKS = ("none", "causal", "causal:lower_right", "window:9", "padding", "bool", "float")
 MASKS_BY_HEAD = ("bool:per_head", "float:per_head")
+STRUCTURED = (
+    "causal+document+chunked:9+first:3", "causal:lower_right+reach:9,2+dilated:2+image:3,6+global:1",
+    "causal:lower_right+tree:0,0,1,1,3+blocks:8+prefix:5",
+)  # fmt: skip
+"""Words for a structure, each once. A backend that takes few of these is asked for those that it declares."""
 LENGTHS = ((33, 33), (17, 65), (65, 20), (1, 70))
 """Past a block, fewer queries than keys, more (causal:lower_right leaves some without keys), one query."""
 FEATURES = ((16, 16), (64, 64), (13, 13), (8, 24))
@@ -369,6 +374,8 @@ def choose(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_
     taken = [one for one, answer in asked if answer.reason is None]
     cases = [ConformanceCase(one.case) for one in _covering(taken, backend)]
     cases += [ConformanceCase(case) for case in _with_constants(backend, taken, rules)]
+    if not options.masks:
+        cases += [ConformanceCase(case) for case in _with_structures(backend, taken, takes)]
     if options.dropout is None:
         cases += [ConformanceCase(case) for case in _with_dropout(backend, taken, rules)]
     own = own if taken else []
@@ -504,6 +511,34 @@ def _with_constants(backend: Backend, taken: list[PossibleCase], rules: Mapping[
             and ask(backend, chosen, rules[case.rule]).reason is None
         ):
             yield chosen
+
+
+def _with_structures(
+    backend: Backend, taken: list[PossibleCase], takes: Callable[[Case], bool]
+) -> list[Case]:
+    """Return a case for each of :data:`STRUCTURED` that a backend takes in part, if it can with shared heads.
+
+    Where it declines the words together, its case has one of them, with causal.
+    """
+    plain = [one.case for one in taken if one.case.pass_ == "forward" and one.case.Lq > 1]
+    plain.sort(key=lambda case: (case.Hkv == case.H, case.operation != "attention", case.Lk < case.Lq))
+    found: dict[Case, None] = {}
+    for text in STRUCTURED[:1] if backend.compiles else STRUCTURED:
+        words = [word for word in parse_mask(text).words if not backend.lacks_masks(mask_of([word]))]
+        structures = [word for word in words if word.family]
+        alone = [[other for other in words if other is word or not other.family] for word in structures]
+        masks = [mask_of(some) for some in (words, *alone)] if structures else []
+        made = (_masked(case, mask) for mask in masks for case in plain)
+        found |= dict.fromkeys(islice((case for case in made if case and takes(case)), 1))
+    return list(found)
+
+
+def _masked(case: Case, mask: Mask) -> Case | None:
+    """Return the case with another mask; None where it can't have it."""
+    try:
+        return replace(case, mask=mask)
+    except BadCase:
+        return None
 
 
 def _with_dropout(backend: Backend, taken: list[PossibleCase], rules: Mapping[str, Rule]) -> list[Case]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import wrong_shapes
@@ -16,6 +17,7 @@ from attnbench.runner.options import make_options
 from attnbench.testing.cases import MOST, MOST_COMPILED, ChosenCases, absent, ask, candidates, choose
 from attnbench.testing.findings import merged
 from attnbench.testing.judge import located, plan, records_of, rules_in
+from attnbench.types.mask_structures import STRUCTURES
 
 RULES = rules_in(load_registry())
 SIMPLE = Backend("mine", "a test", prepare=print, rules=("scaled_dot",), dtypes=("float32",))
@@ -78,6 +80,28 @@ def test_every_two_features_meet() -> None:
         assert {case.mask for case in cases if has(case)} == masks
     assert {(case.Lq > case.Lk) - (case.Lq < case.Lk) for case in cases} == {-1, 0, 1}
     assert any(case.Lq == 1 for case in cases)
+
+
+def test_words_for_a_structure_are_asked_of_those_that_declare_them() -> None:
+    def structured(**change: Any) -> list[Case]:
+        return [case for case in small(choose(replace(SIMPLE, **change), RULES)) if case.mask.more]
+
+    of_any = structured(masks=("any",))
+    assert len(of_any) == 3
+    assert {word.word for case in of_any for word in case.mask.more} == {word.word for word in STRUCTURES}
+    assert all(case.mask.causal and case.Hkv < case.H and case.Lq > 1 for case in of_any)
+    assert structured() == []
+    some = structured(masks=("causal", "chunked", "tree"))
+    assert [[word.word for word in case.mask.words] for case in some] == [
+        ["causal", "chunked"], ["causal", "tree"],
+    ]  # fmt: skip
+    one_word = structured(
+        masks=("any",), supports=lambda case, rule: "one alone" if len(case.mask.words) > 2 else None
+    )
+    assert [len(case.mask.words) for case in one_word] == [2, 2, 2]
+    packed = structured(masks=("any",), storages=("packed",))
+    assert packed, "a word that fits each sequence is asked in a batch too"
+    assert all(case.storage == "packed" for case in packed)
 
 
 def test_more_is_asked_where_little_is_taken() -> None:
