@@ -111,6 +111,7 @@ FLASHINFER_PREFILL = Backend(
     dtypes=("bfloat16", "float16"),
     devices=("cuda",),
     layout="BLHD",
+    masks=("any",),
     requires=("flashinfer",),
     forkable=False,
     # Its kernels are compiled for a case's dtype and head when they are first called.

@@ -84,5 +84,6 @@ NUMBA_ADDITIVE = Backend(
     dtypes=("float64", "float32"),
     devices=("cpu",),
     requires=("numba",),
+    masks=("any",),
     quadratic_copies=0,
 )

@@ -64,5 +64,6 @@ NUMBA_TILED = Backend(
     dtypes=("float64", "float32"),
     devices=("cpu",),
     requires=("numba",),
+    masks=("any",),
     quadratic_copies=0,
 )

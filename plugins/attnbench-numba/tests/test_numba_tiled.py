@@ -3,10 +3,13 @@ from __future__ import annotations
 import pytest
 from judging import problem_of
 from solved import magnified, solved
+from test_structured_masks import DEFINED
 
 pytest.importorskip("numba", reason="Numba is not installed")
 
-from attnbench_numba import NUMBA_TILED
+from attnbench_numba import NUMBA_ADDITIVE, NUMBA_TILED
+
+from attnbench import Backend
 
 CASES = (
     # The drawn mask keeps all of its pairs.
@@ -32,6 +35,12 @@ CASES = (
 @pytest.mark.parametrize("text", CASES)
 def test_the_check_finds_no_problem(text: str) -> None:
     assert problem_of(NUMBA_TILED, [solved(text)]) == ""
+
+
+@pytest.mark.parametrize(("backend", "rule"), [(NUMBA_TILED, "sinks"), (NUMBA_ADDITIVE, "additive")])
+def test_it_computes_each_word_of_a_mask(backend: Backend, rule: str) -> None:
+    for mask in DEFINED:
+        assert problem_of(backend, [solved(f"attention/{rule}/B2-H4-Hkv2-Lq9-Lk7-D8/{mask}")]) == "", mask
 
 
 def test_scores_of_many_hundreds() -> None:

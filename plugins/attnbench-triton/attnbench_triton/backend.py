@@ -178,6 +178,7 @@ TRITON_FLASH = Backend(
     requires=("triton",),
     forkable=False,
     quadratic_copies=0,
+    masks=("any",),
     masks_by_head=True,
     ignores_dropped=True,
 )

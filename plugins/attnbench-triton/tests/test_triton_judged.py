@@ -11,6 +11,7 @@ from attnbench_triton import TRITON_INTERPRETED
 from judging import problem_of
 from solved import magnified, solved
 from test_gradients_by_backend import gradients_of, refused
+from test_structured_masks import MASKS
 
 from attnbench.masks import kept_keys
 
@@ -37,6 +38,13 @@ def test_the_check_finds_no_problem(text: str) -> None:
 @pytest.mark.parametrize("text", [*TABLE, *MORE])
 def test_nor_in_gradients(text: str) -> None:
     assert refused(f"{text}/both", lambda case: gradients_of(TRITON_INTERPRETED, case), draws=1) == set()
+
+
+@pytest.mark.parametrize("queries", [7, 9])  # in the decoding kernel, and in that of many queries
+def test_it_computes_each_word_of_a_mask(queries: int) -> None:
+    for mask in MASKS:
+        case = solved(f"attention/sinks/B2-H2-Hkv1-Lq{queries}-Lk9-D8/{mask}")
+        assert problem_of(TRITON_INTERPRETED, [case]) == "", mask
 
 
 def test_the_readme_has_its_table() -> None:
