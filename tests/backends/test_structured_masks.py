@@ -14,6 +14,7 @@ from solved import BACKENDS, QUICK, RULES, refusal, solved
 from torch.nn.attention.flex_attention import create_block_mask
 
 from attnbench.backends.flex import block_mask
+from attnbench.backends.selected import SELECTED_GATHER, SELECTED_MASK
 from attnbench.cases.ids import parse_case
 from attnbench.masks import keep_rows
 from attnbench.runner.case import refusal as declared
@@ -93,6 +94,24 @@ def test_numpy_sdpa_and_the_oracle_compute_each_word_as_it_is_defined(mask: str,
     for name in ("numpy", "sdpa_math"):
         assert refusal(BACKENDS[name], case.case) is None
         np.testing.assert_allclose(case.run(BACKENDS[name]).numpy(), expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("mask", DEFINED)
+def test_block_sparse_kernels_compute_each_word_as_it_is_defined(mask: str) -> None:
+    case = parse_case(f"selected/scaled_dot/B2-H2-Lq5-Lk7-D4-block2-top3/{mask}/float64")
+    rng = np.random.default_rng(len(mask))
+    q, k, v = (rng.standard_normal((2, 2, length, 4)) for length in (5, 7, 7))
+    # Two or three of the four blocks, in any order.
+    indices = rng.permuted(np.broadcast_to(np.arange(4), (2, 2, 5, 4)), axis=-1)[..., :3].astype(np.int32)
+    indices[:, :, ::2, 1] = -1
+    chosen = (indices[..., None] == np.arange(7) // 2).any(-2)
+    weights = np.exp(q @ k.swapaxes(-1, -2) / 2) * (chosen & defined(case, DEFINED[mask]))
+    total = weights.sum(-1, keepdims=True)
+    expected = np.divide(weights @ v, total, out=np.zeros(q.shape), where=total > 0)
+    setup = Setup(case, RULES["scaled_dot"], RULES["scaled_dot"].bind(case, {}), {}, {})
+    for backend in (SELECTED_GATHER, SELECTED_MASK):
+        found = backend.prepare(setup)(*map(torch.from_numpy, (q, k, v, indices)))
+        np.testing.assert_allclose(found.numpy(), expected, atol=1e-13, err_msg=backend.name)
 
 
 def blocks_with_a_pair(kept: Keep, height: int, width: int) -> Keep:
