@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from attnbench.types.batch import Lengths, parse_batch
+from attnbench.types.mask import PLAIN_MASKS
+
 if TYPE_CHECKING:
     from attnbench.types.case import Case
+
+BAND_MASKS = (*PLAIN_MASKS, "reach")
+"""The words of masks of kernels that compute a band; ``supports`` declines the words that are none."""
 
 
 @dataclass(frozen=True)
@@ -19,14 +25,31 @@ class Band:
     before: int | None
     after: int | None
 
+    @property
+    def causal(self) -> bool:
+        """Whether a query sees no later key."""
+        return self.after == 0
+
+    def window(self) -> tuple[int | None, int | None]:
+        """Both sides of a window, None for one without end; two of them where a causal mask says all."""
+        return (None, None) if self.before is None and self.causal else (self.before, self.after)
+
     def ends(self) -> tuple[int, int]:
-        """Both as most libraries take them: -1 is a side without end."""
-        before, after = (-1 if end is None else end for end in (self.before, self.after))
+        """The window as most libraries take it: -1 is a side without end."""
+        before, after = (-1 if end is None else end for end in self.window())
         return before, after
 
     def leaves_rows_empty(self, case: Case) -> bool:
-        """Return whether the first query sees no key: it stands before all that it may see."""
-        return self.after is not None and case.Lk - case.Lq + self.after < 0
+        """Return whether a query sees no key: there is none, or all that it may see come later."""
+        return any(
+            queries and (keys == 0 or (self.after is not None and keys - queries + self.after < 0))
+            for queries, keys in lengths_of(case)
+        )
+
+
+def lengths_of(case: Case) -> Lengths:
+    """The numbers of queries and keys of each sequence of a batch, or of all equal ones."""
+    return parse_batch(case.batch) if case.batch else ((case.Lq, case.Lk),)
 
 
 def band_of(case: Case) -> Band | str:
@@ -35,10 +58,12 @@ def band_of(case: Case) -> Band | str:
     for word in reversed(mask.words):
         if word.form != "band":
             return f"takes causal masks and windows, and no {word.noun}"
-    if case.query_offset != case.Lk - case.Lq:
+    unlike = [pair for pair in lengths_of(case) if pair[0] != pair[1]]
+    if mask.causal == "upper_left" and unlike:
+        queries, keys = unlike[0]
         return (
             "puts the last query at the last key (causal:lower_right); "
-            f"this mask puts the first at the first, with Lq = {case.Lq} and Lk = {case.Lk}"
+            f"this mask puts the first at the first, with Lq = {queries} and Lk = {keys}"
         )
     return Band(mask.band.before, mask.band.after)
 

@@ -10,10 +10,25 @@ Checked against ``flash_attn_func`` and ``csrc/flash_attn/flash_api.cpp`` of the
 - ``alibi_slopes`` (H,), float32: -slope · |p - j| is added. They get no gradient.
 - The result is the output alone, unless ``return_attn_probs`` is asked for.
 
+Packed sequences go to ``flash_attn_varlen_func``, pages there or to ``flash_attn_with_kvcache``, by the
+same files:
+
+- q is (T, H, D), k and v are (S, Hkv, D), with cumulative lengths in int32. With ``block_table`` (N, most
+  pages), int32, k and v are (pages, page, Hkv, D), a page a multiple of 256 keys. The cumulative lengths of
+  keys then say how many each sequence has. They are written before a call.
+- ``flash_attn_with_kvcache`` takes q as (N, Lq, H, D), so as many queries of each sequence, and
+  ``cache_seqlens`` (N,), int32. It has no gradients, and no new keys are given.
+- The log-sum-exp is natural, (H, T) or (N, H, Lq), and +inf where a row has no key. It is given as (T, H)
+  and -inf, which is timed.
+- Where no sequence has more than one query, grouped queries without a window are seen as (N, Hkv, H / Hkv,
+  D), so each sequence must have one.
+
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +36,12 @@ from attnbench.kit.scores import form_of
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 from attnbench_cuda.around import with_maps
-from attnbench_cuda.bands import band_of, the_band
+from attnbench_cuda.bands import BAND_MASKS, band_of, lengths_of, the_band
 from attnbench_cuda.device import cannot_call, needs_gpu
+from attnbench_cuda.packed import Kept, refuse_maps, refuse_pages, starts_of, tokens_first
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
@@ -33,7 +49,9 @@ if TYPE_CHECKING:
     from attnbench.types.case import Case
     from attnbench.types.rule import Rule
 
-WIDEST_HEAD = 256
+WIDEST_HEAD, PAGE = 256, 256
+NAMED = ("softmax_scale", "causal", "window_size", "softcap", "alibi_slopes")
+"""Arguments that each of the library's functions is given."""
 ALIBI = "alibi"
 
 
@@ -41,11 +59,12 @@ def arguments(setup: Setup) -> dict[str, Any]:
     """Return the arguments of ``flash_attn_func`` besides q, k and v."""
     case, dot = setup.case, setup.scoring.dot
     assert dot is not None
+    band = the_band(case)
     told: dict[str, Any] = {
         "dropout_p": case.dropout,
         "softmax_scale": dot.scale,
-        "causal": case.mask.causal is not None,
-        "window_size": (-1, -1) if case.mask.window is None else the_band(case).ends(),
+        "causal": band.causal,
+        "window_size": band.ends(),
         "softcap": dot.cap or 0.0,
     }
     if case.rule == ALIBI:
@@ -72,6 +91,53 @@ def prepare(setup: Setup) -> Call:
     return with_maps(call, setup)
 
 
+class Varlen:
+    """The prepared function of packed sequences, with keys packed too or in pages."""
+
+    def __init__(self, setup: Setup) -> None:
+        from flash_attn import flash_attn_varlen_func
+
+        self.function, self.told, self.case = flash_attn_varlen_func, arguments(setup), setup.case
+        self.lse, self.flipped = "lse" in self.case.returns, the_band(self.case).leaves_rows_empty(self.case)
+        self.starts = Kept()
+
+    def renew(self, ahead: Mapping[str, Tensor]) -> None:
+        """Write where the keys of each sequence would begin, if they were packed."""
+        if "seqused_k" in ahead:
+            self.starts.write(starts_of(ahead["seqused_k"]))
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, *keys: Tensor) -> Any:
+        """Attend, (T, H, D). keys: where they begin; or how many there are, and the table."""
+        paged = len(keys) > 1
+        table = {"block_table": keys[1]} if paged else {}
+        places = (starts, self.starts.tensor if paged else keys[0], self.case.Lq, self.case.Lk)
+        found = self.function(q, k, v, *places, return_attn_probs=self.lse, **table, **self.told)
+        return (found[0], tokens_first(found[1], flipped=self.flipped)) if self.lse else found
+
+
+class Cache:
+    """The prepared function of as many queries of each sequence, with keys in pages."""
+
+    def __init__(self, setup: Setup) -> None:
+        from flash_attn import flash_attn_with_kvcache
+
+        told, case = arguments(setup), setup.case
+        del told["dropout_p"]
+        self.function, self.told, self.sequences = flash_attn_with_kvcache, told, case.B
+        self.lse, self.flipped = "lse" in case.returns, the_band(case).leaves_rows_empty(case)
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, used: Tensor, table: Tensor) -> Any:
+        """Attend, (T, H, D)."""
+        found = self.function(
+            q.unflatten(0, (self.sequences, -1)), k, v, cache_seqlens=used, block_table=table,
+            return_softmax_lse=self.lse, **self.told,
+        )  # fmt: skip
+        if not self.lse:
+            return found.flatten(0, 1)
+        out, lse = found
+        return out.flatten(0, 1), tokens_first(lse.transpose(0, 1).flatten(1), flipped=self.flipped)
+
+
 def available(device: str) -> str | None:
     """Tell flash-attn 2 from the package flash-attn-4, which shares the folder and lacks its function."""
     if (reason := needs_gpu("flash-attn")) is not None:
@@ -79,9 +145,17 @@ def available(device: str) -> str | None:
     spec = find_spec("flash_attn")
     if spec is None or spec.origin is None:
         return "flash_attn is here without flash-attn 2: only flash-attn-4 is installed"
-    return cannot_call(
-        library_function, "dropout_p", "softmax_scale", "causal", "window_size", "softcap", "alibi_slopes"
-    )
+    return cannot_call(library_function, *NAMED, "dropout_p")
+
+
+def _available(name: str, *arguments: str) -> Callable[[str], str | None]:
+    """Ask besides for another function of the library, with these arguments."""
+
+    def load() -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(import_module("flash_attn"), name)
+        return function
+
+    return lambda device: available(device) or cannot_call(load, *NAMED, *arguments)
 
 
 def supports(case: Case, rule: Rule) -> str | None:
@@ -102,6 +176,27 @@ def supports(case: Case, rule: Rule) -> str | None:
     return None
 
 
+def supports_varlen(case: Case, rule: Rule) -> str | None:
+    """Decline besides other pages, and a missing query where one of each sequence is taken."""
+    refused = supports(case, rule) or refuse_maps(case, rule, "flash_attn_varlen_func")
+    if refused is not None or (refused := refuse_pages(case, "flash_attn_varlen_func", PAGE)) is not None:
+        return refused
+    swapped = case.Lq == 1 and case.group > 1 and the_band(case).ends() == (-1, -1) and rule.name != ALIBI
+    if swapped and any(queries == 0 for queries, _ in lengths_of(case)):
+        return (
+            "flash_attn_varlen_func takes one grouped query of each sequence if none has more; one has none"
+        )
+    return None
+
+
+def supports_cache(case: Case, rule: Rule) -> str | None:
+    """Decline besides other pages, and unlike numbers of queries."""
+    refused = supports(case, rule) or refuse_maps(case, rule, "flash_attn_with_kvcache")
+    if refused is None and len({queries for queries, _ in lengths_of(case)}) > 1:
+        return "flash_attn_with_kvcache takes as many queries of each sequence"
+    return refused or refuse_pages(case, "flash_attn_with_kvcache", PAGE)
+
+
 FLASH_ATTN = Backend(
     name="flash_attn",
     summary="FlashAttention-2 of the package flash-attn",
@@ -117,5 +212,31 @@ FLASH_ATTN = Backend(
     requires=("flash_attn",),
     forkable=False,
     quadratic_copies=0,
+    masks=BAND_MASKS,
     dropout=True,
+)
+
+FLASH_ATTN_VARLEN = replace(
+    FLASH_ATTN,
+    name="flash_attn_varlen",
+    summary="FlashAttention-2 of packed sequences, or with keys in pages",
+    prepare=Varlen,
+    supports=supports_varlen,
+    available=_available("flash_attn_varlen_func", "dropout_p", "block_table", "return_attn_probs"),
+    operations=("attention",),
+    storages=("packed", "paged"),
+    returns=("lse",),
+    layout="BHLD",
+    dropout=False,
+)
+
+FLASH_ATTN_KVCACHE = replace(
+    FLASH_ATTN_VARLEN,
+    name="flash_attn_kvcache",
+    summary="FlashAttention-2 of as many queries of each sequence, with keys in pages",
+    prepare=Cache,
+    supports=supports_cache,
+    available=_available("flash_attn_with_kvcache", "cache_seqlens", "block_table", "return_softmax_lse"),
+    passes=("forward",),
+    storages=("paged",),
 )

@@ -10,18 +10,30 @@ and of the main branch (commit 01afd16), and the checks of ``hopper/flash_api.cp
 - Releases give the output; betas before 2.8 gave it with the log-sum-exp in a tuple.
 - Kernels are built for 8.x and 9.0a: later devices have none.
 
+Packed sequences go to ``flash_attn_varlen_func`` and pages to ``flash_attn_with_kvcache``, checked against
+the main branch (commit c082294):
+
+- q is (T, H, D) with cumulative lengths in int32; k and v (S, Hkv, D or Dv) have their own, or are (pages,
+  page, Hkv, D or Dv) with ``cache_seqlens`` (N,) and ``page_table`` (N, most pages), both int32. A page has
+  any number of keys.
+- The log-sum-exp is natural, (H, T), and -inf where a row has no key. It is given as (T, H), which is
+  timed. The release 2.8.3 gives none of packed sequences, so the function must take ``return_attn_probs``.
+
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.scores import form_of
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 from attnbench_cuda.around import with_maps
-from attnbench_cuda.bands import band_of, the_band
+from attnbench_cuda.bands import BAND_MASKS, band_of, the_band
 from attnbench_cuda.device import cannot_call, needs_gpu
+from attnbench_cuda.packed import refuse_maps, tokens_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,16 +47,17 @@ if TYPE_CHECKING:
 WIDEST_HEAD, MULTIPLE = 256, 8
 ARGUMENTS = ("softmax_scale", "causal", "window_size", "softcap")
 """What ``flash_attn_func`` is given besides q, k and v."""
+VARLEN = ("flash_attn_varlen_func", "flash_attn_with_kvcache")
 
 
 def arguments(setup: Setup) -> dict[str, Any]:
     """Return the arguments of ``flash_attn_func`` besides q, k and v."""
-    case, dot = setup.case, setup.scoring.dot
+    dot, band = setup.scoring.dot, the_band(setup.case)
     assert dot is not None
     return {
         "softmax_scale": dot.scale,
-        "causal": case.mask.causal is not None,
-        "window_size": (-1, -1) if case.mask.window is None else the_band(case).ends(),
+        "causal": band.causal,
+        "window_size": band.ends(),
         "softcap": dot.cap or 0.0,
     }
 
@@ -72,6 +85,60 @@ def library_function() -> Callable[..., Any]:
 def prepare(setup: Setup) -> Call:
     """Make the function of the case, for either operation."""
     return attend_by(library_function(), setup)
+
+
+class Varlen:
+    """The prepared function of packed sequences, with keys packed too or in pages."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.packed, self.paged = (_function(name)() for name in VARLEN)
+        self.told, self.case, self.lse = arguments(setup), setup.case, "lse" in setup.case.returns
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, *keys: Tensor) -> Any:
+        """Attend, (T, H, Dv). keys: where they begin; or how many there are, and the table."""
+        Lq, Lk = self.case.Lq, self.case.Lk
+        if len(keys) == 1:
+            found = self.packed(
+                q, k, v, starts, *keys, Lq, Lk, return_attn_probs=self.lse, **self.told
+            )  # fmt: skip
+        else:
+            used, table = keys
+            found = self.paged(
+                q, k, v, cache_seqlens=used, page_table=table, cu_seqlens_q=starts, max_seqlen_q=Lq,
+                return_softmax_lse=self.lse, **self.told,
+            )  # fmt: skip
+        return (found[0], tokens_first(found[1])) if self.lse else found
+
+
+def _function(name: str) -> Callable[[], Callable[..., Any]]:
+    def load() -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(import_module("flash_attn_interface"), name)
+        return function
+
+    return load
+
+
+def available_varlen(device: str) -> str | None:
+    """Ask besides for the functions of sequences and of pages."""
+    packed, paged = (_function(name) for name in VARLEN)
+    return (
+        available(device)
+        or cannot_call(packed, *ARGUMENTS, "return_attn_probs")
+        or cannot_call(
+            paged,
+            *ARGUMENTS,
+            "cache_seqlens",
+            "page_table",
+            "cu_seqlens_q",
+            "max_seqlen_q",
+            "return_softmax_lse",
+        )
+    )
+
+
+def supports_varlen(case: Case, rule: Rule) -> str | None:
+    """Decline besides rules that map queries and keys."""
+    return supports(case, rule) or refuse_maps(case, rule, "FlashAttention-3")
 
 
 def supports(case: Case, rule: Rule) -> str | None:
@@ -119,4 +186,18 @@ FLASH_ATTN_3 = Backend(
     requires=("flash_attn_interface",),
     forkable=False,
     quadratic_copies=0,
+    masks=BAND_MASKS,
+)
+
+FLASH_ATTN_3_VARLEN = replace(
+    FLASH_ATTN_3,
+    name="flash_attn_3_varlen",
+    summary="FlashAttention-3 of packed sequences, or with keys in pages",
+    prepare=Varlen,
+    supports=supports_varlen,
+    available=available_varlen,
+    operations=("attention",),
+    storages=("packed", "paged"),
+    returns=("lse",),
+    layout="BHLD",
 )

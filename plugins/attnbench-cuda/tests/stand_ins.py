@@ -7,16 +7,13 @@ no gradient where it has none. What a library leaves open is filled with NaN.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import dropout
-
-Change = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 NAN = float("nan")
 HALF = (torch.float16, torch.bfloat16)
@@ -41,8 +38,12 @@ def within(distance: Tensor, left: int | None, right: int | None) -> Tensor:
 def attend(
     q: Tensor, k: Tensor, v: Tensor, scale: float, keep: Tensor | None = None, *, cap: float = 0.0,
     added: Tensor | None = None, sink: Tensor | None = None, p: float = 0.0, empty: float = NAN,
-) -> Tensor:  # fmt: skip
-    """Attention of (B, L, heads, D) in float64. empty: what a row without a key gives."""
+    lse: bool = False,
+) -> Any:  # fmt: skip
+    """Attention of (B, L, heads, D) in float64. empty: what a row without a key gives.
+
+    lse: return the natural log-sum-exp (B, H, Lq) in float64 too, without a sink, -inf without a key.
+    """
     group = q.shape[2] // k.shape[2]
     assert q.shape[2] % k.shape[2] == 0
     wide = [x.double().transpose(1, 2) for x in (q, k, v)]
@@ -63,7 +64,8 @@ def attend(
     out = dropout(weights, p) @ wide[2]
     if sink is None and bool(none.any()):
         out = out.masked_fill(none, empty)
-    return out.transpose(1, 2).to(q.dtype)
+    out = out.transpose(1, 2).to(q.dtype)
+    return (out, scores.detach().logsumexp(-1)) if lse else out
 
 
 def expect(condition: bool, words: str) -> None:
@@ -142,7 +144,7 @@ def get_kernel(
     expect((revision is None) != (version is None), "Either `version` or `revision` must be specified")
     if (repo_id, version) != ("kernels-community/flash-attn3", 1):
         raise ValueError(f"Version {version} not found, available versions: 1")
-    return _module("flash_attn3", flash_attn_func=flash_attn_3)
+    return module("flash_attn3", flash_attn_func=flash_attn_3)
 
 
 def packbits(x, bitorder="big"):
@@ -201,6 +203,8 @@ OWN = (
 def xformers(query, key, value, attn_bias=None, p=0.0, scale=None, *, op=None, output_dtype=None):
     same(query, key, value, (*HALF, torch.float32))
     expect(query.shape[2:-1] == key.shape[2:-1], "xFormers will not broadcast the inputs")
+    from batch_stand_ins import xformers_of_sequences
+
     q, k, v, heads = query, key, value, query.shape[2:-1]
     if query.dim() == 5:
         expect(not any(x.requires_grad for x in (q, k, v)), "grouped queries are for the forward pass alone")
@@ -209,6 +213,10 @@ def xformers(query, key, value, attn_bias=None, p=0.0, scale=None, *, op=None, o
     if isinstance(attn_bias, OWN):
         distance = positions(q.shape[1], k.shape[1], lower_right=attn_bias.lower_right)
         keep = within(distance, attn_bias.left, 0)
+    elif hasattr(attn_bias, "queries"):
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+        out = xformers_of_sequences(q, k, v, attn_bias, scale)
+        return out if query.dim() == 4 else out.unflatten(2, heads)
     elif attn_bias is not None:
         expect(attn_bias.dtype == query.dtype, "invalid dtype for bias")
         expect(attn_bias.shape == (q.shape[0], *heads, q.shape[1], k.shape[1]), "shape of attn_bias")
@@ -304,52 +312,7 @@ FUNCTIONS = {
 }
 
 
-def _module(name: str, **content: Any) -> ModuleType:
+def module(name: str, **content: Any) -> ModuleType:
     made = ModuleType(name)
     made.__dict__.update(content)
     return made
-
-
-def modules(changes: Mapping[str, Change] | None = None) -> dict[str, ModuleType]:
-    """Every module that the backends import, by name.
-
-    changes: by the name of a function, what becomes of its arguments on the way.
-    """
-    by = {name: _changed(made, (changes or {}).get(name)) for name, made in FUNCTIONS.items()}
-    masks = _module("xformers.ops.fmha.attn_bias", **{own.__name__: own for own in OWN})
-
-    def own_get_kernel(*args: Any, **named: Any) -> ModuleType:
-        get_kernel(*args, **named)
-        return _module("flash_attn3", flash_attn_func=by["flash_attn_3"])
-
-    return {
-        "flash_attn": _module("flash_attn", flash_attn_func=by["flash_attn_2"]),
-        "flash_attn.cute": _module("flash_attn.cute", flash_attn_func=by["flash_attn_4"]),
-        "flash_attn_interface": _module("flash_attn_interface", flash_attn_func=by["flash_attn_3"]),
-        "kernels": _module("kernels", get_kernel=own_get_kernel),
-        "flashinfer": _module(
-            "flashinfer", single_prefill_with_kv_cache=by["flashinfer"], packbits=by["packbits"]
-        ),
-        "xformers.ops": _module("xformers.ops", memory_efficient_attention=by["xformers"]),
-        "xformers.ops.fmha": _module("xformers.ops.fmha", attn_bias=masks),
-        "transformer_engine.pytorch": _module(
-            "transformer_engine.pytorch", DotProductAttention=by["transformer_engine"]
-        ),
-        "sageattention": _module("sageattention", sageattn=by["sageattention"]),
-    }
-
-
-def _changed(function: Callable[..., Any], change: Change | None) -> Callable[..., Any]:
-    if change is None:
-        return function
-
-    def called(*args: Any, **named: Any) -> Any:
-        args, named = change(args, dict(named))
-        return function(*args, **named)
-
-    return called
-
-
-def install(changes: Mapping[str, Change] | None = None) -> None:
-    """Put the stand-ins where the backends import the libraries from."""
-    sys.modules.update(modules(changes))

@@ -1,6 +1,6 @@
 """A plugin: each backend of attnbench-cuda on the CPU, with a stand-in for its library; and with mistakes.
 
-A mistake is made in the arguments on their way to the library, as if our call had it.
+A mistake is made in the arguments on their way to the library, as if our call had it, or in what it gives.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,35 @@ from attnbench_cuda import BACKENDS
 from attnbench import Backend, hookimpl
 
 sys.path.insert(0, str(Path(__file__).parent))
+from library_modules import Result
 
 RIGHT = "stood_in"
+RULES = ("simple_gla", "delta_rule", "gated_delta_rule", "kda", "rwkv7")
 CALLS = {
-    "flash_attn": "flash_attn_2",
-    "flash_attn_3": "flash_attn_3",
-    "flash_attn_4": "flash_attn_4",
-    "kernels_flash_attn3": "flash_attn_3",
-    "flashinfer_prefill": "flashinfer",
-    "xformers_attention": "xformers",
-    "transformer_engine": "transformer_engine",
-    "sageattention": "sageattention",
+    "flash_attn": ("flash_attn_2",),
+    "flash_attn_3": ("flash_attn_3",),
+    "flash_attn_4": ("flash_attn_4",),
+    "kernels_flash_attn3": ("flash_attn_3",),
+    "flashinfer_prefill": ("flashinfer",),
+    "xformers_attention": ("xformers",),
+    "transformer_engine": ("transformer_engine",),
+    "sageattention": ("sageattention",),
+    "flash_attn_varlen": ("flash_attn_2_varlen",),
+    "flash_attn_kvcache": ("flash_attn_2_kvcache",),
+    "flash_attn_3_varlen": ("flash_attn_3_varlen", "flash_attn_3_kvcache"),
+    "flash_attn_4_varlen": ("flash_attn_4_varlen",),
+    "flash_attn_4_paged": ("flash_attn_4_varlen",),
+    "flashinfer_ragged": ("flashinfer_ragged",),
+    "flashinfer_paged": ("flashinfer_paged",),
+    "flashinfer_decode": ("flashinfer_decode",),
+    "xformers_varlen": ("xformers",),
+    "xformers_paged": ("xformers",),
+    "fla_chunks": tuple(f"chunk_{name}" for name in RULES),
+    "fla_steps": tuple(f"fused_recurrent_{name}" for name in RULES),
+    "flashinfer_gated_delta": ("flashinfer_gated_delta",),
+    "mamba_chunk_scan": ("mamba_chunk_scan",),
 }
-"""The stand-in that each backend calls."""
+"""The stand-ins that each backend calls."""
 
 
 def without(*names: str):
@@ -91,6 +108,58 @@ def big_end_first(args: tuple[Any, ...], named: dict[str, Any]):
     return args, {}
 
 
+def other_pages(name: str):
+    """Each row of a table begins with its second page."""
+
+    def change(args: tuple[Any, ...], named: dict[str, Any]):
+        table = named.get(name)
+        return args, named if table is None else named | {name: table.roll(1, 1).contiguous()}
+
+    return change
+
+
+def rolled(place: int):
+    """Another order of the numbers in one argument."""
+    return lambda args, named: ((*args[:place], args[place].roll(1), *args[place + 1 :]), named)
+
+
+def shorter(place: int):
+    """One key less in the last page of each sequence that has two there."""
+
+    def change(args: tuple[Any, ...], named: dict[str, Any]):
+        return (*args[:place], (args[place] - 1).clamp(min=1), *args[place + 1 :]), named
+
+    return change
+
+
+def mask_with(**changed: Any):
+    """Change a mask of sequences. changed: functions of the fields' values."""
+
+    def change(args: tuple[Any, ...], named: dict[str, Any]):
+        mask = named["attn_bias"]
+        values = {name: of(getattr(mask, name)) for name, of in changed.items()}
+        return args, named | {"attn_bias": replace(mask, **values)}
+
+    return change
+
+
+def wider(ends: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
+    left, right = ends
+    return None if left is None else left + 1, right
+
+
+def zeros(name: str):
+    """Begin without what was before."""
+    return lambda args, named: (args, named | {name: named[name] * 0})
+
+
+def unscaled_queries(args: tuple[Any, ...], named: dict[str, Any]):
+    x, dt, A, B, C, *more = args
+    return (x, dt, A, B, C * C.shape[-1] ** 0.5, *more), named
+
+
+BASE_2 = Result(lambda found: (found[0], found[1] / log(2), *found[2:]) if type(found) is tuple else found)
+TURNED_STATE = Result(lambda found: (found[0], found[1].mT.contiguous()))
 FLASH = {
     "no_scale": without("softmax_scale"),
     "not_causal": without("causal"),
@@ -99,6 +168,13 @@ FLASH = {
     "no_cap": without("softcap"),
     "exchanged_axes": exchanged_axes,
     "exchanged_k_and_v": exchanged_k_and_v,
+}
+VARLEN = {name: FLASH[name] for name in ("no_scale", "not_causal", "short_window")} | {"base_2": BASE_2}
+WRAPPED = {
+    "no_scale": without("sm_scale"),
+    "not_causal": without("causal"),
+    "wider_left": wider_left,
+    "base_2": BASE_2,
 }
 MISTAKES: dict[str, dict[str, Any]] = {
     "flash_attn": FLASH | {"no_slopes": without("alibi_slopes")},
@@ -130,6 +206,41 @@ MISTAKES: dict[str, dict[str, Any]] = {
         "no_cap": without("softcap"),
         "positions_first": without("qkv_format"),
     },
+    "flash_attn_varlen": VARLEN | {"other_pages": other_pages("block_table")},
+    "flash_attn_kvcache": {
+        "short_window": FLASH["short_window"],
+        "base_2": BASE_2,
+        "other_pages": other_pages("block_table"),
+    },
+    "flash_attn_3_varlen": VARLEN | {"other_pages": other_pages("page_table")},
+    "flash_attn_4_varlen": VARLEN | {"no_sink": without("learnable_sink")},
+    "flash_attn_4_paged": {"other_pages": other_pages("page_table")},
+    "flashinfer_ragged": WRAPPED,
+    "flashinfer_paged": WRAPPED | {"other_pages": rolled(3), "shorter": shorter(4)},
+    "flashinfer_decode": {
+        "base_2": BASE_2,
+        "wider_left": wider_left,
+        "other_pages": rolled(2),
+        "shorter": shorter(3),
+    },
+    "xformers_varlen": {
+        "no_scale": without("scale"),
+        "not_causal": mask_with(window=lambda ends: (None, None)),
+        "longer_window": mask_with(window=wider),
+    },
+    "xformers_paged": {"other_pages": mask_with(block_tables=lambda table: table.roll(1, 1))},
+    "fla_chunks": {"turned_state": TURNED_STATE, "no_state": zeros("initial_state")},
+    "fla_steps": {"turned_state": TURNED_STATE, "no_scale": set_to(scale=1.0)},
+    "flashinfer_gated_delta": {
+        "turned_state": TURNED_STATE,
+        "linear_decay": without("gate_domain"),
+        "no_state": zeros("initial_state"),
+    },
+    "mamba_chunk_scan": {
+        "turned_state": TURNED_STATE,
+        "no_state": zeros("initial_states"),
+        "unscaled": unscaled_queries,
+    },
     "sageattention": {
         "no_scale": without("sm_scale"),
         "not_causal": without("is_causal"),
@@ -143,10 +254,10 @@ def stood_in(backend: Backend, mistake: str = "") -> Backend:
     """Return the backend as one of the CPU that needs no library."""
 
     def prepare(setup):
-        from stand_ins import install
+        from library_modules import install
 
-        called = "packbits" if mistake == "big_end_first" else CALLS[backend.name]
-        install({called: MISTAKES[backend.name][mistake]} if mistake else None)
+        called = ("packbits",) if mistake == "big_end_first" else CALLS[backend.name]
+        install(dict.fromkeys(called, MISTAKES[backend.name][mistake]) if mistake else None)
         return backend.prepare(setup)
 
     return replace(

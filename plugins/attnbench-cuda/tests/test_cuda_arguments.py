@@ -5,14 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 from attnbench_cuda.bands import Band, band_of
-from attnbench_cuda.flash_attn import FLASH_ATTN
-from attnbench_cuda.flash_attn_3 import FLASH_ATTN_3
-from attnbench_cuda.flash_attn_4 import FLASH_ATTN_4
-from attnbench_cuda.flashinfer import FLASHINFER_PREFILL
+from attnbench_cuda.flash_attn import FLASH_ATTN, FLASH_ATTN_KVCACHE, FLASH_ATTN_VARLEN
+from attnbench_cuda.flash_attn_3 import FLASH_ATTN_3, FLASH_ATTN_3_VARLEN
+from attnbench_cuda.flash_attn_4 import FLASH_ATTN_4, FLASH_ATTN_4_VARLEN
+from attnbench_cuda.flashinfer import (
+    FLASHINFER_DECODE,
+    FLASHINFER_GATED_DELTA,
+    FLASHINFER_PAGED,
+    FLASHINFER_PREFILL,
+    FLASHINFER_RAGGED,
+)
 from attnbench_cuda.hub import KERNELS_FLASH_ATTN3
+from attnbench_cuda.mamba import MAMBA_CHUNK_SCAN
 from attnbench_cuda.sageattention import SAGEATTENTION
 from attnbench_cuda.transformer_engine import TRANSFORMER_ENGINE
-from attnbench_cuda.xformers import XFORMERS_ATTENTION, aligned
+from attnbench_cuda.xformers import XFORMERS_ATTENTION, XFORMERS_PAGED, XFORMERS_VARLEN, aligned
 from cuda_setups import case_of
 
 
@@ -23,6 +30,8 @@ from cuda_setups import case_of
         ("causal:lower_right", Band(None, 0)),
         ("window:9", Band(8, 8)),
         ("causal:lower_right+window:16", Band(15, 0)),
+        ("reach:3,2", Band(3, 2)),
+        ("causal:lower_right+reach:*,2", Band(None, 0)),
     ],
 )
 def test_masks_as_bands(mask: str, band: Band) -> None:
@@ -35,6 +44,8 @@ def test_masks_as_bands(mask: str, band: Band) -> None:
         ("causal", "puts the last query at the last key"),
         ("causal:lower_right+padding", "no padding"),
         ("bool", "no explicit mask"),
+        ("causal:lower_right+dilated:2", "no dilation"),
+        ("causal:lower_right+window:4+first:2", "no set of first keys"),
     ],
 )
 def test_masks_that_are_no_bands(mask: str, reason: str) -> None:
@@ -67,6 +78,24 @@ def test_masks_that_are_no_bands(mask: str, reason: str) -> None:
         (FLASHINFER_PREFILL, "attention/dot/H2-L8-D64/float", "adds no numbers"),
         (XFORMERS_ATTENTION, "attention/softcap/H2-L8-D64", "no soft cap"),
         (XFORMERS_ATTENTION, "attention/dot/H4-Hkv2-L8-D64/both", "here Hkv = 2"),
+        (FLASH_ATTN_VARLEN, "attention/dot/2q1s8-H2-D64/paged:128", "multiple of 256 keys, not 128"),
+        (FLASH_ATTN_VARLEN, "attention/dot/q1s8_q0s8-H4-Hkv2-D64/packed", "one has none"),
+        (FLASH_ATTN_VARLEN, "attention/dot/q8_q3s8-H2-D64/causal/packed", "Lq = 3 and Lk = 8"),
+        (FLASH_ATTN_VARLEN, "attention/cosine/2q8-H2-D64/packed", "maps no queries and keys"),
+        (FLASH_ATTN_KVCACHE, "attention/dot/q1s8_q2s8-H2-D64/paged:256", "as many queries of each"),
+        (FLASH_ATTN_3_VARLEN, "attention/sinks/2q8-H2-D64/packed", "no sink"),
+        (FLASH_ATTN_4_VARLEN, "attention/dot/q8_q1s0-H2-D64/packed", "a query without a key"),
+        (FLASH_ATTN_4_VARLEN, "attention/sinks/2q8-H2-D64/packed/lse", "counts the sink"),
+        (FLASHINFER_RAGGED, "attention/dot/2q8-H2-D64/reach:4,2/packed", "no window to the right"),
+        (FLASHINFER_RAGGED, "attention/dot/q8_q9s2-H2-D64/causal:lower_right/packed", "without a key"),
+        (FLASHINFER_PAGED, "attention/dot/q1s8_q0-H2-D64/paged", "can't write a sequence without keys"),
+        (FLASHINFER_DECODE, "attention/dot/q1s8_q2s8-H2-D64/paged", "one query of each sequence"),
+        (XFORMERS_VARLEN, "attention/dot/2q8-H2-D64/window:4/packed", "without a causal mask"),
+        (XFORMERS_VARLEN, "attention/dot/q9s8_q1-H2-D64/causal:lower_right/packed", "without a key"),
+        (XFORMERS_PAGED, "attention/dot/2q1s8-H2-D64/causal:lower_right+window:4/paged:256", "no window"),
+        (XFORMERS_PAGED, "attention/dot/2q1s8-H2-D64/paged", "multiple of 256 keys, not 16"),
+        (FLASHINFER_GATED_DELTA, "recurrent/delta/2q8-H2-D64/packed", "D = Dv = 128; here D = 64"),
+        (MAMBA_CHUNK_SCAN, "recurrent/gated/H2-L8-D64", "decays in float32 alone"),
         (SAGEATTENTION, "attention/dot/H2-Lq8-Lk9-D64/causal", "no mask but a causal one"),
         (SAGEATTENTION, "attention/dot/H2-L8-D160", "128 at most"),
     ],
@@ -83,6 +112,8 @@ def test_what_each_refuses(backend, text: str, reason: str) -> None:
         (FLASH_ATTN_3, "attention/dot/H2-L8-D64-Dv512"),
         (FLASH_ATTN_4, "attention/sinks/H2-L8-D192-Dv128/causal/both"),
         (FLASH_ATTN_4, "attention/dot/H2-Lq16-Lk8-D64/window:9"),
+        (FLASH_ATTN, "attention/dot/H2-Lq8-Lk9-D64/reach:4,0"),
+        (FLASH_ATTN_VARLEN, "attention/dot/q8_2q3-H2-D64/causal/packed"),
         (TRANSFORMER_ENGINE, "attention/dot/H2-Lq9-Lk8-D64/causal/both"),
         (FLASHINFER_PREFILL, "attention/softcap/H4-Hkv2-L8-D64/bool"),
         (XFORMERS_ATTENTION, "attention/sinks/B2-H2-Lq8-Lk16-D40-Dv8/causal+padding/both"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from library_modules import FUNCTIONS
 from published import PUBLISHED, arguments_of, installed
-from stand_ins import FUNCTIONS
 from stood_in import MISTAKES, RIGHT
 
 import attnbench
@@ -43,7 +43,7 @@ TAKEN = {
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory):
     """The records of all right backends on all cases, and of all mistakes."""
-    names = [f"{backend}_{word}" for backend, wrong in MISTAKES.items() for word in (RIGHT, *wrong)]
+    names = [f"{backend}_{word}" for backend in TAKEN for word in (RIGHT, *MISTAKES[backend])]
     return attnbench.run(
         CASES,
         names,
@@ -54,7 +54,7 @@ def records(tmp_path_factory: pytest.TempPathFactory):
     ).records
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("name", TAKEN)
 def test_the_judge_finds_our_calls_right(name: str, records) -> None:
     own = [record for record in records if record.backend == f"{name}_{RIGHT}"]
     refused = [record for record in own if MEANING[record.status].declined]
@@ -63,9 +63,7 @@ def test_the_judge_finds_our_calls_right(name: str, records) -> None:
     assert len(own) - len(refused) == TAKEN[name], [record.reason for record in refused]
 
 
-@pytest.mark.parametrize(
-    ("name", "mistake"), [(name, word) for name, wrong in MISTAKES.items() for word in wrong]
-)
+@pytest.mark.parametrize(("name", "mistake"), [(name, word) for name in TAKEN for word in MISTAKES[name]])
 def test_the_judge_finds_mistakes_in_our_calls(name: str, mistake: str, records) -> None:
     own = [record for record in records if record.backend == f"{name}_{mistake}"]
     assert [r.case for r in own if not (r.passed or MEANING[r.status].declined)]

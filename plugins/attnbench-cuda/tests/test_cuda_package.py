@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import reduce
 from importlib.metadata import PackageNotFoundError
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 import pytest
 import torch
 from attnbench_cuda import (
+    BATCHES,
+    DENSE,
+    RECURRENCES,
     attnbench_backends,
     flash_attn,
     flash_attn_3,
@@ -25,8 +29,8 @@ from attnbench_cuda import (
     xformers,
 )
 from attnbench_cuda.device import cannot_call, needs_gpu
+from library_modules import FUNCTIONS, modules
 from published import PUBLISHED
-from stand_ins import FUNCTIONS, modules
 
 from attnbench.plugins.kinds import fault
 
@@ -64,16 +68,26 @@ def libraries(device, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_it_brings() -> None:
-    assert {name: backend.requires for name, backend in BACKENDS.items()} == {
-        "flash_attn": ("flash_attn",),
-        "flash_attn_3": ("flash_attn_interface",),
-        "flash_attn_4": ("flash_attn",),
-        "kernels_flash_attn3": ("kernels",),
-        "flashinfer_prefill": ("flashinfer",),
-        "xformers_attention": ("xformers",),
-        "transformer_engine": ("transformer_engine",),
-        "sageattention": ("sageattention",),
-    }
+    names: dict[str, list[str]] = {}
+    for name, backend in BACKENDS.items():
+        names.setdefault(*backend.requires, []).append(name)
+    assert names == {
+        "flash_attn": [
+            "flash_attn", "flash_attn_4", "flash_attn_varlen", "flash_attn_kvcache", "flash_attn_4_varlen",
+            "flash_attn_4_paged",
+        ],
+        "flash_attn_interface": ["flash_attn_3", "flash_attn_3_varlen"],
+        "kernels": ["kernels_flash_attn3"],
+        "flashinfer": [
+            "flashinfer_prefill", "flashinfer_ragged", "flashinfer_paged", "flashinfer_decode",
+            "flashinfer_gated_delta",
+        ],
+        "xformers": ["xformers_attention", "xformers_varlen", "xformers_paged"],
+        "transformer_engine": ["transformer_engine"],
+        "sageattention": ["sageattention"],
+        "fla": ["fla_chunks", "fla_steps"],
+        "mamba_ssm": ["mamba_chunk_scan"],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
@@ -81,7 +95,7 @@ def test_declared_as_attnbench_asks(backend) -> None:
     assert fault(backend) is None
     assert backend.devices == ("cuda",)
     assert not backend.forkable
-    assert backend.layout == "BLHD"
+    assert (backend.layout == "BLHD") == (backend in DENSE)
 
 
 def test_only_the_approximate_one_declares_its_arithmetic() -> None:
@@ -237,6 +251,31 @@ def test_a_release_with_another_signature_is_unavailable_and_says_why(
     )
     monkeypatch.delattr(sys.modules[module], attribute)
     assert "the library can't be loaded: ImportError: cannot import name" in (available("cuda") or "")
+
+
+def test_functions_of_batches_and_recurrences_must_take_what_is_given(
+    libraries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {backend.name: backend for backend in (*BATCHES, *RECURRENCES)}
+    assert {name: backend.available("cuda") for name, backend in own.items()} == dict.fromkeys(own)
+    for name, function, argument in (
+        ("flash_attn_varlen", "flash_attn_2_varlen", "block_table"),
+        ("flash_attn_kvcache", "flash_attn_2_kvcache", "cache_seqlens"),
+        ("flash_attn_3_varlen", "flash_attn_3_varlen", "return_attn_probs"),
+        ("flash_attn_3_varlen", "flash_attn_3_kvcache", "page_table"),
+        ("flash_attn_4_paged", "flash_attn_4_varlen", "seqused_k"),
+        ("flashinfer_paged", "flashinfer_paged.run", "lse_base"),
+        ("flashinfer_gated_delta", "flashinfer_gated_delta", "gate_domain"),
+        ("fla_chunks", "chunk_kda", "initial_state"),
+        ("fla_steps", "fused_recurrent_rwkv7", "cu_seqlens"),
+        ("mamba_chunk_scan", "mamba_chunk_scan", "initial_states"),
+    ):
+        module, attribute = PUBLISHED[function].at
+        *owner, last = attribute.split(".")
+        place = reduce(getattr, owner, sys.modules[module])
+        with monkeypatch.context() as patch:
+            patch.setattr(place, last, lacking(FUNCTIONS[function], argument))
+            assert f"other of this release takes no {argument}: " in (own[name].available("cuda") or "")
 
 
 def test_a_kernel_of_the_hub_with_another_signature_is_unavailable(
