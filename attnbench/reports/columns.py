@@ -250,7 +250,7 @@ COLUMNS: tuple[Column, ...] = (
                "10⁹ bytes a second, from exact counts; in decode those of stored keys and values.",
                head="GB/s", cell=_rate("gbps", _three_digits), dropped=5),
     _of_record("limit_share", "float64", "Share of the best speed possible here."),
-    _of_record("batch_invariant", "str", "Whether a sequence has the same bits alone as in its batch."),
+    _of_record("batch_invariant", "str", "Whether sequences have the same bits in other company."),
     _of_record("encoding_error", "float64", "What encoding keys and values changes in the exact output, RMS "
                "over RMS; no backend can be blamed for it.",
                head="kv error", cell=_of_encoding, dropped=4),

@@ -263,7 +263,7 @@ class CheckUnderWay:
             link = worker.fork(timed=True, cpus=self._pool.all_cpus) if forks else worker
             try:
                 judged = self._compare(link)
-                invariant = batch_invariant(self._pool, self._context, link, self._entry)
+                invariant = batch_invariant(self._pool, self._context, self._entry)
                 warmup_ns = self._warm_up(link)
                 # Afterwards its allocator returns large arrays at once.
                 peak_bytes = link.ask(m.MeasureMemory(peak=self._pool.options.timed), m.PeakMemory)[0].bytes

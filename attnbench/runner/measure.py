@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from attnbench.runner.case import CaseRun, CheckedCase, check_case
 from attnbench.runner.check import Candidate, named_if_lost, tell_of_killed
+from attnbench.runner.company import company_threads
 from attnbench.runner.processes import HelperLost, ServerLost, VerifierFailed
 from attnbench.runner.repetitions import RepetitionUnderWay, TimedWorkers
 from attnbench.stats.records import failed_candidates, timed_records
@@ -32,6 +33,8 @@ def run_cases(runs: Sequence[CaseRun]) -> None:
             # One cause may have stopped several processes, which is one loss.
             pool.end_if_stopped()
         pool.start_servers(runs[0].case.threads)
+        for threads in company_threads([run.case for run in runs], pool):
+            pool.start_servers(threads, launches=1)
         # After a loss one backend at a time, to find one that ends its server.
         alone = any(run.losses for run in runs)
         if alone:

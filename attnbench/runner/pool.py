@@ -101,12 +101,14 @@ class WorkerPool:
                 wait_until_ended(pid, CLOSING_S)
             raise ServerLost(STOPPED)
 
-    def start_servers(self, threads: int) -> None:
+    def start_servers(self, threads: int, launches: int | None = None) -> None:
         """Start the missing servers for a number of threads; they get ready by themselves.
+
+        launches: so many of each side; None for all.
 
         Call it from the main thread alone: the system ends a server with the thread that started it.
         """
-        for place in self._places(threads):
+        for place in self._places(threads, launches):
             server = self._servers.get(place)
             if server is not None and not server.alive:
                 server.kill()
@@ -148,9 +150,9 @@ class WorkerPool:
         wanted = replace(self._sides[side], side=None)
         return next(name for name, each in self._sides.items() if replace(each, side=None) == wanted)
 
-    def _places(self, threads: int) -> Iterator[ServerKey]:
+    def _places(self, threads: int, launches: int | None = None) -> Iterator[ServerKey]:
         for side in dict.fromkeys(self._origin.values()):
-            for launch in range(self._launches(side)):
+            for launch in range(self._launches(side) if launches is None else launches):
                 yield ServerKey(side, threads, launch)
 
     def _launches(self, side: str) -> int:

@@ -76,7 +76,7 @@ DeviceMode = Literal["", "batch", "launches", "cold"]
 the cache was overwritten. "" on the CPU, where the case decides."""
 
 
-BatchInvariant = Literal["", "yes", "no"]
+BatchInvariant = Literal["", "yes", "one thread", "no"]
 """``yes`` if a sequence of a batch has the same bits alone as in company; "" where it was not asked."""
 
 
@@ -243,11 +243,12 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     tflops, gbps: from exact counts; in decode gbps counts stored keys and values alone. limit_share: the
     least time that the machine needs, as measured in this run, over the time taken. copy_share: gbps over
     that of a copy of the inputs, as measured in this run.
-    batch_invariant: whether the first sequence of a batch has the same bits alone as in company; "" where it
-    was not asked. encoding_error: of a case with encoded keys and values, how far their exact answer is from
-    that of the numbers that were drawn, RMS over RMS; no kernel can be blamed for it. dtype_error: the same
-    for these numbers in the dtype of the case. kv_bytes: what keys and values take for each key, with scales;
-    None where an operation has none of its own. peak_extra_bytes: of
+    batch_invariant: whether each sequence of a batch has the same bits alone and in other company, with one
+    and two threads; "one thread" if so with one alone, "" where it was not asked. encoding_error: of a case
+    with encoded keys and values, how far their exact answer is from that of the numbers that were drawn, RMS
+    over RMS; no kernel can be blamed for it. dtype_error: the same for these numbers in the dtype of the
+    case. kv_bytes: what keys and values take for each key, with scales; None where an operation has none of
+    its own. peak_extra_bytes: of
     one call. faults_per_call: minor page faults while timed.
     prepare_ms: loading and preparation. first_call_ms: the first call with compilation and allocation.
     timed_calls: calls in timed samples. verified_calls: the outputs of these that were compared with the

@@ -60,10 +60,14 @@ def other_case(text, other):
 
 
 BY_COMPANY = "in double precision in company"
-"""Right, but the bits of a sequence depend on whether there are others."""
+BY_PLACE = "fourth sequence in double precision"
+BY_THREADS = "in double precision in company and with two threads"
+"""Right, but the bits of a sequence depend on whether there are others, on its place, or on threads too."""
 
 RIGHT = (
     BY_COMPANY,
+    BY_PLACE,
+    BY_THREADS,
     "halves merged by lse",
     "padded to blocks of 16",
     "in double precision",
@@ -150,6 +154,7 @@ class Packed:
                 values = values.detach() + other - other.detach()
             if self.mistake == "first key of the next" and number == 0:
                 keys, values = k[first_key : end_key + 1], v[first_key : end_key + 1]
+            self.number = number
             yield self.one(q[first:end], keys, values, end_key - first_key)
 
     def one(self, q, k, v, length):
@@ -164,6 +169,8 @@ class Packed:
         if mistake in ("padded to blocks of 16", "padding attended"):
             k, v = (torch.cat([x, x.new_zeros(-len(x) % 16, *x.shape[1:])]) for x in (k, v))
         double = mistake == "in double precision" or (mistake == BY_COMPANY and case.B > 1)
+        double |= mistake == BY_PLACE and self.number == 3
+        double |= mistake == BY_THREADS and case.B > 1 and torch.get_num_threads() > 1
         wide = torch.float64 if double else torch.float32
         scores = torch.einsum("ihd,jhd->hij", q.to(wide), k[:, heads].to(wide)) * case.D**-0.5
         if not case.mask.is_none:

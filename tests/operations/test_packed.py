@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -255,10 +256,14 @@ def test_a_sequence_alone_has_the_numbers_that_it_has_in_company(registry: Regis
 def test_whether_bits_depend_on_company_is_a_fact_of_a_record(tmp_path: Path) -> None:
     batch = CASE.format("float32", "forward", "")
     case = [batch, case_id(chosen(parse_case(batch), (2,)))]
-    backends = ["one_by_one", packed.name_of(packed.BY_COMPANY), "per_sequence"]
+    by_company, by_place, by_threads = map(
+        packed.name_of, (packed.BY_COMPANY, packed.BY_PLACE, packed.BY_THREADS)
+    )
+    backends = ["one_by_one", by_company, by_place, by_threads, "per_sequence"]
     run = attnbench.run(case, backends, plugins=PLUGIN, timed=False, out=tmp_path)
     found = {(record.case == batch, record.backend): record.batch_invariant for record in run.records}
-    assert [found[True, name] for name in backends] == ["yes", "no", "yes"]
+    several = "one thread" if len(os.sched_getaffinity(0)) > 1 else "yes"
+    assert [found[True, name] for name in backends] == ["yes", "no", "no", several, "yes"]
     assert {found[False, name] for name in backends} == {""}
     assert {record.status for record in run.records} == {"ok"}
 
