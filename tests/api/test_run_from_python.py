@@ -251,6 +251,21 @@ CHANCE = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"batch": "2q5_x9", "storage": "packed"}, "'x9' at character 5 is not a segment"),
+        ({"batch": "2000q1s5", "storage": "packed"}, "1024 sequences are the most"),
+        ({"batch": "2q5", "storage": "paged:0"}, "page = 0: give 1 to"),
+        ({"batch": "2q5", "storage": "apart"}, "no installed backend takes the storage 'apart'"),
+        ({"batch": "2q5"}, "batch"),
+    ],
+)
+def test_words_that_make_no_batch_are_refused_in_a_sentence(words: dict[str, str], said: str) -> None:
+    with pytest.raises(attnbench.BadInput, match=said):
+        attnbench.run("attention/dot/H2-L8-D8", **words)
+
+
 @pytest.fixture
 def two(tmp_path: Path) -> list[Path]:
     return [

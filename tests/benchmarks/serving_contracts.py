@@ -56,6 +56,7 @@ LOWER = "causal:lower_right"
 UNEVEN = tuple(
     f"{batch}-H2-D64/paged:32" for batch in ("q1s5_q1s9", "q1s5_q3s9", "q5s33_q1s7", "q70s77_q1s7")
 )
+COMPANY = "the same bits in other company"
 BATCHES: dict[str, tuple[str, ...]] = {
     "equal lengths": ("2q1s32-H2-D64/{}", "2q32-H2-D64/{}"),
     "unlike lengths": ("q1s32_q1s64-H2-D64/{}", "q32_q1s64-H2-D64/{}"),
@@ -80,9 +81,11 @@ BATCHES: dict[str, tuple[str, ...]] = {
     "lse": ("2q32-H2-D64/{}/lse",),
     "gradients": ("q32_q1s64-H2-D64/{}/both",),
     "table entries behind the last page": ("q32_q1s64-H2-D64/paged:32",),
+    "sequences on the same pages": ("2q1s64-H2-D64/paged:32", "q7s64_2q1s96-H2-D64/paged:32"),
     "slots without a key, finite": UNEVEN,
     "slots without a key, NaN": UNEVEN,
     **{f"page size {page}": (f"q{page}_q1s{2 * page}-H2-D64/paged:{page}",) for page in (1, 8, 16, 64)},
+    COMPANY: ("4q1s256-H2-D64/{}", "q48s80_q5s80_3q1s80-H2-D64/{}"),
 }  # fmt: skip
 """The parts of the contract, each with its cases, the smallest first; {} is the storage of a library."""
 DECLINED = ("unsupported", "unavailable")
@@ -206,11 +209,11 @@ def judged(library: Library, parts: Mapping[str, tuple[str, ...]]) -> dict[str, 
         if isinstance(own, str):
             found[part] = {"found": "not askable", "case": "", "words": own}
         else:
-            found[part] = found_in([records[NAN in part, case] for case in own])
+            found[part] = found_in(part, [records[NAN in part, case] for case in own])
     return found
 
 
-def found_in(by_case: Iterable[list[Any]]) -> dict[str, str]:
+def found_in(part: str, by_case: Iterable[list[Any]]) -> dict[str, str]:
     """Return what was found in the records of a part's cases, each of one or more backends."""
     found = {"found": "not askable", "case": "", "words": ""}
     for records in by_case:
@@ -222,6 +225,12 @@ def found_in(by_case: Iterable[list[Any]]) -> dict[str, str]:
             refused = record.status == "error"
             words = words if refused else f"{record.status}: {words}"
             return {"found": "refused" if refused else "wrong", "case": record.case, "words": words}
+        if part == COMPANY:
+            invariant = record.batch_invariant
+            # The first case in which they are not says more than those in which they are.
+            if found["found"] in ("not askable", "yes"):
+                found = {"found": invariant or "not askable", "case": record.case, "words": ""}
+            continue
         right = "right" if record.status == "ok" else f"right in {record.arithmetic}"
         found = {"found": right, "case": record.case, "words": ""}
     return found
