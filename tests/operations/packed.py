@@ -74,6 +74,7 @@ RIGHT = (
     "block after block",
     "in powers of two",
     "last sequence first",
+    "queries one at a time",
 )
 """Other ways to compute the same, which are right."""
 
@@ -143,6 +144,8 @@ class Packed:
             yield from self.in_order(enumerate(self.places), q, k, v)
 
     def in_order(self, places, q, k, v):
+        import torch
+
         for number, (first, end, first_key, end_key) in places:
             if self.mistake == "keys by the lengths of queries":
                 end_key = min(end_key, first_key + max(1, end - first))
@@ -155,6 +158,15 @@ class Packed:
             if self.mistake == "first key of the next" and number == 0:
                 keys, values = k[first_key : end_key + 1], v[first_key : end_key + 1]
             self.number = number
+            if self.mistake == "queries one at a time" and end > first:
+                # In a causal case, a query has the keys up to its own.
+                seen = [max(0, len(keys) - (end - 1 - at)) for at in range(first, end)]
+                rows = [
+                    self.one(q[at : at + 1], keys[:count], values[:count], count)
+                    for at, count in zip(range(first, end), seen, strict=True)
+                ]
+                yield tuple(torch.cat(part) for part in zip(*rows, strict=True))
+                continue
             yield self.one(q[first:end], keys, values, end_key - first_key)
 
     def one(self, q, k, v, length):

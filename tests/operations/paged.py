@@ -36,6 +36,7 @@ RIGHT = (
     "slots without a key cleared",
     "whole table, values cleared",
     "own order of the cache",
+    "split keys merged by lse",
 )
 """Other ways to compute the same, which are right."""
 
@@ -173,8 +174,21 @@ class Paged:
         if self.mistake == "each page belongs to one sequence":
             theirs = ~torch.tensor(kept, dtype=torch.bool).repeat_interleave(page)[:length]
             scores = scores.masked_fill(theirs, -torch.inf)
+        if self.mistake == "split keys merged by lse":
+            return self.merged(scores, v).to(q.dtype).transpose(0, 1)
         weights = scores.softmax(-1).nan_to_num(0)
         return (weights @ v).to(q.dtype).transpose(0, 1)
+
+    def merged(self, scores, v):
+        """Merge the outputs over two halves of the keys, as split keys do."""
+        import torch
+
+        half = scores.shape[-1] // 2
+        parts = (scores[..., :half], v[:, :half]), (scores[..., half:], v[:, half:])
+        outs = [part.softmax(-1).nan_to_num(0) @ values for part, values in parts]
+        sums = torch.stack([part.logsumexp(-1, keepdim=True) for part, _ in parts])
+        shares = (sums - sums.logsumexp(0)).exp().nan_to_num(0)
+        return sum(share * out for share, out in zip(shares, outs, strict=True))
 
 
 def supports(case, rule):

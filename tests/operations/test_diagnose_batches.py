@@ -112,6 +112,8 @@ def diagnosed(judge: Judge, backend: str, plugin: ModuleType) -> Diagnosed:
 def test_all_planted_mistakes_are_here_and_they_are_more_than_forty() -> None:
     assert (set(PACKED), set(PAGED)) == (set(packed.MISTAKES), set(paged.MISTAKES))
     assert len(PLANTED) > 40
+    # Right ways that test_packed and test_paged find right.
+    assert len(packed.RIGHT) + len(paged.RIGHT) > 12
 
 
 @pytest.mark.slow

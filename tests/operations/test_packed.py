@@ -161,10 +161,17 @@ def test_a_batch_of_one_sequence_gets_the_numbers_and_limits_of_the_dense_case(r
     assert judge.opened.stress_inputs == tuple(
         stress for stress in opened.stress_inputs if stress not in dense_only
     )
+    plain = Judge(registry, case_id(dense)).prepared("")
     for index in range(opened.stress_inputs.index(dense_only[1])):
-        whole, alone = judge.opened.arrays(index, 3), opened.arrays(index, 3)
-        assert np.array_equal(whole["q"], alone["q"][0].swapaxes(0, 1))
-        assert np.array_equal(whole["v"], alone["v"][0].swapaxes(0, 1))
+        for change in (0, 3):
+            whole, alone = judge.opened.arrays(index, change), opened.arrays(index, change)
+            assert all(np.array_equal(whole[name], alone[name][0].swapaxes(0, 1)) for name in "qkv")
+        # The exact answers and those of the plain reference are the same bit for bit.
+        expected, exact = judge.opened.problems[0].draw(index).expected, opened.draw(index).expected
+        assert expected["out"].tobytes() == exact["out"].tobytes()
+        packed_answer = judge.answer(judge.given(judge.prepared(""), index, apart=True))["0.out"]
+        ready = plain.with_inputs(opened.arrays(index, 0), fresh=True)
+        assert packed_answer.tobytes() == judge.answer(ready)["out"].tobytes()
 
 
 def test_a_storage_that_rounds_is_refused(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
