@@ -45,6 +45,7 @@ from attnbench.testing.mistakes.encodings import (
     encoded_mistakes,
     stored_tensors,
 )
+from attnbench.testing.mistakes.factors import factors_in
 from attnbench.testing.mistakes.inputs import WEIGHS
 from attnbench.testing.mistakes.masks import added_mask
 from attnbench.testing.mistakes.parts import Mistake
@@ -333,7 +334,15 @@ def _known_mistakes(
     case, wide = trial.held.case, _in_float64(trial)
     of_codes = encoded_mistakes(case) if trial.stored is not None else ()
     mistakes: Iterator[Mistake | EncodedMistake] = chain(of_codes, mistakes_for(case))
-    return nearest(mistakes, lambda one: _mistaken(one, trial, wide), got, right, units * EPS[case.dtype])
+    rounding = units * EPS[case.dtype]
+
+    def answer(one: Mistake | EncodedMistake) -> Parts:
+        return _mistaken(one, trial, wide)
+
+    known = nearest(mistakes, answer, got, right, rounding)
+    if not known and OUT in got and trial.stored is None:
+        known = nearest(factors_in(lambda one: answer(one)[OUT], got[OUT]), answer, got, right, rounding)
+    return known
 
 
 def _in_float64(trial: Trial) -> tuple[Setup, Inputs, Tensor | None]:

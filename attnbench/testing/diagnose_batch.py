@@ -29,6 +29,7 @@ from attnbench.testing.diagnosis_process import Diagnosed, Look
 from attnbench.testing.mistakes import mistakes_for
 from attnbench.testing.mistakes.batches import BatchMistake, BatchTensors, batch_mistakes
 from attnbench.testing.mistakes.encodings import Numbers
+from attnbench.testing.mistakes.factors import factors_in
 from attnbench.testing.mistakes.masks import added_mask
 from attnbench.testing.mistakes.parts import Form, Mistake, built
 from attnbench.testing.mistakes.sequences import (
@@ -233,7 +234,15 @@ class _Asked:
         yield _exchanges(got, right, name), lambda one, numbers: one.answer
         if name != LSE:
             ours = chain(HALVES, mistakes_for(replace(self.case, batch="", storage="dense", sizes=())))
-            yield ours, lambda one, numbers: self._in_each(one, name, numbers)
+
+            def in_each(one: Mistake, numbers: set[int]) -> BySequence:
+                return self._in_each(one, name, numbers)
+
+            yield ours, in_each
+            if name == OUT:
+                # Numbers are found in the sequence that has the most.
+                most = max(got, key=lambda number: got[number].size * self.sequences[number][0].case.Lk)
+                yield factors_in(lambda one: in_each(one, {most})[most], got[most]), in_each
 
     def _without_keys(self, name: str, wrong: Parts, right: Parts) -> str:
         """Return the words for a part that is wrong only where a query has no key; "" for another."""

@@ -301,10 +301,12 @@ def in_batch(setup: Any, wrong: Wrong) -> Any:
     return Wrongly()
 
 
-def attend(setup: Any, word: str, wrong: Wrong, *, remembers: bool = False) -> Any:
+def attend(setup: Any, word: str, wrong: Wrong, *, remembers: bool = False, whole: bool = False) -> Any:
+    """Make a kernel. remembers: the scales of its first call. whole: it reads whole blocks of tokens alone."""
     import torch
 
     case, kept = setup.case, {}
+    read_keys = case.Lk // 32 * 32 if whole else case.Lk
 
     def call(q: Tensor, *encoded: Tensor) -> Tensor:
         names = ("k", "v", "k_scale", "v_scale", "k_zero", "v_zero")
@@ -313,7 +315,7 @@ def attend(setup: Any, word: str, wrong: Wrong, *, remembers: bool = False) -> A
             kept.update(kept or {name: x.copy() for name, x in t.items() if "_" in name})
             t |= kept
         wrongly = wrong(t)
-        keys, values = (np.repeat(read(word, wrongly, x), case.group, 1) for x in "kv")
+        keys, values = (np.repeat(read(word, wrongly, x), case.group, 1)[:, :, :read_keys] for x in "kv")
         scores = q.double().numpy() @ keys.swapaxes(-1, -2) * case.D**-0.5
         powers = np.exp(scores - scores.max(-1, keepdims=True))
         return torch.from_numpy(powers / powers.sum(-1, keepdims=True) @ values).to(q.dtype)
@@ -336,8 +338,24 @@ def backend(word: str, name: str, wrong: Wrong, **how: Any) -> Backend:
     )
 
 
+def scaled(setup: Any) -> Any:
+    """Apply the scales that an earlier call with codes left behind to keys and values in the dtype."""
+    case = setup.case
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        k, v = (x.repeat_interleave(case.group, 1).double() for x in (0.31 * k, 0.13 * v))
+        return ((q.double() @ k.mT * case.D**-0.5).softmax(-1) @ v).to(q.dtype)
+
+    return call
+
+
 @hookimpl
 def attnbench_backends() -> Iterator[Backend]:
+    yield replace(
+        backend("dtype", "scaled", lambda t: t),
+        prepare=scaled,
+        supports=lambda case, rule: None if case.mask.is_none else "takes no mask",
+    )
     for name, how in LATENT.items():
         yield replace(
             backend("latent", "", lambda t: t),
@@ -354,5 +372,6 @@ def attnbench_backends() -> Iterator[Backend]:
     for word, mistakes in MISTAKES.items():
         yield backend(word, "right", lambda t: t)
         yield backend(word, "scales of the first call", lambda t: t, remembers=True)
+        yield backend(word, "last block not full left out", lambda t: t, whole=True)
         for name, wrong in mistakes.items():
             yield backend(word, name, wrong)

@@ -78,6 +78,7 @@ PAGED = {
     "values converted as keys": "values_are_keys",
     "table ignored": "table_ignored",
     "offsets of pages overflow": "offsets_overflow",
+    "scale of a cache that has none": "keys_or_values_scaled",
 }
 PLANTED = [
     *((packed, name, wanted) for name, wanted in PACKED.items()),

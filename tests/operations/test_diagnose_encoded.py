@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import encoded
 import pytest
+from batch_judge import Judge
 
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.plugins.sources import named
@@ -90,6 +91,25 @@ def test_a_mistake_in_reading_codes_is_named(registry: Registry, word: str, name
     diagnosis = found(registry, encoded.backend_name(word, name), CASE.format("float32", word))
     assert diagnosis.mistake == mistake, diagnosis
     assert diagnosis.do.startswith("Your output equals the known mistake ")
+
+
+def test_more_than_forty_mistakes_are_named() -> None:
+    assert len(PLANTED) + len(OF_LATENT) > 40
+
+
+@pytest.mark.parametrize("word", ["int8:token", "q8_0"])
+def test_a_last_block_that_is_not_full_and_left_out_is_named(registry: Registry, word: str) -> None:
+    backend = encoded.backend_name(word, "last block not full left out")
+    assert Judge(registry, CASE.format("float32", word)).problem(backend) != ""
+    assert found(registry, backend, CASE.format("float32", word)).mistake == "tail_of_keys_dropped"
+
+
+def test_scales_of_a_cache_that_has_none_are_named_with_their_numbers(registry: Registry) -> None:
+    case = CASE.format("float32", "dtype")
+    assert Judge(registry, case).problem("dtype_scaled") != ""
+    diagnosis = found(registry, "dtype_scaled", case)
+    assert diagnosis.mistake == "keys_or_values_scaled"
+    assert "keys times 0.31 and values times 0.13" in diagnosis.do
 
 
 @pytest.mark.parametrize("name", OF_LATENT)
