@@ -57,8 +57,8 @@ _ALSO = {
     "luong": "dot or general", "mask": "masks", "mha": "multihead", "mqa": "gqa", "online_softmax": "flash",
     "padding": "masks", "position": "rope", "positional": "rope", "positions": "rope", "prefix": "masks",
     "query": "projections", "recurrent": "linear", "rotary": "rope", "rwkv7": f"delta, {_RECURRENT}",
-    "sink": "sinks", "softmax": "scaled_dot or flash", "temperature": "saturation", "value": "projections",
-    "window": "masks",
+    "selective": f"linear, {_RECURRENT}", "sink": "sinks", "softmax": "scaled_dot or flash",
+    "temperature": "saturation", "value": "projections", "window": "masks",
 }  # fmt: skip
 """The topics for names by which people look for them: of authors, papers, parts, and rules of recurrences."""
 

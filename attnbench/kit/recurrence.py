@@ -27,7 +27,7 @@ def named_inputs(setup: Setup) -> Callable[..., dict[str, Tensor]]:
     """Return a function that takes the inputs of a call and gives them by name, in the dtype of the state.
 
     q and k are repeated to the heads of v. decay: (B, H, L, 1) or (B, H, L, D); beta: (B, H, L, 1). Those
-    that the rule has not are missing.
+    that the rule has not are missing. rate: (H, D, Dv); v is multiplied by dt where the rule has it.
     """
     # The dtype of a state too: float32 at least.
     case, wide = setup.case, softmax_dtype(case_dtype(setup.case))
@@ -40,6 +40,8 @@ def named_inputs(setup: Setup) -> Callable[..., dict[str, Tensor]]:
         for name in ("decay", "beta"):
             if name in given and given[name].ndim == 3:
                 given[name] = given[name][..., None]
+        if "dt" in given:
+            given["v"] = given["dt"] * given["v"]
         return given
 
     return named
@@ -63,21 +65,21 @@ def prepare(setup: Setup) -> Callable[..., Any]:
 
     def call(*inputs: Tensor) -> tuple[Tensor, Tensor]:
         given = named(*inputs)
-        state = given.pop("past_state")
+        state, rate = given.pop("past_state"), given.pop("rate", None)
         if case.Lq == 0:
             # An output may not be the memory of an input.
             return given["v"].to(dtype, copy=True), state.clone()
         read = []
         for start in range(0, case.Lq, size):
             piece = {name: x[:, :, start : start + size] for name, x in given.items()}
-            out, state = take(piece, state)
+            out, state = take(piece, state, rate)
             read.append(out)
         return (scale * torch.cat(read, 2)).to(dtype), state
 
     return call
 
 
-def _steps(given: dict[str, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
+def _steps(given: dict[str, Tensor], state: Tensor, rate: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return what is read in some steps, without the scale, and the state after them."""
     import torch
 
@@ -86,6 +88,8 @@ def _steps(given: dict[str, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
     read = []
     for i in range(q.shape[2]):
         found = given["a"][:, :, i, None] @ state if "a" in given else None
+        if rate is not None:
+            state = (given["dt"][:, :, i, None] * rate).exp() * state
         if kept is not None:
             state = kept[:, :, i, :, None] * state
         if found is not None:

@@ -114,6 +114,8 @@ _GATED_DELTA = {
     "linear_value_head_dim": 128,
 }  # fmt: skip
 
+_MAMBA_1 = {"mamba_dt_rank": "auto", "mamba_d_state": 16, "mamba_expand": 2}
+
 _MAMBA_2 = {
     "block_types": ["mamba"], "num_hidden_layers": 64, "num_heads": 128, "head_dim": 64, "state_size": 128,
     "n_groups": 8,
@@ -192,13 +194,16 @@ FAMILIES: dict[str, ModelFamily] = {
         ("inkling_text", "inkling2_text", "inkling2_loop_text"),
         ModelFamily(beyond=("scores that depend on the distance of positions",)),
     ),
-    "jamba": ModelFamily({"attn_layer_period": 8, "attn_layer_offset": 4, "mamba_dt_rank": "auto"}),
+    "jamba": ModelFamily({"attn_layer_period": 8, "attn_layer_offset": 4} | _MAMBA_1),
     "mimo_v2_flash": ModelFamily({"swa_num_key_value_heads": 8, "add_swa_attention_sink_bias": True}),
     **dict.fromkeys(("minimax", "minimax_text_01"), ModelFamily()),
     "mamba2": ModelFamily(_MAMBA_2, recurrent=True),
     **dict.fromkeys(
         ("mamba", "falcon_mamba"),
-        ModelFamily({"block_types": ["mamba"], "time_step_rank": "auto"}, recurrent=True),
+        ModelFamily(
+            {"block_types": ["mamba"], "time_step_rank": "auto", "state_size": 16, "expand": 2},
+            recurrent=True,
+        ),
     ),
     "rwkv7": ModelFamily({"block_types": ["rwkv7"]}, recurrent=True),
     "falcon_h1": ModelFamily(beside="mamba"),
@@ -226,7 +231,7 @@ FAMILIES: dict[str, ModelFamily] = {
         ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
         ModelFamily({"head_dim": 256, "full_attention_interval": 4} | _GATED_DELTA),
     ),
-    "zamba": ModelFamily({"mamba_dt_rank": "auto"}, width=2, beside="mamba"),
+    "zamba": ModelFamily(_MAMBA_1 | {"n_mamba_heads": 2}, width=2, beside="mamba"),
     "zamba2": ModelFamily(
         {"n_mamba_heads": 8, "mamba_d_state": 64, "mamba_expand": 2, "mamba_ngroups": 1},
         width=2,

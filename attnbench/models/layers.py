@@ -108,13 +108,15 @@ def rule_of(kind: LayerKind) -> tuple[str, tuple[str, ...]]:
 def shard(kind: LayerKind, tp: int) -> LayerKind:
     """Return the part of the heads that one of ``tp`` devices computes; key/value heads are repeated if few.
 
-    Each device chooses keys by all heads of an indexer.
+    Each device chooses keys by all heads of an indexer. Channels of Mamba-1 are divided as heads are.
 
     Raises:
         BadInput: the heads can't be divided so.
     """
     if kind.selection == "select":
         return kind
+    if kind.update == "selective" and kind.Dv % tp == 0:
+        return replace(kind, Dv=kind.Dv // tp)
     if kind.H % tp or (kind.Hkv % tp and tp % kind.Hkv):
         raise BadInput(
             f"--tp {tp}: {kind.H} query and {kind.Hkv} key/value heads can't be divided among {tp} devices"

@@ -3,7 +3,9 @@
 Sources: transformers, ``configuration_*.py`` and ``modeling_*.py`` of the types that are named below. For
 Mamba-2, Dao and Gu 2024, Transformers are SSMs, equation 1 and section 7: the state of a head becomes
 e^(dt·A) h + B (dt·x)ᵀ and is read as Cᵀh. A is one number for each head, so this is ``gated`` with the decay
-dt·A, the key B, the value dt·x and the query C. Groups of heads share B and C.
+dt·A, the key B, the value dt·x and the query C. Groups of heads share B and C. For Mamba-1, Gu and Dao 2023,
+Mamba, algorithm 2: A is a number for each channel of x and feature of the state, which is the rule
+``selective`` with all channels as one head; Zamba has several such heads.
 
 Convolutions, norms, gates, and Mamba-2's D·x lie outside of a recurrence. The scale of what is read is a
 factor of the query, so a case has it whether the model scales or not.
@@ -15,7 +17,6 @@ from attnbench.models.fields import Fields, first_of, needed
 from attnbench.models.layers import LayerKind
 
 UNSAID = {
-    "Mamba-1 scan": "its decay differs by feature of the state and of the value, which no rule has",
     "RG-LRU": "its state is a vector, not a matrix",
     "conv": "a short convolution keeps its last few inputs, and no state of a rule",
 }
@@ -41,7 +42,7 @@ def recurrence(word: str, fields: Fields) -> LayerKind | str:
         return word
     # The rank of what projects to dt. The type mamba2 has it too, as a field that nothing reads.
     if fields.get("mamba_dt_rank") or (fields.get("time_step_rank") and not fields.get("num_heads")):
-        return "Mamba-1 scan"
+        return _mamba_1(fields)
     if H := first_of(fields, "linear_num_value_heads"):  # Qwen3-Next, Qwen3.5
         D, Dv = needed(fields, "linear_key_head_dim"), needed(fields, "linear_value_head_dim")
         return _kind("gated delta net", "gated_delta", H, needed(fields, "linear_num_key_heads"), D, Dv)
@@ -56,6 +57,14 @@ def recurrence(word: str, fields: Fields) -> LayerKind | str:
     if H := first_of(fields, *names):
         return _mamba_2(fields, H)
     return word
+
+
+def _mamba_1(fields: Fields) -> LayerKind:
+    H = first_of(fields, "n_mamba_heads") or 1
+    # Where the sizes are named without mamba_, the width of the model's only layers may be too.
+    width = None if fields.get("mamba_expand") else first_of(fields, "intermediate_size")
+    width = width or needed(fields, "mamba_expand", "expand") * needed(fields, "hidden_size")
+    return _kind("Mamba-1 scan", "selective", H, H, needed(fields, "mamba_d_state", "state_size"), width // H)
 
 
 def _mamba_2(fields: Fields, H: int) -> LayerKind:

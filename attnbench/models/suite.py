@@ -254,6 +254,8 @@ def _step(
         sequences = tuple(one for one in sequences if one[0] > 1)
     if not sequences:
         return [], []
+    if kind.update == "selective":
+        return [], ["a batch of sequences, since the rates of the rule belong to all of them"]
     if kind.update:
         steps = batch_text(tuple((queries, queries) for queries, _ in sequences))
         fields = _operation(kind) | {"rule": rule, "batch": steps, "storage": "packed"} | _sizes(kind)

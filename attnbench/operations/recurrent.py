@@ -46,7 +46,7 @@ def _wide(case: Case) -> Kind:
 
 
 def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
-    """Return q, k, v, what the rule has of decay, beta, a and b, and the state before the first step.
+    """Return q, k, v, what the rule has of decay, dt, rate, beta, a and b, and the state before all steps.
 
     H counts heads of v and of the state, Hkv those of q and k: one of q and k serves H / Hkv next to each
     other.
@@ -61,6 +61,9 @@ def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
         specs.append(TensorSpec("decay", steps, _wide(case), axes="bhi"))
     elif update.decays == "channel":
         specs.append(TensorSpec("decay", (*steps, case.D), _wide(case), axes="bhid"))
+    elif update.decays == "element":
+        specs.append(TensorSpec("dt", (*steps, case.Dv), _wide(case), axes="bhie"))
+        specs.append(TensorSpec("rate", (case.H, case.D, case.Dv), _wide(case), axes="hde"))
     if update.corrects:
         specs.append(TensorSpec("beta", steps, axes="bhi"))
     if update.removes:
@@ -85,6 +88,11 @@ def _draw(case: Case, rule: Rule, stream: Stream) -> dict[str, Any]:
     if "decay" in drawn:
         typical = np.geomspace(SLOWEST, FASTEST, case.H).reshape(-1, *[1] * (drawn["decay"].ndim - 2))
         drawn["decay"] = -typical * np.exp(drawn["decay"] / 2)
+    if "rate" in drawn:
+        # Features of the key forget at different speeds, and those of v take steps of their own.
+        typical = np.geomspace(SLOWEST, FASTEST, case.D)[:, None]
+        drawn["rate"] = -2 * typical * np.exp(drawn["rate"] / 4)
+        drawn["dt"] = np.exp(drawn["dt"] / 2) / 2
     if "beta" in drawn:
         drawn["beta"] = 1 / (1 + np.exp(-drawn["beta"]))
     if "a" in drawn:
@@ -98,7 +106,7 @@ def _stored(case: Case, drawn: dict[str, Any]) -> dict[str, Any]:
     """Return drawn inputs with those of the kind float32 rounded to it."""
     import numpy as np
 
-    single = {"decay", "past_state"} if _wide(case) == "float32" else ()
+    single = {"decay", "dt", "rate", "past_state"} if _wide(case) == "float32" else ()
     return {name: array.astype(np.float32) if name in single else array for name, array in drawn.items()}
 
 
@@ -131,11 +139,14 @@ def _same_key(drawn: dict[str, Any], rng: np.random.Generator) -> None:
 
 
 def _no_decay(drawn: dict[str, Any], rng: np.random.Generator) -> None:
-    drawn["decay"][:] = 0
+    drawn["decay" if "decay" in drawn else "rate"][:] = 0
 
 
 def _forgets(drawn: dict[str, Any], rng: np.random.Generator) -> None:
-    """Let about every tenth step forget all that was before."""
+    """Let about every tenth step forget all that was before; with rates, every tenth element in each step."""
+    if "rate" in drawn:
+        drawn["rate"][rng.random(drawn["rate"].shape) < 0.1] = 2 * FORGETS
+        return
     steps = rng.random(drawn["decay"].shape[:3]) < 0.1
     drawn["decay"][steps] = FORGETS
 
@@ -156,7 +167,7 @@ def _read_scale(case: Case) -> float:
 def _steps(case: Case, given: Mapping[str, Array]) -> Iterator[tuple[Array, Array, Array, Array]]:
     """Yield for each step its query, key, value and what the state is multiplied by, of widened inputs.
 
-    Shapes: (B, H, D), (B, H, D), (B, H, Dv) and (B, H, D or 1, 1).
+    Shapes: (B, H, D), (B, H, D), (B, H, Dv) and (B, H, D or 1, Dv or 1).
     """
     import numpy as np
 
@@ -164,7 +175,11 @@ def _steps(case: Case, given: Mapping[str, Array]) -> Iterator[tuple[Array, Arra
     kept = np.exp(given["decay"]) if "decay" in given else np.ones((case.B, case.H, case.Lq))
     kept = kept[..., None, None] if kept.ndim == 3 else kept[..., None]
     for i in range(case.Lq):
-        yield q[:, :, i], k[:, :, i], given["v"][:, :, i], kept[:, :, i]
+        if "rate" in given:
+            dt = given["dt"][:, :, i]
+            yield q[:, :, i], k[:, :, i], dt * given["v"][:, :, i], np.exp(dt[..., None, :] * given["rate"])
+        else:
+            yield q[:, :, i], k[:, :, i], given["v"][:, :, i], kept[:, :, i]
 
 
 def _widest(problem: Problem) -> dict[str, Array]:
@@ -247,10 +262,14 @@ def _growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
 
     if case.Lq == 0:
         return 0.0, 0.0
-    if "decay" not in inputs:
+    decay = np.asarray(inputs.get("decay", 0.0), np.float64)
+    if "rate" in inputs:
+        # By feature of v, in the elements that forget least and most.
+        ends = [(inputs["dt"] * end(inputs["rate"], axis=1)[:, None]) for end in (np.max, np.min)]
+        decay = np.stack(ends, axis=-1).astype(np.float64)
+    elif "decay" not in inputs:
         walk = sqrt(case.Lq / 12)
         return walk, walk
-    decay = np.asarray(inputs["decay"], np.float64)
     # Squares of what is left of an error are summed, so a head that decays by g a step remembers 1 / 2|g|.
     slowest = np.abs(decay).mean(axis=2).min()
     walk = sqrt(min(case.Lq, 0.5 / slowest if slowest else case.Lq) / 12)
@@ -287,7 +306,13 @@ def _gradient_growth(
 def _flops(case: Case, rule: Rule, pairs: int) -> float:
     """Count the operations of the steps: a decay, what the state has for the key, its sum, its reading."""
     update = _update(rule)
-    each = 4 + (1 if update.decays else 0) + (2 if update.corrects else 0) + (4 if update.removes else 0)
+    # A rate is multiplied by dt, and the power of the product is that of each element alone.
+    each = (
+        4
+        + {"": 0, "element": 3}.get(update.decays, 1)
+        + (2 if update.corrects else 0)
+        + (4 if update.removes else 0)
+    )
     return float(case.B * case.H * case.Lq * each * case.D * case.Dv)
 
 

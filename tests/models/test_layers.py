@@ -130,7 +130,7 @@ def test_features_of_two_rules_are_not_one_rule() -> None:
 
 
 def test_layers_without_softmax_attention_are_counted() -> None:
-    assert describe(PUBLISHED["jamba-v0.1"]).others == (("Mamba-1 scan", 28),)
+    assert describe(PUBLISHED["lfm2-1.2b"]).others == (("conv", 10),)
 
 
 def test_the_query_and_value_of_latent_attention_keep_their_scale_in_both_forms() -> None:

@@ -93,7 +93,6 @@ def test_layers_that_a_pass_runs_several_times_are_counted_so() -> None:
 # Layers without softmax attention
 
 HYBRIDS: list[tuple[Config, int, tuple[tuple[str, int], ...]]] = [
-    (config("jamba", 4096, 32, 32, 8, attn_layer_period=8, attn_layer_offset=4), 4, (("Mamba-1 scan", 28),)),
     (config("lfm2", 2048, 16, 32, 8, full_attn_idxs=[2, 5, 8, 10, 12, 14]), 6, (("conv", 10),)),
     (
         config(

@@ -391,7 +391,7 @@ def test_only_the_stages_that_are_given_have_cases(tmp_path: Path) -> None:
         (
             {"model_type": "mamba", "num_hidden_layers": 24},
             [],
-            "Mamba-1 scan (24 layers): its decay differs by",
+            "it has no hidden_size",
         ),
         (PUBLISHED["falcon-7b"], ["--tp", "2"], "--tp 2: 71 query and 1 key/value heads can't be divided"),
         (PUBLISHED["gpt2"], ["--prefill", "0"], "'0': give numbers as in 512,8k, or none"),

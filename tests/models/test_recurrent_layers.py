@@ -43,7 +43,7 @@ def built(type_: str) -> tuple[Config, Counter[Layer]]:
     "type_",
     [
         "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "kimi_linear", "minimax", "granitemoehybrid",
-        "nemotron_h", "falcon_h1", "zamba2", "mamba2", "bamba",
+        "nemotron_h", "falcon_h1", "zamba2", "mamba2", "bamba", "jamba", "zamba", "mamba", "falcon_mamba",
     ],
 )  # fmt: skip
 def test_recurrent_layers_are_those_that_transformers_builds(type_: str) -> None:
@@ -73,9 +73,9 @@ def test_fields_as_they_are_published() -> None:
 
 
 def test_what_no_rule_says_is_named() -> None:
-    mamba = describe(PUBLISHED["falcon-mamba-7b"])
-    with pytest.raises(BadInput, match=r"Mamba-1 scan \(64 layers\): its decay differs by feature"):
-        model_suite(mamba)
+    only_states = describe(PUBLISHED["recurrent-gemma-2b"] | {"block_types": ["recurrent"]})
+    with pytest.raises(BadInput, match=r"RG-LRU \(26 layers\): its state is a vector, not a matrix"):
+        model_suite(only_states)
 
 
 def test_rwkv7_says_that_it_is_not_verified() -> None:
@@ -118,7 +118,22 @@ def test_devices_share_the_heads_of_recurrent_layers() -> None:
     assert [(one.H, one.Hkv) for one in (shard(kind, 2), shard(kind, 32))] == [(16, 8), (1, 1)]
 
 
+def test_jamba_is_whole_and_its_channels_are_shared() -> None:
+    jamba = describe(PUBLISHED["jamba-v0.1"])
+    assert recurrent(jamba) == {("selective", 1, 1, 16, 8192): 28}
+    assert jamba.others == ()
+    suite = parse_suite(model_suite(jamba, Lengths((16,), (), (64,), (1,))).text, "model")
+    staged = zip(suite.cases, suite.stages or (), suite.counts or (), strict=True)
+    assert {(case.rule, stage, case.Lq): count for case, stage, count in staged} == {
+        ("selective", "prefill", 16): 28, ("scaled_dot", "prefill", 16): 4,
+        ("selective", "decode", 1): 28, ("scaled_dot", "decode", 1): 4,
+    }  # fmt: skip
+    (kind,) = (kind for kind in jamba.layers if kind.update)
+    assert [(one.H, one.Dv) for one in (shard(kind, 1), shard(kind, 8))] == [(1, 8192), (1, 1024)]
+    notes = model_suite(jamba, Lengths(sequences="q512s2k_4q1s1k")).notes
+    assert any("a batch of sequences, since the rates of the rule belong to all" in note for note in notes)
+
+
 def test_layers_that_are_left_out_have_a_reason() -> None:
-    jamba = describe(config("jamba", 4096, 32, 32, 8, attn_layer_period=8, attn_layer_offset=4))
-    notes = model_suite(jamba, Lengths((16,), (), (), (1,))).notes
-    assert any(note.startswith("left out: Mamba-1 scan (28 layers): its decay differs by") for note in notes)
+    notes = model_suite(describe(PUBLISHED["lfm2-1.2b"]), Lengths((16,), (), (), (1,))).notes
+    assert any(note.startswith("left out: conv (10 layers): a short convolution keeps") for note in notes)

@@ -43,10 +43,16 @@ MISTAKES = {
     "removed_after_the_decay": "rwkv7",
     "nothing_removed": "rwkv7",
     "keys_of_length_one_in_each_chunk": "gated_delta",
+    "rate_of_the_first_key_feature": "selective",
+    "rate_of_the_next_value_feature": "selective",
+    "dt_left_out_of_the_value": "selective",
+    "dt_of_the_step_before": "selective",
 }
 """By name, the rule of a case that shows it."""
 
 CHUNK = 16
+RATE = 4
+"""The place of the rates, (H, D, Dv), among the inputs of the selective rule."""
 
 PACKED_MISTAKES = {
     "state_of_the_next_sequence": ("out", 0),
@@ -105,6 +111,17 @@ def prepare(setup, mistake=""):
                 kept = kept[..., :1]
         if beta is not None and mistake == "beta_of_the_next_step":
             beta = beta.roll(-1, 2)
+        rate = given.get("rate")
+        if rate is not None:
+            dt = given["dt"]
+            if mistake == "rate_of_the_first_key_feature":
+                rate = rate[:, :1]
+            if mistake == "rate_of_the_next_value_feature":
+                rate = rate.roll(-1, 2)
+            if mistake == "dt_left_out_of_the_value":
+                v = v / dt
+            if mistake == "dt_of_the_step_before":
+                dt = torch.cat([dt[:, :, :1], dt[:, :, :-1]], 2)
         scale = case.D**-0.5
         read, last = [], case.Lq - case.Lq % CHUNK or case.Lq
         for i in range(case.Lq):
@@ -117,6 +134,8 @@ def prepare(setup, mistake=""):
             lost = mistake == "decays_lost_between_chunks" and i and i % CHUNK == 0
             if decay is not None and mistake != "decay_after_the_update" and not lost:
                 state = kept[:, :, i, :, None] * state
+            if rate is not None:
+                state = (dt[:, :, i, None] * rate).exp() * state
             if "a" in given and mistake != "nothing_removed":
                 a, b = (given[name][:, :, i, :, None] for name in "ab")
                 if mistake == "a_and_b_exchanged":
@@ -171,13 +190,15 @@ def right_in_two_pieces(setup):
 
     case = setup.case
     half = case.Lq // 2
+    rates = RATE if setup.rule.update.decays == "element" else None
     pieces = [prepare(replace(setup, case=replace(case, Lq=n, Lk=n))) for n in (half, case.Lq - half) if n]
 
     def call(*inputs):
         *steps, state = inputs
         read, start = [], 0
         for piece, length in zip(pieces, [n for n in (half, case.Lq - half) if n], strict=True):
-            out, state = piece(*(x[:, :, start : start + length] for x in steps), state)
+            own = [x if n == rates else x[:, :, start : start + length] for n, x in enumerate(steps)]
+            out, state = piece(*own, state)
             read.append(out)
             start += length
         return torch.cat(read, 2), state
@@ -205,6 +226,8 @@ def right_by_heads(setup):
         flipped = [x.flip(-1) if n < 2 else x for n, x in enumerate(inputs[:-1])]
         if setup.rule.update.decays == "channel":
             flipped[3:] = [x.flip(-1) if x.ndim == 4 else x for x in flipped[3:]]
+        if setup.rule.update.decays == "element":
+            flipped[RATE] = flipped[RATE].flip(-2)
         out, after = steps(*flipped, state.flip(-2))
         return out, after.flip(-2)
 

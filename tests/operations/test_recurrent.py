@@ -26,7 +26,7 @@ from attnbench.verifier.case import passing_trivial_answer
 
 PLUGIN = str(Path(recurrences.__file__))
 CASE = "recurrent/{}/B3-H4-Hkv2-L37-D8-Dv8/none/{}"
-RULES = ("linear", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7")
+RULES = ("linear", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7", "selective")
 RIGHT = ("step_by_step", *recurrences.RIGHT, "recurrent_loop")
 
 
@@ -59,6 +59,10 @@ def test_the_exact_answer_is_that_of_the_recurrence(registry: Registry, rule: st
                     removed = np.outer(stored["b"][b, h, i], S.T @ stored["a"][b, h, i])
                 if "decay" in stored:
                     S = np.diag(np.exp(stored["decay"][b, h, i] * np.ones(3))) @ S
+                if rule == "selective":
+                    dt = stored["dt"][b, h, i]
+                    S = np.exp(stored["rate"][h] * dt) * S
+                    v = dt * v
                 if "delta" in rule:
                     v = stored["beta"][b, h, i] * (v - S.T @ k)
                 S = S + removed + np.outer(k, v)
@@ -77,7 +81,8 @@ def test_two_pieces_with_the_state_handed_on_are_the_whole(registry: Registry) -
 
         whole, outs, state = solved(cases[0], given), [], given["past_state"]
         for case, steps in zip(cases[1:], (slice(4), slice(4, 9)), strict=True):
-            own = {name: array[:, :, steps] for name, array in given.items()} | {"past_state": state}
+            own = {name: array if name == "rate" else array[:, :, steps] for name, array in given.items()}
+            own["past_state"] = state
             piece = solved(case, own)
             outs.append(piece["out"])
             state = piece["state"].astype(np.float64)
@@ -89,7 +94,7 @@ def test_two_pieces_with_the_state_handed_on_are_the_whole(registry: Registry) -
 @pytest.mark.parametrize("rule", RULES)
 def test_right_kernels_are_kept(judges: Callable[[str], Judge], rule: str, dtype: str) -> None:
     judge = judges(CASE.format(rule, dtype))
-    names = RIGHT if rule == "rwkv7" else (*RIGHT, "recurrent_chunked")
+    names = RIGHT if rule in ("rwkv7", "selective") else (*RIGHT, "recurrent_chunked")
     assert {name: found for name in names if (found := judge.problem(name))} == {}
     assert passing_trivial_answer(judge.opened) == ""
 

@@ -21,7 +21,7 @@ from attnbench.types.operation import Problem, operation_of
 from attnbench.worker.gradients import plain_gradients
 
 PLUGIN = str(Path(recurrence_gradients.__file__))
-RULES = ("linear", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7")
+RULES = ("linear", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7", "selective")
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,7 @@ def test_exact_gradients_are_those_of_finite_differences(registry: Registry, rul
         ("gated_delta_channels/H2-L37-D8/none/bfloat16/cpu/both", ("recurrent_chunked", "steps_backwards")),
         ("delta/H2-L37-D8/none/float64/cpu/both", ("recurrent_loop", "recurrent_chunked")),
         ("rwkv7/H2-L37-D8/none/float32/cpu/both", ("recurrent_loop",)),
+        ("selective/B2-H2-Hkv1-L37-D8-Dv12/none/float32/cpu/both", ("recurrent_loop",)),
         (
             "gated_delta/q37_q0_2q5_q65-H4-Hkv2-D8-Dv12/none/float32/cpu/both/packed",
             ("recurrent_loop", "recurrent_chunked"),

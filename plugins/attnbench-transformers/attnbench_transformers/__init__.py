@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from attnbench import Backend, hookimpl
 from attnbench_transformers.delta_rules import BACKENDS
-from attnbench_transformers.scans import TRANSFORMERS_MAMBA2_SCAN, TRANSFORMERS_MAMBA2_STEP
+from attnbench_transformers.scans import SCANS
 
 
 @hookimpl
 def attnbench_backends() -> Iterable[Backend]:
-    """Bring both forms of the gated delta rule, of Kimi delta attention, and of Mamba-2."""
-    return *BACKENDS, TRANSFORMERS_MAMBA2_SCAN, TRANSFORMERS_MAMBA2_STEP
+    """Bring both forms of the gated delta rule, of Kimi delta attention, of Mamba-2 and of Mamba."""
+    return *BACKENDS, *SCANS

@@ -1,6 +1,8 @@
-"""What transformers computes where mamba-ssm is not installed: Mamba-2's scan and its step.
+"""What transformers computes where mamba-ssm is not installed: the scans of Mamba and Mamba-2, and a step.
 
-A scan multiplies A and x by one dt. So dt is -g, A is -1 and x is v / dt, in float32.
+Mamba-2's scan multiplies A and x by one dt. So dt is -g, A is -1 and x is v / dt, in float32. Mamba's takes
+dt and A as a case of ``selective`` has them, of one head at a time. It begins with zeros: the initial state
+is written by steps before the first, one for each feature of k, whose dt of 2^-40 lets nothing decay.
 """
 
 from __future__ import annotations
@@ -60,6 +62,57 @@ def prepare_step(setup: Setup) -> Callable[..., Any]:
     return call
 
 
+def prepare_selective_scan(setup: Setup) -> Callable[..., Any]:
+    """Return mamba_selective_scan as a function of q, k, v, dt, rate and the state."""
+    import torch
+    from transformers.models.mamba.modeling_mamba import mamba_selective_scan
+
+    case = setup.case
+    keys = torch.eye(case.D).expand(case.B, -1, -1)
+
+    def of_head(q: Tensor, k: Tensor, v: Tensor, dt: Tensor, rate: Tensor, state: Tensor) -> Any:
+        steps = (v.float(), state / LEAST), (dt, torch.full_like(state, LEAST)), (k.float(), keys)
+        x, dt, k = (torch.cat([before, own], 1).mT for own, before in steps)
+        q = torch.cat([torch.zeros_like(keys), q.float()], 1).mT
+        out, after = mamba_selective_scan(x, dt, rate.mT, k, q, return_last_state=True)
+        return out[..., case.D :].mT, after.mT
+
+    return _by_head(setup, of_head)
+
+
+def prepare_selective_step(setup: Setup) -> Callable[..., Any]:
+    """Return mamba_selective_state_update as a function of q, k, v, dt, rate and the state of one step."""
+    from transformers.models.mamba.modeling_mamba import mamba_selective_state_update
+
+    def of_head(q: Tensor, k: Tensor, v: Tensor, dt: Tensor, rate: Tensor, state: Tensor) -> Any:
+        after = state.mT.contiguous()
+        x, dt, k, q = (one[:, 0] for one in (v.float(), dt, k.float(), q.float()))
+        out = mamba_selective_state_update(after, x, dt, rate.mT, k, q)
+        return out[:, None], after.mT
+
+    return _by_head(setup, of_head)
+
+
+def _by_head(setup: Setup, of_head: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of all heads of one that takes q, k, v and dt (B, L, any), a rate and a state."""
+    import torch
+
+    case = setup.case
+    scale = case.D**-0.5
+
+    def call(
+        q: Tensor, k: Tensor, v: Tensor, dt: Tensor, rate: Tensor, state: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        shared = (h // case.group for h in range(case.H))
+        found = [
+            of_head(q[:, g], k[:, g], v[:, h], dt[:, h], rate[h], state[:, h]) for h, g in enumerate(shared)
+        ]
+        out, after = (torch.stack(parts, 1) for parts in zip(*found, strict=True))
+        return (scale * out).to(v.dtype), after
+
+    return call
+
+
 def _divided(v: Tensor, decays: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Return x and dt."""
     import torch
@@ -91,3 +144,24 @@ TRANSFORMERS_MAMBA2_STEP = replace(
     prepare=prepare_step,
     supports=_one_step,
 )
+
+TRANSFORMERS_SELECTIVE_SCAN = replace(
+    TRANSFORMERS_MAMBA2_SCAN,
+    name="transformers_selective_scan",
+    summary="transformers' scan of Mamba, one step after the other",
+    prepare=prepare_selective_scan,
+    rules=("selective",),
+)
+
+TRANSFORMERS_SELECTIVE_STEP = replace(
+    TRANSFORMERS_SELECTIVE_SCAN,
+    name="transformers_selective_step",
+    summary="transformers' step of Mamba",
+    prepare=prepare_selective_step,
+    supports=_one_step,
+)
+
+SCANS = (
+    TRANSFORMERS_MAMBA2_SCAN, TRANSFORMERS_MAMBA2_STEP, TRANSFORMERS_SELECTIVE_SCAN,
+    TRANSFORMERS_SELECTIVE_STEP,
+)  # fmt: skip

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="not i
 GDN = "transformers_gdn_steps", "transformers_gdn_chunks"
 KDA = "transformers_kda_steps", "transformers_kda_chunks"
 MAMBA2 = "transformers_mamba2_scan", "transformers_mamba2_step"
+SELECTIVE = "transformers_selective_scan", "transformers_selective_step"
 
 CASES = {
     "recurrent/delta/B1-H2-Lq9-Lk9-D13/none/float32/cpu/forward": (*GDN, *KDA),
@@ -20,6 +21,8 @@ CASES = {
     "recurrent/gated_delta_channels/B1-H4-Hkv2-Lq65-Lk65-D8-Dv16/none/float32/cpu/forward": KDA,
     "recurrent/gated/B2-H4-Hkv2-Lq1-Lk1-D16-Dv8/none/bfloat16/cpu/forward": MAMBA2,
     "recurrent/gated/B1-H4-Hkv2-Lq257-Lk257-D13-Dv8/none/float32/cpu/forward": MAMBA2[:1],
+    "recurrent/selective/B2-H4-Hkv2-Lq1-Lk1-D16-Dv8/none/bfloat16/cpu/forward": SELECTIVE,
+    "recurrent/selective/B2-H4-Hkv2-Lq17-Lk17-D13-Dv24/none/float32/cpu/forward": SELECTIVE[:1],
 }
 """Fewer steps than a chunk, and more; fewer heads of q and k; other features of v; half precision."""
 
@@ -28,7 +31,7 @@ CASES = {
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[str, str]]:
     """Status and reason by backend and case."""
     out = tmp_path_factory.mktemp("runs")
-    run = attnbench.run([*CASES], [*GDN, *KDA, *MAMBA2], timed=False, out=out)
+    run = attnbench.run([*CASES], [*GDN, *KDA, *MAMBA2, *SELECTIVE], timed=False, out=out)
     return {(record.backend, record.case): (record.status, record.reason) for record in run.records}
 
 
