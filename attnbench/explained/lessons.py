@@ -35,6 +35,7 @@ _MASKS = (
     ("window:2+global:1", 6, 6, "the window; the first token sees all, and all see it"),
     ("reach:2,1", 6, 6, "2 keys before the query's own, and 1 after"),
     ("dilated:2", 6, 6, "each second key, counted from the query's own"),
+    ("blocks:2", 6, 6, "blocks of 2 by 2 pairs, kept or dropped whole; a case draws which"),
     ("causal+image:1,3", 6, 6, "3 tokens behind the first are an image, whose tokens see each other"),
     ("tree:0,0,1,1", 4, 6, "2 tokens of text, then 4 drafts: two follow the text, two the first of these"),
 )  # fmt: skip

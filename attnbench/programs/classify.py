@@ -16,6 +16,7 @@ from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, mask_of, mask_text
 from attnbench.types.mask_base import MaskWord
 from attnbench.types.mask_structures import (
+    Blocks,
     Chunked,
     Dilated,
     Document,
@@ -159,31 +160,78 @@ def _candidates(low: Ints, high: Ints, B: int, Lk: int) -> Iterator[Mask]:
 MOST_PAIRS = 1 << 24
 """A mask of more pairs is not held against words of a structure: that would take the program's time."""
 MOST_DRAFTS = 64
+BLOCK_SIZES = (256, 128, 64, 32, 16, 8)
 ALIGNS: tuple[Align | None, ...] = (None, "upper_left", "lower_right")
 
 
 def _structure_words(kept: Tensor, B: int, H: int) -> str | None:
-    """Return the words for a structure of kept pairs (B or 1, Lq, Lk); None where elements differ."""
+    """Return the words for a structure of kept pairs (B or 1, Lq, Lk), or None.
+
+    Where batch elements differ, each may have documents of its own, drawn in a case. Blocks are drawn too.
+    """
     Lq, Lk = kept.shape[1:]
-    if Lq * Lk > MOST_PAIRS or not bool((kept == kept[:1]).all()):
+    if Lq * Lk > MOST_PAIRS:
         return None
+    if not bool((kept == kept[:1]).all()):
+        return None if kept.numel() > MOST_PAIRS else _own_documents(kept.cpu().numpy())
     pairs = kept[0].cpu().numpy()
     tree = _tree(pairs)
     for mask in (*_structured_masks(pairs), *([tree] if tree else [])):
-        try:
-            case = Case("attention", "scaled_dot", B, H, H, Lq, Lk, 1, 1, mask=mask)
-        except BadCase:
-            continue
-        found = keep_rows(case, np.arange(Lq))
-        if found is not None and np.array_equal(found[0, 0], pairs):
+        if _keeps(mask, pairs):
             return mask_text(mask)
+    return _blocks(pairs)
+
+
+def _keeps(mask: Mask, pairs: NDArray[np.bool_]) -> bool:
+    """Return whether a mask keeps just these pairs (Lq, Lk)."""
+    Lq, Lk = pairs.shape
+    try:
+        case = Case("attention", "scaled_dot", 1, 1, 1, Lq, Lk, 1, 1, mask=mask)
+    except BadCase:
+        return False
+    found = keep_rows(case, np.arange(Lq))
+    return bool(pairs.all()) if found is None else np.array_equal(found[0, 0], pairs)
+
+
+def _own_documents(kept: NDArray[np.bool_]) -> str | None:
+    """Return the words where each element (B, Lq, Lk) has documents of its own; None where one has none."""
+    shared: set[Mask] | None = None
+    for pairs in kept:
+        masks = (
+            mask
+            for mask in _structured_masks(pairs)
+            if any(isinstance(word, Document) for word in mask.words)
+        )
+        fits = {mask.unlisted() for mask in masks if _keeps(mask, pairs)}
+        shared = fits if shared is None else shared & fits
+    return min(map(mask_text, shared), key=len) if shared else None
+
+
+def _blocks(pairs: NDArray[np.bool_]) -> str | None:
+    """Return the words for square blocks that are kept or dropped whole, the largest that there are."""
+    Lq, Lk = pairs.shape
+    for size in BLOCK_SIZES:
+        edges = np.arange(0, Lq, size), np.arange(0, Lk, size)
+        kept = np.logical_or.reduceat(np.logical_or.reduceat(pairs, edges[0], axis=0), edges[1], axis=1)
+        whole = kept.repeat(size, 0).repeat(size, 1)[:Lq, :Lk]
+        for causal in map(_causal, ALIGNS):
+            case = Case("attention", "scaled_dot", 1, 1, 1, Lq, Lk, 1, 1, mask=causal)
+            by_causal = keep_rows(case, np.arange(Lq))
+            seen = np.ones_like(pairs) if by_causal is None else by_causal[0, 0]
+            share = float(whole[seen].mean()) if seen.any() else 1.0
+            if min(kept.shape) > 1 and share < 1 and np.array_equal(whole & seen, pairs):
+                percent = min(95, max(5, 5 * round(20 * share)))
+                return mask_text(mask_of([*causal.words, Blocks(size, percent)]))
     return None
+
+
+def _causal(align: Align | None) -> Mask:
+    return Mask(causal=align)
 
 
 def _structured_masks(pairs: NDArray[np.bool_]) -> Iterator[Mask]:
     Lq, Lk = pairs.shape
-    for align in ALIGNS:
-        causal = Mask(causal=align)
+    for causal in map(_causal, ALIGNS):
         position = np.arange(Lq) + causal.query_offset(Lq, Lk)
         for words in _structures(pairs, position):
             yield mask_of([*causal.words, *words])
@@ -200,7 +248,14 @@ def _structures(pairs: NDArray[np.bool_], position: Ints) -> Iterator[tuple[Mask
     lengths = tuple(end - start for start, end in zip(starts, [*starts[1:], Lk], strict=True))
     if len(lengths) > 1:
         yield (Chunked(lengths[0]),)
-        yield (Document(lengths),)
+    yield (Document(lengths),)
+    far = position - low + 1
+    width = int(far[some & (low > 0)].min(initial=Lk))
+    # Behind a window or not, the first query of a document sees its own key first.
+    begins = sorted({0, *position[some & (low == position) & (low >= 0)].tolist()})
+    own = tuple(end - start for start, end in zip(begins, [*begins[1:], Lk], strict=True))
+    if far[some].max() > 0:
+        yield Window(int(far[some].max())), Document(own)
     behind, ahead = (position - low)[some & (low > 0)], (high - 1 - position)[some & (high < Lk)]
     left, right = (int(side.max()) if side.size else None for side in (behind, ahead))
     if (left is None or left >= 0) and (right is None or right >= 0):
@@ -212,14 +267,14 @@ def _structures(pairs: NDArray[np.bool_], position: Ints) -> Iterator[tuple[Mask
     shown = int(np.where(pairs.all(1), Lk, (~pairs).argmax(1)).min())
     last = min(int(position[-1]), Lk - 1)
     past = pairs[-1, : last + 1][::-1]
-    width = 0 if past.all() else int((~past).argmax())
+    recent = 0 if past.all() else int((~past).argmax())
     first = int((~pairs[-1]).argmax())
     if shown:
         yield (Prefix(shown),)
-    if width and first:
-        yield Window(width), First(first)
-    if width and shown:
-        yield Window(width), Global(shown)
+    if recent and first:
+        yield Window(recent), First(first)
+    if recent and shown:
+        yield Window(recent), Global(shown)
     images: list[tuple[int, int]] = []
     for end in sorted({*high[some & (high > position + 1)].tolist()}):
         start = int(position[high == end].min())
@@ -227,7 +282,13 @@ def _structures(pairs: NDArray[np.bool_], position: Ints) -> Iterator[tuple[Mask
             return
         images.append((start, int(end) - start))
     if images:
-        yield (Image(tuple(images)),)
+        image = Image(tuple(images))
+        yield (image,)
+        if width > 0:
+            yield Window(width), image
+        outside = np.all([(position < start) | (position >= start + n) for start, n in images], axis=0)
+        if (begins_later := low[some & outside & (low > 0)]).size:
+            yield Chunked(int(begins_later.min())), image
 
 
 def _tree(pairs: NDArray[np.bool_]) -> Mask | None:

@@ -80,6 +80,9 @@ def test_words_of_common_masks(mask: torch.Tensor, words: str) -> None:
         ("reach:2,*", "reach"),
         ("causal:lower_right+dilated:2", "dilated"),
         ("causal+image:2,2", "image"),
+        ("causal+window:3+document:5,7", "window:3+document"),
+        ("causal+window:3+image:4,5", "window:3+image"),
+        ("causal+chunked:6+image:4,4", "chunked:6+image"),
     ],
 )
 def test_structures_are_told(written: str, told: str | None, Lq: int) -> None:
@@ -89,6 +92,26 @@ def test_structures_are_told(written: str, told: str | None, Lq: int) -> None:
     assert found.kept is None
     if told is not None and Lq == 12:
         assert told in found.mask
+
+
+def test_documents_of_each_batch_element_are_drawn_in_a_case() -> None:
+    for beside in ("", "causal+", "causal+window:3+"):
+        own = [kept(case_of(f"{beside}document:{its}", 1, 12, 12)) for its in ("3,4,5", "7,5", "12")]
+        assert mask_words(torch.stack(own), 3, 2, 12, 12).mask == f"{beside}document"
+        own[2] = own[2].clone()
+        own[2][0, 8, 7] ^= True
+        assert mask_words(torch.stack(own), 3, 2, 12, 12).mask == "bool"
+
+
+def test_blocks_are_told_by_their_size_and_share() -> None:
+    for beside in ("", "causal+"):
+        drawn = case_of(f"{beside}blocks:16,25", 1, 100, 130)
+        found = mask_words(kept(drawn)[:, None], 1, 2, 100, 130).mask
+        assert found.startswith(f"{beside}blocks:16,"), found
+        assert abs(int(found.split(",")[1]) - 25) <= 15, "about so many: blocks are drawn"
+    other = kept(drawn).clone()
+    other[0, 70, 3] ^= True
+    assert mask_words(other[:, None], 1, 2, 100, 130).mask == "bool"
 
 
 def test_drafts_behind_a_text_are_told_as_a_tree() -> None:
