@@ -253,10 +253,12 @@ def _change(case: Case, rule: Rule, rng: np.random.Generator) -> tuple[Named, Na
 def _growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
     """Return in how many roundings of float32 right kernels differ, RMS and at most.
 
-    A state is rounded in each step. Of n steps that it remembers, these errors add up as a random walk does:
-    sqrt(n / 12) of its own rounding unit. Besides, a kernel that takes a chunk at once has e^(G_i - G_j) for
-    the decays between two of its steps. G is a sum from the chunk's beginning, so its rounding is relative to
-    the sum, and that of the power is absolute: it counts in nats.
+    A state is rounded in each step. Of n steps that it remembers, these errors add up as a random walk does
+    (Higham and Mary 2019, A new approach to probabilistic rounding error analysis). They are spread evenly
+    over a unit, whose standard deviation is 1 / sqrt(12), so the sum has sqrt(n / 12) units. Besides, a
+    kernel that takes a chunk at once has e^(G_i - G_j) for the decays between two of its steps. G is a sum
+    from the chunk's beginning, so its rounding is relative to the sum, and that of the power is absolute: it
+    counts in nats.
     """
     import numpy as np
 

@@ -52,6 +52,8 @@ SEVERAL = "2q{Lq}s{Lk}_q1s{Lk}_q5_q0s9_q{Lk}s{Lq}_q7s0_q1_q1s{before}_q1s{block}
 some that end at a block of keys, before it and behind it."""
 OF_STEPS = "2q{Lq}_q0_q1_q63_q64_q65_q5"
 """The same of a recurrence, whose kernels mostly take 64 steps at once."""
+STEPS = (1, 63, 64, 65)
+"""Steps of recurrences that are always asked: one, and those around a chunk. Length 0 stands in batches."""
 BLOCK = 16
 """The block of a storage that has no size."""
 LAYERS: tuple[dict[str, Any], ...] = (
@@ -374,6 +376,10 @@ def choose(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_
     taken = [one for one, answer in asked if answer.reason is None]
     cases = [ConformanceCase(one.case) for one in _covering(taken, backend)]
     cases += [ConformanceCase(case) for case in _with_constants(backend, taken, rules)]
+    chosen_already = {one.case for one in cases}
+    cases += [
+        ConformanceCase(case) for case in _with_steps(backend, taken, takes) if case not in chosen_already
+    ]
     if not options.masks:
         cases += [ConformanceCase(case) for case in _with_structures(backend, taken, takes)]
     if options.dropout is None:
@@ -531,6 +537,21 @@ def _with_structures(
         made = (_masked(case, mask) for mask in masks for case in plain)
         found |= dict.fromkeys(islice((case for case in made if case and takes(case)), 1))
     return list(found)
+
+
+def _with_steps(backend: Backend, taken: list[PossibleCase], takes: Callable[[Case], bool]) -> list[Case]:
+    """Return a case of a recurrence for each of :data:`STEPS`, with shared heads if it can; rules in turn."""
+    dense = [one.case for one in taken if operation_named(one.case.operation).updates and not one.case.batch]
+    rules = list(dict.fromkeys(case.rule for case in dense))
+    found: list[Case] = []
+    for number, steps in enumerate(STEPS):
+        dense.sort(
+            key=lambda case: (
+                case.pass_ != "forward", (rules.index(case.rule) - number) % len(rules), case.Hkv == case.H
+            )
+        )  # fmt: skip
+        found += islice((made for case in dense if takes(made := replace(case, Lq=steps, Lk=steps))), 1)
+    return found
 
 
 def _masked(case: Case, mask: Mask) -> Case | None:

@@ -43,6 +43,8 @@ MISTAKES = {
     "removed_after_the_decay": "rwkv7",
     "nothing_removed": "rwkv7",
     "keys_of_length_one_in_each_chunk": "gated_delta",
+    "queries_of_length_one": "linear",
+    "normalised_by_the_sum_of_keys": "linear",
     "rate_of_the_first_key_feature": "selective",
     "rate_of_the_next_value_feature": "selective",
     "dt_left_out_of_the_value": "selective",
@@ -98,6 +100,8 @@ def prepare(setup, mistake=""):
         if mistake == "state_of_the_neighbour":
             state = state.roll(1, 0)
         begun = state
+        if mistake == "queries_of_length_one":
+            q = q / q.norm(dim=-1, keepdim=True)
         decay, beta = given.get("decay"), given.get("beta")
         if decay is not None:
             kept = decay.exp2() if mistake == "decay_as_a_power_of_two" else decay.exp()
@@ -168,6 +172,9 @@ def prepare(setup, mistake=""):
                 state = state.bfloat16().to(wide)
             seen = before if mistake == "read_before_the_update" else state
             read.append((q[:, :, i, None] @ seen)[:, :, 0])
+        if mistake == "normalised_by_the_sum_of_keys":
+            sums = (q * k.cumsum(2)).sum(-1, keepdim=True).abs().clamp(min=1)
+            read = [one / sums[:, :, i] for i, one in enumerate(read)]
         out = torch.stack(read, 2) * (1 if mistake == "scale_forgotten" else scale)
         out = out * scale if mistake == "scale_twice" else out
         left = {

@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import recurrences
+import torch
 from batch_judge import Judge
 
 import attnbench
+from attnbench.backends.recurrent import RECURRENT_CHUNKED, RECURRENT_LOOP
 from attnbench.cases.ids import parse_case
 from attnbench.cases.select import check_case
 from attnbench.inputs.draw import draw_inputs, draw_parameters, widen_inputs, widened
 from attnbench.oracle.solve import solve_outputs
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.testing.judge import plan
+from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
 from attnbench.types.rule import Rule
@@ -90,6 +93,40 @@ def test_two_pieces_with_the_state_handed_on_are_the_whole(registry: Registry) -
         np.testing.assert_allclose(state, whole["state"].astype(np.float64), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in ("linear", "delta")])
+def test_a_decay_that_leaves_nothing_forgets_exactly(registry: Registry, rule: str) -> None:
+    """Whatever came before step 5 of 9, where e^g is 0, no bit of what follows tells it."""
+    for dtype, gone in (("float64", -20000.0), ("float32", -200.0)):
+        case, record = parse_case(f"recurrent/{rule}/B2-H4-Hkv2-L9-D3-Dv5/none/{dtype}"), registry.rule(rule)
+        given = draw_inputs(case, record, 3, 0)
+        if "rate" in given:
+            given["rate"][:] = gone / given["dt"][:, :, 5].min()
+        else:
+            given["decay"][:, :, 5] = gone
+        other = {name: array.copy() for name, array in given.items()}
+        for name in {"k", "v", "a", "b"} & set(other):
+            other[name][:, :, :5] *= 3
+        other["past_state"] *= -7
+        if "a" in given:  # What rwkv7 finds along a, it finds before the decay.
+            given["b"][:, :, 5] = other["b"][:, :, 5] = 0
+        setup = Setup(case, record, record.bind(case, {}), {}, {})
+        prepared = [RECURRENT_LOOP.prepare(setup)]
+        if rule in (RECURRENT_CHUNKED.rules or ()):
+            prepared.append(RECURRENT_CHUNKED.prepare(setup))
+        answers = []
+        for inputs in (given, other):
+            exact = solve_outputs(
+                case, record, widened(draw_parameters(case, record), case), widen_inputs(case, record, inputs)
+            )
+            called = [call(*map(torch.from_numpy, inputs.values())) for call in prepared]
+            answers.append([exact, *({"out": out.numpy(), "state": after.numpy()} for out, after in called)])
+        for one, another in zip(*answers, strict=True):
+            assert not np.array_equal(one["out"][:, :, :5], another["out"][:, :, :5])
+            assert np.array_equal(one["out"][:, :, 5:], another["out"][:, :, 5:])
+            assert np.array_equal(one["state"], another["state"])
+            assert np.isfinite(np.asarray(one["out"], np.float64)).all()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("rule", RULES)
 def test_right_kernels_are_kept(judges: Callable[[str], Judge], rule: str, dtype: str) -> None:
@@ -117,7 +154,13 @@ def test_a_wrong_kernel_is_refused_by_the_part(
 @pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("rule", "dtype"), [("gated", "float32"), ("gated_delta", "bfloat16")])
+@pytest.mark.parametrize(
+    ("rule", "dtype"),
+    [
+        ("gated", "float32"), ("gated_delta", "bfloat16"), ("linear", "float32"), ("linear", "bfloat16"),
+        ("gated_delta_channels", "float32"), ("gated_delta_channels", "bfloat16"),
+    ],
+)  # fmt: skip
 def test_limits_hold_over_a_hundred_thousand_steps(registry: Registry, rule: str, dtype: str) -> None:
     judge = Judge(registry, f"recurrent/{rule}/H2-L100000-D4-Dv4/none/{dtype}")
     assert judge.problem("recurrent_chunked") == ""
@@ -143,7 +186,15 @@ def test_the_conformance_kit_makes_cases_of_all_updates(registry: Registry) -> N
     cases = [parse_case(case) for case in planned.cases(large=False)]
     assert {case.rule for case in cases} == set(RULES)
     assert {case.operation for case in cases} == {"recurrent"}
-    assert {case.Lq for case in cases} >= {1, 17, 65}
+    dense = {case.Lq for case in cases if not case.batch}
+    assert dense >= {1, 17, 63, 64, 65}
+    assert {(case.rule, case.group > 1) for case in cases if case.Lq in (63, 64)} == {
+        (RULES[1], True), (RULES[2], True),
+    }  # fmt: skip
+    packed = [
+        case.batch for case in (parse_case(one) for one in plan(registry, ["packed"]).cases(large=False))
+    ]
+    assert any("_q0_" in batch and "q63_q64_q65" in batch for batch in packed)
 
 
 def test_a_run_checks_and_times_both_built_in_backends(tmp_path: Path) -> None:
