@@ -12,7 +12,7 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-from attnbench_cuda import BACKENDS
+from attnbench_cuda import BACKENDS, hub
 
 from attnbench import Backend, hookimpl
 
@@ -256,6 +256,7 @@ def stood_in(backend: Backend, mistake: str = "") -> Backend:
     def prepare(setup):
         from library_modules import install
 
+        hub.cached.cache_clear()
         called = ("packbits",) if mistake == "big_end_first" else CALLS[backend.name]
         install(dict.fromkeys(called, MISTAKES[backend.name][mistake]) if mistake else None)
         return backend.prepare(setup)
