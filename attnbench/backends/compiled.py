@@ -13,7 +13,7 @@ from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.layer import for_operation
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
-from attnbench.types.operation import operation_of
+from attnbench.types.problem import call_inputs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,7 +91,7 @@ def example_inputs(setup: Setup) -> tuple[Tensor, ...]:
     import torch
 
     case = setup.case
-    specs = operation_of(case).inputs(case, setup.rule)
+    specs = call_inputs(case, setup.rule)
     made = {
         spec.tensor: torch.zeros(spec.shape, dtype=case_dtype(case), device=case.device) for spec in specs
     }

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from attnbench.backends.compiled import compile_now, configure, no_compiler
 from attnbench.kit.attention import with_sink_column, with_zero_row
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import for_operation
 from attnbench.kit.masks import additive_mask, keep_mask, plus_bias
-from attnbench.kit.scores import map_keys, map_queries
+from attnbench.kit.scores import form_of, map_keys, map_queries
 from attnbench.types.backend import Backend, Setup
+from attnbench.types.batch import parse_batch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,13 +34,14 @@ NARROWEST_CUDA_HEAD = 16
 def score_mod(setup: Setup) -> ScoreMod | None:
     """Make the function that changes the score of query i and key j: cap, then bias and float mask.
 
-    None where scores stay as they are. A sink is key Lk: a vector of zeros, whose score is the sink's logit.
+    None where scores stay as they are. A sink is one more key, the last: a vector of zeros, whose score is
+    the sink's logit.
     """
     import torch
 
-    case, scoring = setup.case, setup.scoring
+    scoring = setup.scoring
     assert scoring.dot is not None
-    cap, sink, last = scoring.dot.cap, scoring.sink, case.Lk
+    cap, sink, last = scoring.dot.cap, scoring.sink, held_lengths(setup.case)[1]
     table = _added_table(setup)
     if cap is None and table is None and sink is None:
         return None
@@ -59,18 +61,57 @@ def block_mask(setup: Setup) -> BlockMask | None:
     from torch.nn.attention.flex_attention import create_block_mask
 
     case, has_sink = setup.case, setup.scoring.sink is not None
-    if case.mask.is_none:
+    if case.mask.is_none and not case.batch:
         return None
-    keep = _keep_by_position(case) or _keep_by_table(case)
-    last = case.Lk
+    by_element = case.storage == "padded" or not case.mask.ignores("b")
+    keep = _keep_own(case) if case.batch else _keep_by_position(case) or _keep_by_table(case)
+    queries, last = held_lengths(case)
     return create_block_mask(
         (lambda b, h, i, j: (j == last) | keep(b, h, i, j)) if has_sink else keep,
-        None if case.mask.ignores("b") else case.B,
+        case.B if by_element else None,
         None if case.mask.ignores("h") else case.H,
-        case.Lq,
-        case.Lk + has_sink,
+        queries,
+        last + has_sink,
         device=case.device,
     )
+
+
+def held_lengths(case: Case) -> tuple[int, int]:
+    """Return how many queries and keys the tensors of a case have, one after the other in packed batches."""
+    if case.storage != "packed":
+        return case.Lq, case.Lk
+    queries, keys = zip(*parse_batch(case.batch), strict=True)
+    return sum(queries), sum(keys)
+
+
+def _keep_own(case: Case) -> MaskMod:
+    """The mask of a batch: queries see keys of their own sequence, in the band that its mask is there."""
+    import torch
+
+    packed, band = case.storage == "packed", case.mask.band
+    shapes = [(1 if packed else case.B, length + 1) for length in held_lengths(case)]
+    # Padding is of no sequence, nor is the key of a sink, which comes last.
+    of_q, of_k = (torch.full(shape, -1 - at, device=case.device) for at, shape in enumerate(shapes))
+    at_q, at_k = (torch.zeros_like(of) for of in (of_q, of_k))
+    ends = [0, 0]
+    for number, lengths in enumerate(parse_batch(case.batch)):
+        firsts = case.mask.query_offset(*lengths), 0
+        row = 0 if packed else number
+        for side, (of, at) in enumerate(((of_q, at_q), (of_k, at_k))):
+            begin = ends[side] if packed else 0
+            own = slice(begin, begin + lengths[side])
+            of[row, own] = number
+            at[row, own] = firsts[side] + torch.arange(lengths[side], device=case.device)
+            ends[side] += lengths[side]
+
+    def keep(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        row = b * (not packed)
+        kept, after = of_q[row, i] == of_k[row, j], at_k[row, j] - at_q[row, i]
+        if band.before is not None:
+            kept = kept & (after >= -band.before)
+        return kept if band.after is None else kept & (after <= band.after)
+
+    return keep
 
 
 def _added_table(setup: Setup) -> Tensor | None:
@@ -153,9 +194,20 @@ def attention(setup: Setup) -> Call:
 
 
 def prepare(setup: Setup) -> Call:
-    """Compile the function for the case's shapes, for either operation."""
+    """Compile the function for the case's shapes, for either operation or a batch."""
     configure()
-    return compile_now(for_operation(attention(setup), setup), setup)
+    attend = attention(setup)
+    if not setup.case.batch:
+        return compile_now(for_operation(attend, setup), setup)
+    packed = setup.case.storage == "packed"
+
+    def call(q: Tensor, k: Tensor, v: Tensor, *lengths: Tensor) -> Tensor:
+        if not packed:
+            return attend(q, k, v)
+        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+        return attend(q, k, v)[0].transpose(0, 1)
+
+    return compile_now(cast("Call", call), setup)
 
 
 def supports(case: Case, rule: Rule) -> str | None:
@@ -164,6 +216,8 @@ def supports(case: Case, rule: Rule) -> str | None:
     On CUDA the kernel's blocks hold at least 16 features. On a CPU torch 2.8 writes a kernel for several
     threads in which braces do not match.
     """
+    if case.batch and (refused := _refuses_batch(case, rule)):
+        return refused
     if case.device == "cpu" and case.threads > 1:
         import torch
 
@@ -175,13 +229,25 @@ def supports(case: Case, rule: Rule) -> str | None:
     return None
 
 
+def _refuses_batch(case: Case, rule: Rule) -> str | None:
+    form = form_of(case, rule)
+    if form.bias is not None:
+        return f"adds nothing to scores of a batch, as {rule.name} does"
+    if form.dot is not None and (form.dot.map_q is not None or form.dot.map_k is not None):
+        return f"maps no queries and keys of a batch, as {rule.name} does"
+    if case.mask.adds or any(len(group) > 1 or group[0].form != "band" for group in case.mask.groups):
+        return "takes masks of a batch that are a band of keys around each query, as causal and window"
+    return None
+
+
 FLEX = Backend(
     name="flex",
-    summary="torch's flex_attention, compiled",
+    summary="torch's flex_attention, compiled; of batches with a document mask",
     prepare=prepare,
     supports=supports,
     available=no_compiler,
     operations=("attention", "multihead"),
+    storages=("dense", "packed", "padded"),
     needs_dot_form=True,
     dtypes=("float32", "bfloat16", "float16"),
     compiles=True,

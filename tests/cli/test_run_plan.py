@@ -123,8 +123,8 @@ def test_a_storage_that_no_backend_takes_is_named_with_those_that_have_some(invo
     assert result.exit_code == 2
     assert result.stderr == (
         "attnbench: no installed backend takes the storage 'apart'; others do: "
-        "packed (nested, padded_sdpa, per_sequence, varlen); "
-        "padded (padded_sdpa); "
+        "packed (flex, nested, padded_sdpa, per_sequence, varlen); "
+        "padded (flex, padded_sdpa); "
         "paged (gather, varlen)\n"
     )
 

@@ -168,7 +168,8 @@ def test_a_suite_of_serving_has_each_kind_of_step_in_each_storage(registry: Regi
 def test_serving_takes_less_than_four_minutes_on_two_cores(registry: Registry) -> None:
     plan = plan_run(select(["serving"], registry), (), registry, make_options())
     foreseen = forecast(plan, cores=2, free_bytes=2**34)
-    assert foreseen.cells == 24
+    # flex compiles for one step alone.
+    assert foreseen.cells == 25
     assert foreseen.total_s < 240
 
 
