@@ -28,6 +28,12 @@ BY_NAME = {
 }
 """Functions of libraries, by their modules. Calls that nothing reads are counted by their names alone."""
 
+BATCHED = {
+    "transformers.integrations.eager_paged": ("eager_paged_attention_forward",),
+    "transformers.integrations.sdpa_attention": ("sdpa_attention_forward",),
+}
+"""Functions of transformers that get the sequences of its continuous batching one after the other."""
+
 RECURRENCES = (
     "torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule", "chunk_kimi_delta_attention",
     "recurrent_kimi_delta_attention", "mamba2_chunk_scan", "mamba2_selective_state_update",
@@ -40,7 +46,7 @@ def functions_in(module: str) -> tuple[str, ...]:
     """Return the names of functions to be counted that a module may have; () of most modules."""
     if module.startswith("transformers.models.") and ".modeling_" in module:
         return RECURRENCES
-    return BY_NAME.get(module, ())
+    return BATCHED.get(module) or BY_NAME.get(module, ())
 
 
 LOST = ".lost"

@@ -7,7 +7,7 @@ from math import isclose
 from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.problems import table_too_small
-from attnbench.programs.classify import ClassifiedMask, check_readable
+from attnbench.programs.classify import ClassifiedMask, check_readable, mask_words
 from attnbench.programs.facts import call_of, torch_here
 from attnbench.programs.tally import Kind, Unclassified
 from attnbench.types.batch import batch_text
@@ -69,7 +69,7 @@ def _packed(
     if table is not None and (missing := table_too_small(table.shape[1], keys, k.shape[1])):
         return Unclassified(name, missing)
     more = {"rule": f"softcap@c={softcap:.7g}"} if softcap else {}
-    mask = window_words(*window) if max(queries, default=0) > 1 or window[0] >= 0 else "none"
+    mask = ClassifiedMask(window_words(*window) if max(queries, default=0) > 1 or window[0] >= 0 else "none")
     storage = "packed" if table is None else f"paged:{k.shape[1]}"
     return of_sequences(
         name, q, list(zip(queries, keys, strict=True)), q.shape[-2], k.shape[-2], v.shape[-1],
@@ -86,16 +86,14 @@ def window_words(left: int, right: int) -> str:
 
 def of_sequences(
     name: str, q: Tensor, lengths: Sequence[tuple[int, int]], H: int, Hkv: int, Dv: int, *,
-    mask: str, scale: float | None, dropout: float, **more: str,
+    mask: ClassifiedMask, scale: float | None, dropout: float, **more: str,
 ) -> Kind | None:  # fmt: skip
     """Return what a call on sequences is, by their numbers of queries and keys."""
     sizes = {
         "B": len(lengths), "H": H, "Hkv": Hkv, "Lq": max(queries for queries, _ in lengths),
         "Lk": max(keys for _, keys in lengths), "D": q.shape[-1], "Dv": Dv,
     }  # fmt: skip
-    return call_of(
-        name, q, sizes, "own", ClassifiedMask(mask), scale, dropout, batch=batch_text(tuple(lengths)), **more
-    )
+    return call_of(name, q, sizes, "own", mask, scale, dropout, batch=batch_text(tuple(lengths)), **more)
 
 
 def read_jagged(
@@ -109,7 +107,7 @@ def read_jagged(
     queries, keys = (_jagged_lengths(x) for x in (q, k))
     return of_sequences(
         name, q, list(zip(queries, keys, strict=True)), q.shape[1], k.shape[1], v.shape[-1],
-        mask="causal" if causal else "none", scale=scale, dropout=dropout, storage="packed",
+        mask=ClassifiedMask("causal" if causal else "none"), scale=scale, dropout=dropout, storage="packed",
     )  # fmt: skip
 
 
@@ -118,8 +116,47 @@ def _jagged_lengths(x: Any) -> list[int]:
     return lengths_of(x.offsets()) if lengths is None else [int(length) for length in lengths.tolist()]
 
 
+def read_batched(name: str, given: Given) -> Kind | None:
+    """Read a call of transformers' continuous batching: q (1, H, T, D), k and v gathered from their pages.
+
+    Its mask is one of all pairs; the words are those of its part for a sequence with most queries.
+    """
+    q, k, v, more = given["query"], given["key"], given["value"], given["kwargs"]
+    check_readable(q)
+    ends = more["cu_seq_lens_k"]
+    # Models with several kinds of layers have one for each kind.
+    every = list(ends.values()) if isinstance(ends, dict) else [ends]
+    own = next((one for one in every if int(one[-1]) == k.shape[2]), None)
+    queries = lengths_of(more["cu_seq_lens_q"])
+    if own is None or sum(queries) != q.shape[2]:
+        return Unclassified(name, "its lengths are not those of its tensors")
+    lengths = list(zip(queries, lengths_of(own), strict=True))
+    rule = {"rule": "sinks"} if hasattr(given["module"], "sinks") else {}
+    return of_sequences(
+        name, q, lengths, q.shape[1], k.shape[1], v.shape[-1], mask=_of_the_longest(given, lengths),
+        scale=given.get("scaling"), dropout=given.get("dropout", more.get("dropout", 0.0)), storage="packed",
+        **rule,
+    )  # fmt: skip
+
+
+def _of_the_longest(given: Given, lengths: Sequence[tuple[int, int]]) -> ClassifiedMask:
+    """Return the words of the mask of the sequence with most queries, and of these with most keys."""
+    mask = given.get("attention_mask")
+    if mask is None:
+        return ClassifiedMask("none")
+    number = max(range(len(lengths)), key=lambda one: lengths[one])
+    Lq, Lk = lengths[number]
+    i, j = (sum(pair[axis] for pair in lengths[:number]) for axis in (0, 1))
+    found = mask_words(mask[..., i : i + Lq, j : j + Lk], 1, given["query"].shape[1], Lq, Lk)
+    # With as many queries as keys both are the same, but not for the other sequences.
+    causal = [f"{word}:lower_right" if word == "causal" else word for word in found.mask.split("+")]
+    return ClassifiedMask("+".join(causal), found.kept)
+
+
 READ_RAGGED: dict[str, Callable[[str, Given], Kind | None]] = {
     "varlen_attn": read_varlen,
     "flash_attn_varlen_func": read_flash_varlen,
+    "eager_paged_attention_forward": read_batched,
+    "sdpa_attention_forward": read_batched,
 }
 """By the name of a function, what reads its calls from the arguments by their names."""

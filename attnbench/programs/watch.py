@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.layouts import layout_of, strides_of
-from attnbench.programs.begin import FLEX, functions_in, mark_lost
+from attnbench.programs.begin import BATCHED, FLEX, functions_in, mark_lost
 from attnbench.programs.classify import ClassifiedMask, MaskReader, check_readable, mask_words
 from attnbench.programs.facts import call_of, computes_nothing, layout_between, sizes_of, torch_here
 from attnbench.programs.ragged import READ_RAGGED, read_jagged
@@ -75,8 +75,13 @@ class Watch:
                 self._replace(module, "flex_attention", self._flex)
             else:
                 for name in functions_in(module.__name__):
-                    if hasattr(module, name):
-                        self._replace(module, name, _reader(getattr(module, name), name), attention=False)
+                    if not hasattr(module, name):
+                        continue
+                    real = getattr(module, name)
+                    if module.__name__ in BATCHED:
+                        self._put(module, name, real, self._batched(real))
+                    else:
+                        self._replace(module, name, _reader(real, name), attention=False)
         except Exception as failure:  # As where a file of the program has a library's name.
             self._lose(failure)
 
@@ -124,12 +129,36 @@ class Watch:
     def _put(self, owner: Any, name: str, real: Function, new: Function) -> None:
         """Replace a function, also where other modules than torch's have imported it by its name."""
         places = [(owner, name)]
+        named = _named_functions()
+        for name in [name for name, value in named.items() if value is real]:
+            self._undo.callback(named.__setitem__, name, real)
+            named[name] = new
         for module in list(sys.modules.values()):
             if isinstance(module, ModuleType) and not module.__name__.startswith("torch"):
                 places += [(module, own) for own, value in list(vars(module).items()) if value is real]
         for place, attribute in places:
             self._undo.callback(setattr, place, attribute, real)
             setattr(place, attribute, new)
+
+    def _batched(self, real: Function) -> Function:
+        """Return a function of transformers that counts calls with cumulative lengths, and none within."""
+        inside = self._inside
+
+        @wraps(real)
+        def alone(*args: Any, **kwargs: Any) -> Any:
+            inside.muted += 1
+            try:
+                return real(*args, **kwargs)
+            finally:
+                inside.muted -= 1
+
+        counting = self._counting(alone, _reader(real, real.__name__), attention=True)
+
+        @wraps(real)
+        def batched(*args: Any, **kwargs: Any) -> Any:
+            return (real if kwargs.get("cu_seq_lens_q") is None else counting)(*args, **kwargs)
+
+        return batched
 
     def _counting(self, real: Function, read: Read, *, attention: bool) -> Function:
         """Return a function that calls ``real``, and counts the call as what ``read`` makes of its arguments.
@@ -142,7 +171,7 @@ class Watch:
 
         @wraps(real)
         def counting(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or not self.on:
+            if torch.compiler.is_compiling() or not self.on or inside.muted:
                 return real(*args, **kwargs)
             inside.depth += 1
             before, output, refused = inside.counted, None, False
@@ -259,10 +288,19 @@ class Watch:
 
 
 class _Inside(threading.local):
-    """Of this thread: how many counting functions are under way, and how many calls it counted."""
+    """Of this thread: how many counting functions are under way, how many calls it counted, and how many
+    functions it is in whose calls do not count."""
 
     depth = 0
     counted = 0
+    muted = 0
+
+
+def _named_functions() -> dict[str, Any]:
+    """Return the table in which transformers finds attention functions by name, if it is imported."""
+    interface = getattr(sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None)
+    named = getattr(interface, "_global_mapping", None)
+    return named if isinstance(named, dict) else {}
 
 
 def _added(dropped: Tensor | None) -> Tensor | None:

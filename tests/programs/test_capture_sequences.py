@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -73,6 +74,56 @@ def test_packed_calls_become_cases_of_their_lengths(monkeypatch: pytest.MonkeyPa
     short = "the block table has 3 pages a sequence; sequence 1 needs 4 for 50 keys in pages of 16"
     assert unread + short in calls.captured.notes
     assert "baseline" not in calls.captured.toml()
+
+
+def test_torchs_packed_function_becomes_cases_by_its_own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = pytest.importorskip("torch.nn.attention.varlen")
+
+    def stand_in(query, *args, **kwargs):
+        return query * 1
+
+    # The function itself runs on CUDA only.
+    stand_in.__signature__ = signature(library.varlen_attn)
+    monkeypatch.setattr(library, "varlen_attn", stand_in)
+    q, k, pages = torch.ones(9, 4, 8), torch.ones(30, 2, 8), torch.ones(6, 16, 2, 8)
+    table = torch.zeros(2, 3, dtype=torch.int32)
+    with attnbench.capture() as calls:
+        packed = (q, k, k, ends(5, 0, 4), ends(5, 16, 9), 5, 16)
+        library.varlen_attn(*packed, window_size=(-1, 0), enable_gqa=True)
+        library.varlen_attn(*packed, window_size=(6, 0), scale=0.25, enable_gqa=True)
+        library.varlen_attn(
+            q[:2], pages, pages, ends(1, 1), None, 1, 40, enable_gqa=True,
+            seqused_k=torch.tensor([40, 7]), block_table=table,
+        )  # fmt: skip
+    assert words(calls) == {
+        "scaled_dot/q5_q0s16_q4s9-H4-Hkv2-D8/causal:lower_right/packed": 1,
+        "scaled_dot@scale=0.25/q5_q0s16_q4s9-H4-Hkv2-D8/reach:6,0/packed": 1,
+        "scaled_dot/q1s40_q1s7-H4-Hkv2-D8/paged": 1,
+    }
+    assert calls.captured.notes == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["paged|eager", "sdpa"])
+@pytest.mark.filterwarnings("ignore")
+def test_continuous_batching_of_transformers_becomes_packed_cases(attention: str) -> None:
+    transformers = pytest.importorskip("transformers", "5.24")
+    config = transformers.LlamaConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=32, vocab_size=64, max_position_embeddings=256, pad_token_id=0, eos_token_id=63,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.set_attn_implementation(attention)
+    once = transformers.GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=63, pad_token_id=0)
+    with attnbench.capture() as calls:
+        model.generate_batch(inputs=[[1, 2, 3, 4, 5], [6, 7, 8]], generation_config=once)
+        model(torch.ones(1, 5, dtype=torch.long))
+    found = {case.partition("/threads")[0]: count for case, count in words(calls).items()}
+    assert found.pop("scaled_dot/q3_q5-H4-Hkv2-D8/causal:lower_right/packed") == 2
+    assert found.pop("scaled_dot/q1s4_q1s6-H4-Hkv2-D8/packed") == 2
+    # A call without lengths is one of torch's function, as ever.
+    assert not any("packed" in case for case in found)
+    assert (attention == "sdpa") == bool(found)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
