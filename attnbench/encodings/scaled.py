@@ -5,8 +5,10 @@ The codes of k and v have their shapes, or half as many bytes along the features
 of the scales: a number is (code - zero) · scale.
 
 In a batch the grain ``tensor`` is a scale of the whole cache, one for all sequences, as engines have it that
-calibrate once. It is there before any number is, so it follows from none. float8 alone has it, as its error
-hardly depends on the scale.
+calibrate once. It is there before any number is, so it follows from none, and is drawn. float8 alone has it,
+as its error hardly depends on the scale.
+
+The least codes of two's complement, -128 and -8, are left out: minus them is no code.
 """
 
 from __future__ import annotations
@@ -37,9 +39,18 @@ SHARED: dict[str, tuple[int, ...]] = {
     "head": (2, 3), "token": (3,), "channel": (2,), "block32": (4,), "tensor": (0, 1, 2, 3),
 }  # fmt: skip
 """The axes over which numbers share a scale, by grain: of (B, Hkv, L, D), of blocks (B, Hkv, L, D/32, 32)."""
-OF_CACHE = {"k": 0.31, "v": 0.13}
-"""The scales of a whole cache, unlike and far from 1. float8_e4m3 then ends at 139 and 58, which ordinary
-numbers hardly reach."""
+OF_CACHE = ((0.12, 0.2), (0.25, 0.45))
+"""Where the scales of a whole cache lie, one for keys and one for values: unlike, and far from 1. float8_e4m3
+then ends at 54 or beyond, which ordinary numbers hardly reach."""
+
+
+def scale_of_cache(case: ProblemCase, side: str) -> float:
+    """Return the scale of all keys, or of all values, of a draw."""
+    import numpy as np
+
+    rng = np.random.default_rng(case.cache_seed)
+    drawn = [rng.uniform(*ends) for ends in rng.permutation(OF_CACHE)]
+    return float(drawn["kv".index(side)])
 
 
 def _has_scale_of_cache(case: Case) -> bool:
@@ -123,8 +134,8 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
         for spec, array in zip(specs, numbers, strict=True):
             grouped = array.reshape(_grouped(case, spec.shape, spec.axes)[0])
             wide, zero = code.scale_and_zero(grouped, SHARED[grain_of(case)])
-            if _has_scale_of_cache(case):
-                wide = np.full_like(wide, OF_CACHE[spec.name])
+            if isinstance(case, ProblemCase) and _has_scale_of_cache(case):
+                wide = np.full_like(wide, scale_of_cache(case, spec.name))
             scale = wide.astype(np.float32)
             steps = grouped / scale.astype(np.float64)
             if code.zeros:

@@ -25,6 +25,8 @@ class ProblemCase(Case):
 
     number: int = 0
     """Of the sequence, from 0."""
+    cache_seed: int = 0
+    """Of what an encoding draws for the cache of all sequences, of its own for each draw."""
     fewest: ClassVar[int] = 0
 
 

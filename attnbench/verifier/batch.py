@@ -69,6 +69,7 @@ class BatchVerifier:
         )
         counts: dict[str, int] = {}
         for one in self.problems:
+            one.share_cache(self.case.seed, opening.timed_entropy)
             for stress, count in one.counts.items():
                 counts[stress] = max(count, counts.get(stress, 0))
         draws = in_turn(counts)

@@ -37,7 +37,7 @@ from attnbench.types.arithmetic import assumed
 from attnbench.types.case import Case
 from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import operation_of
-from attnbench.types.problem import ProblemCase, upstreams_of
+from attnbench.types.problem import ProblemCase, mixed, upstreams_of
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
@@ -90,6 +90,7 @@ class CaseVerifier:
         self.case: Case = problem or whole
         self.rule = rule
         self.entropy = opening.timed_entropy
+        self._of_cache = whole.seed, opening.timed_entropy
         # All problems of a case have the same parameters.
         self.parameters = draw_parameters(whole, rule)
         self.wide = widened(self.parameters, self.case)
@@ -128,6 +129,18 @@ class CaseVerifier:
         # A backend that is not given a delivery lacks these draws, whatever this problem has in their place.
         self._in_place_of = {place: stress for place, (stress, _) in enumerate(draws)}
 
+    def share_cache(self, seed: int, entropy: int) -> None:
+        """Take what is drawn for the cache of all problems from these: of the check, and of timed calls."""
+        self._of_cache = seed, entropy
+
+    def _of_draw(self, index: int) -> Case:
+        """Return the case as an encoding gets it for a draw."""
+        if not isinstance(self.case, ProblemCase):
+            return self.case
+        seed, entropy = self._of_cache
+        own = seed if index < len(self._check) else entropy
+        return replace(self.case, cache_seed=mixed(own, 1 + index))
+
     @property
     def stress_inputs(self) -> tuple[str, ...]:
         """The stress input of each draw of the check, or ``normal``; draws of timed calls follow."""
@@ -143,7 +156,7 @@ class CaseVerifier:
         if index not in self._draws:
             inputs = self.drawn_inputs(index)
             upstreams = self.drawn_upstreams(index) if self.case.pass_ != "forward" else {}
-            stored = encoded(self.case, self.rule, inputs) if is_encoded(self.case) else {}
+            stored = encoded(self._of_draw(index), self.rule, inputs) if is_encoded(self.case) else {}
             wide = meant(self.case, self.rule, inputs, stored)
             exact = self.judging.solve(wide)
             scales = {name: scale_of([wide[name]]) for name in self.operation.encoded} if stored else {}
@@ -163,9 +176,9 @@ class CaseVerifier:
         """
         return self.draw(self._check.index((NORMAL, number)))
 
-    def _solved(self, inputs: Mapping[str, Stored], arithmetic: str = "") -> dict[str, Array]:
-        """Return the exact outputs for inputs, as they are stored or as an arithmetic holds them."""
-        wide = meant(self.case, self.rule, inputs)
+    def _solved(self, index: int, inputs: Mapping[str, Stored], arithmetic: str = "") -> dict[str, Array]:
+        """Return the exact outputs for a draw's inputs, as they are stored or as an arithmetic holds them."""
+        wide = meant(self._of_draw(index), self.rule, inputs)
         if arithmetic:
             wide = {name: rounded(array, arithmetic) for name, array in wide.items()}
         return self.judging.solve(wide)
@@ -183,7 +196,7 @@ class CaseVerifier:
         if (index, seed) not in self._redrawn:
             _forget_all_but(self._redrawn, _CHANGES_REMEMBERED - 1)
             inputs = draw_inputs(self.case, self.rule, seed, index)
-            self._redrawn[index, seed] = Drawn(inputs, self._solved(inputs))
+            self._redrawn[index, seed] = Drawn(inputs, self._solved(index, inputs))
         return self._redrawn[index, seed], NO_CHANGE
 
     def _change(self, index: int, seed: int) -> Change | None:
@@ -224,7 +237,8 @@ class CaseVerifier:
             ValueError: the encoding does not keep the change.
         """
         if nudged:
-            return self._stored(self._nudged(index).inputs)
+            inputs = self._nudged(index).inputs
+            return encoded(self._of_draw(index), self.rule, inputs) if is_encoded(self.case) else dict(inputs)
         drawn, made = self._after(index, change)
         if drawn.stored and not change and not apart:
             return dict(drawn.stored)
@@ -248,14 +262,11 @@ class CaseVerifier:
         }
         if apart:
             return arrays | {name: store(numbers, self.case.dtype) for name, numbers in expected.items()}
-        stored = encoded(self.case, self.rule, arrays)
+        stored = encoded(self._of_draw(index), self.rule, arrays)
         for name, numbers in read_back(self.case, self.rule, stored).items():
             if not np.array_equal(numbers, expected[name]):
                 raise ValueError(f"the encoding {self.case.kv} does not keep a change of {name}")
         return stored
-
-    def _stored(self, inputs: Mapping[str, Stored]) -> dict[str, Stored]:
-        return encoded(self.case, self.rule, inputs) if is_encoded(self.case) else dict(inputs)
 
     def _errors(self, answer: Answer, drawn: Drawn, change: Change) -> dict[str, Errors]:
         """Return the errors of each part of an answer to changed inputs.
@@ -377,7 +388,8 @@ class CaseVerifier:
         if weights.shape != (case.B, case.H, case.Lq, case.Lk):
             raise ValueError(f"weights of shape {weights.shape}")
         rows = np.arange(case.Lq) if self.rows is None else self.rows
-        a, b, c = meant(case, self.rule, self.draw(index).inputs).values()
+        drawn = self.draw(index)
+        a, b, c = meant(case, self.rule, drawn.inputs, drawn.stored).values()
         exact = solve_weights(case, self.rule, self.wide, (a, b, c), self.rows)
         got = widen(weights[:, :, rows], case.dtype)
         if who == PLAIN:
@@ -391,14 +403,14 @@ class CaseVerifier:
             rng = np.random.default_rng((self.case.seed, index))
             stored = self.draw(index).inputs
             inputs = {name: nudged(array, self.case.dtype, rng) for name, array in stored.items()}
-            self._nudges[index] = Drawn(inputs, self._solved(inputs))
+            self._nudges[index] = Drawn(inputs, self._solved(index, inputs))
         return self._nudges[index]
 
     def _rounding(self, index: int, arithmetic: str) -> dict[str, Errors]:
         """Return the errors of the exact outputs for inputs as an arithmetic holds them, solved once."""
         if (index, arithmetic) not in self._roundings:
             drawn = self.draw(index)
-            solved = self._solved(drawn.inputs, arithmetic)
+            solved = self._solved(index, drawn.inputs, arithmetic)
             found = {name: compare_wide(got, drawn.expected[name]) for name, got in solved.items()}
             self._roundings[index, arithmetic] = found
         return self._roundings[index, arithmetic]

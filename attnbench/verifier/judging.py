@@ -100,7 +100,7 @@ class Judging:
         settle = operation_of(self.case).settle
         if settle is None:
             return drawn.expected
-        problem = self.problem(meant(self.case, self.rule, drawn.inputs))
+        problem = self.problem(meant(self.case, self.rule, drawn.inputs, drawn.stored))
         kinds = {spec.name: spec.kind for spec in operation_of(self.case).outputs(self.case)}
         read = {
             name: widen(array, self.case.dtype) if kinds[name] == "float" else array
@@ -121,7 +121,7 @@ class Judging:
 
     def trivial_answers(self, drawn: Drawn) -> dict[str, dict[str, Stored]]:
         """Return parts of answers that need no computation, by name; those of wrong constants come apart."""
-        problem = self.problem(meant(self.case, self.rule, drawn.inputs))
+        problem = self.problem(meant(self.case, self.rule, drawn.inputs, drawn.stored))
         answers: dict[str, Mapping[str, Array]] = {
             "zeros": {name: np.zeros_like(exact) for name, exact in drawn.expected.items()}
         }
@@ -170,7 +170,7 @@ class WrongConstant:
 
     def answer(self, drawn: Drawn) -> dict[str, Stored]:
         """Return its parts for a draw."""
-        a, b, c = meant(self.case, self.rule, drawn.inputs).values()
+        a, b, c = meant(self.case, self.rule, drawn.inputs, drawn.stored).values()
         exact = solve(self.case, self.rule, self.parameters, (a, b, c), self.rows)
         return {OUT: store(exact.astype(np.float64), self.case.dtype)}
 
@@ -242,7 +242,7 @@ class AttentionJudging(Judging):
         """Return the answers that need no attention; none where no output is compared by value."""
         if not self._compares_values:
             return {}
-        a, b, c = meant(self.case, self.rule, drawn.inputs).values()
+        a, b, c = meant(self.case, self.rule, drawn.inputs, drawn.stored).values()
         answers = trivial_answers(self.case, self.rule, self.parameters, (a, b, c), self.rows)
         return {name: {OUT: answer} for name, answer in answers.items()}
 

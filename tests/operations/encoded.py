@@ -282,6 +282,17 @@ IN_BATCHES: dict[str, dict[str, Wrong]] = {
 """Of sequences in a batch."""
 
 
+class Remembering:
+    """Takes the scales of its first call for those of all."""
+
+    def __init__(self) -> None:
+        self.kept: Arrays = {}
+
+    def __call__(self, t: Arrays) -> Arrays:
+        self.kept = self.kept or {name: x.copy() for name, x in t.items() if "_" in name}
+        return t | self.kept
+
+
 def in_batch(setup: Any, wrong: Wrong) -> Any:
     """Give the built-in kernel what a wrong one takes for the tensors that it got."""
     import torch
@@ -302,7 +313,7 @@ def in_batch(setup: Any, wrong: Wrong) -> Any:
 
 
 def attend(setup: Any, word: str, wrong: Wrong, *, remembers: bool = False, whole: bool = False) -> Any:
-    """Make a kernel. remembers: the scales of its first call. whole: it reads whole blocks of tokens alone."""
+    """Make a kernel. remembers: scales of its first call. whole: it reads whole blocks of tokens alone."""
     import torch
 
     case, kept = setup.case, {}
@@ -362,6 +373,11 @@ def attnbench_backends() -> Iterator[Backend]:
             name=backend_name(name, "").rstrip("_"),
             prepare=lambda setup, how=how: attend_latent(setup, how),
         )
+    yield replace(
+        backend("fp8_e4m3:tensor", "scales of the first call in a batch", lambda t: t),
+        prepare=lambda setup: in_batch(setup, Remembering()),
+        storages=("packed", "paged"),
+    )
     for word, mistakes in IN_BATCHES.items():
         for name, wrong in mistakes.items():
             yield replace(

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import encoded
+import numpy as np
 import pytest
 from batch_judge import Judge
 
@@ -170,6 +171,31 @@ def test_planted_mistakes_in_batches_are_refused(
 ) -> None:
     problem = batches(storage, word).problem(encoded.backend_name(word, f"{mistake} in a batch"))
     assert re.match("(on the stress input .*: )?sequence [0-9]: ", problem)
+
+
+@pytest.mark.parametrize("storage", ["packed", "paged:16"])
+def test_the_scale_of_a_whole_cache_is_another_in_each_draw(
+    batches: Callable[[str, str], Judge], storage: str
+) -> None:
+    judge = batches(storage, "fp8_e4m3:tensor")
+    scales = []
+    for index in judge.draws[:6]:
+        drawn, changed = (judge.opened.arrays(index, change) for change in (0, 3))
+        scales += [float(drawn[name][0]) for name in ("k_scale", "v_scale")]
+        assert [float(changed[name][0]) for name in ("k_scale", "v_scale")] == scales[-2:]
+        assert max(scales[-2:]) > 1.2 * min(scales[-2:])
+    assert len(set(scales)) == len(scales)
+    assert all(0.1 < scale < 0.5 for scale in scales)
+    name = encoded.backend_name("fp8_e4m3:tensor", "scales of the first call in a batch")
+    assert judge.problem(name) != ""
+
+
+def test_the_least_codes_are_not_drawn(judges: Callable[[str, str], Judge]) -> None:
+    for word, least in (("int8:head", -128), ("int4:token", 8)):
+        for index in judges("float32", word).draws:
+            codes = judges("float32", word).opened.arrays(index, 3)["k"]
+            read = codes if word.startswith("int8") else np.concatenate(encoded.nibbles(codes))
+            assert least not in read
 
 
 def error(registry: Registry, text: str) -> CacheError:
