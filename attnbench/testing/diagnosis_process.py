@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from attnbench.cases.ids import parse_case
 from attnbench.ipc.process import answer_of, set_import_path, stdout_for_answers
 from attnbench.runner.processes import HERE, Interpreter
 from attnbench.types.extensions import Source
@@ -33,7 +34,8 @@ class Look(Struct, frozen=True):
 class Asked(Struct, frozen=True):
     """A backend, the cases to diagnose, the cases to compute repeatedly, and where their operations are.
 
-    shrinking: whether to make a case of no known mistake small, which takes longest.
+    shrinking: whether to make a case of no known mistake small, which takes longest. halved: cases to compute
+    on two halves of the keys, with the source of their rule.
     """
 
     backend: str
@@ -42,6 +44,7 @@ class Asked(Struct, frozen=True):
     again: tuple[tuple[str, Source], ...] = ()
     operations: tuple[Source, ...] = ()
     shrinking: bool = True
+    halved: tuple[tuple[str, Source], ...] = ()
 
 
 Kind = Literal["", "family", "nothing", "sometimes", "kept", "not repeated", "failed", "unjudged"]
@@ -93,7 +96,14 @@ class Unsteady(Struct, frozen=True, tag=True):
     what: str
 
 
-Reply = Diagnosed | Smallest | Unsteady
+class Unmerged(Struct, frozen=True, tag=True):
+    """A case whose outputs over halves of the keys are not merged to the whole by their log-sum-exps."""
+
+    case: str
+    what: str
+
+
+Reply = Diagnosed | Smallest | Unsteady | Unmerged
 
 
 def look(asked: Asked, where: Interpreter = HERE) -> list[Reply]:
@@ -103,20 +113,23 @@ def look(asked: Asked, where: Interpreter = HERE) -> list[Reply]:
 
     where: how it is started.
     """
-    if not asked.looks and not asked.again:
+    if not (asked.looks or asked.again or asked.halved):
         return []
     replies = _ask(asked, where)
     failed = [at for at, one in enumerate(replies) if isinstance(one, Diagnosed) and one.kind == "unjudged"]
     if failed:
         # Those of looks come first, one for each.
-        again = replace(asked, looks=tuple(asked.looks[at] for at in failed), again=(), shrinking=False)
+        again = replace(
+            asked, looks=tuple(asked.looks[at] for at in failed), again=(), halved=(), shrinking=False
+        )
         for at, one in zip(failed, _ask(again, where), strict=False):
             replies[at] = one
     return replies
 
 
 def _ask(asked: Asked, where: Interpreter) -> list[Reply]:
-    limit_s = START_S + PER_ANSWER_S * (len(asked.looks) + len(asked.again)) + SMALLEST_S
+    answers = len(asked.looks) + len(asked.again) + len(asked.halved)
+    limit_s = START_S + PER_ANSWER_S * answers + SMALLEST_S
     replies: list[Reply] = []
     question = msgspec.json.encode(asked)
     variables = {"OMP_NUM_THREADS": "1", **where.variables}
@@ -141,6 +154,7 @@ def main() -> None:
 
 def _answer(asked: Asked, reply: Callable[[Reply], object]) -> None:
     from attnbench.testing.diagnose import diagnose, smallest, unsteady
+    from attnbench.testing.halves import unmerged
     from attnbench.worker.prepared import loaded_here
 
     for source in asked.operations:
@@ -159,6 +173,13 @@ def _answer(asked: Asked, reply: Callable[[Reply], object]) -> None:
             reply(Unsteady(case, what))
     except Exception as failure:
         reply(Unsteady("", f"computing several cases in turn in one process raised {one_line(failure)}"))
+    for case, source in asked.halved:
+        try:
+            what = unmerged(parse_case(case), asked.backend, asked.source, source)
+        except Exception as failure:
+            what = f"computing a half of the keys raised {one_line(failure)}"
+        if what:
+            reply(Unmerged(case, what))
 
 
 if __name__ == "__main__":
