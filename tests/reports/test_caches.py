@@ -53,6 +53,21 @@ def test_a_step_is_compared_by_cache_and_never_summed_over_caches() -> None:
     assert max(map(len, shown(cache_run(), 80).splitlines())) <= 80
 
 
+def test_details_have_a_row_for_each_other_backend_of_a_cache() -> None:
+    text = table(cache_run().parts, View(100, details=True))
+    found = [row[-4:] for row in rows(text)]
+    assert found == [
+        ["0.2%", "sdpa_flash", "2.46 ms", "1"],
+        ["eager", "4.92 ms", "2.00"],
+        ["0.6%", "dequantise_sdpa", "2.95 ms", "1.20"],
+        ["dequantise_blocks", "5.90 ms", "2.40"],
+        ["1.2%", "dequantise_sdpa", "3.69 ms", "1.50"],
+        ["dequantise_blocks", "7.37 ms", "3.00"],
+        ["11%", "dequantise_sdpa", "4.92 ms", "2.00"],
+        ["dequantise_blocks", "9.83 ms", "4.00"],
+    ]
+
+
 def test_a_cache_without_a_right_backend_is_named_and_has_no_row() -> None:
     run = without(cache_run(), held(2048, "q8_0"))
     assert "decode: without a time in each case: q8_0\n" in shown(run)
