@@ -34,8 +34,8 @@ class Look(Struct, frozen=True):
 class Asked(Struct, frozen=True):
     """A backend, the cases to diagnose, the cases to compute repeatedly, and where their operations are.
 
-    shrinking: whether to make a case of no known mistake small, which takes longest. halved: cases to compute
-    on two halves of the keys, with the source of their rule.
+    shrinking: whether to make a case of no known mistake small, which takes longest. two_ways: cases to
+    compute in two ways (:mod:`attnbench.testing.two_ways`), with the source of their rule.
     """
 
     backend: str
@@ -44,7 +44,7 @@ class Asked(Struct, frozen=True):
     again: tuple[tuple[str, Source], ...] = ()
     operations: tuple[Source, ...] = ()
     shrinking: bool = True
-    halved: tuple[tuple[str, Source], ...] = ()
+    two_ways: tuple[tuple[str, Source], ...] = ()
 
 
 Kind = Literal["", "family", "nothing", "sometimes", "kept", "not repeated", "failed", "unjudged"]
@@ -96,14 +96,15 @@ class Unsteady(Struct, frozen=True, tag=True):
     what: str
 
 
-class Unmerged(Struct, frozen=True, tag=True):
-    """A case whose outputs over halves of the keys are not merged to the whole by their log-sum-exps."""
+class Unlike(Struct, frozen=True, tag=True):
+    """A case with two answers that should be alike: the fault, and what to do."""
 
     case: str
     what: str
+    do: str
 
 
-Reply = Diagnosed | Smallest | Unsteady | Unmerged
+Reply = Diagnosed | Smallest | Unsteady | Unlike
 
 
 def look(asked: Asked, where: Interpreter = HERE) -> list[Reply]:
@@ -113,14 +114,14 @@ def look(asked: Asked, where: Interpreter = HERE) -> list[Reply]:
 
     where: how it is started.
     """
-    if not (asked.looks or asked.again or asked.halved):
+    if not (asked.looks or asked.again or asked.two_ways):
         return []
     replies = _ask(asked, where)
     failed = [at for at, one in enumerate(replies) if isinstance(one, Diagnosed) and one.kind == "unjudged"]
     if failed:
         # Those of looks come first, one for each.
         again = replace(
-            asked, looks=tuple(asked.looks[at] for at in failed), again=(), halved=(), shrinking=False
+            asked, looks=tuple(asked.looks[at] for at in failed), again=(), two_ways=(), shrinking=False
         )
         for at, one in zip(failed, _ask(again, where), strict=False):
             replies[at] = one
@@ -128,7 +129,7 @@ def look(asked: Asked, where: Interpreter = HERE) -> list[Reply]:
 
 
 def _ask(asked: Asked, where: Interpreter) -> list[Reply]:
-    answers = len(asked.looks) + len(asked.again) + len(asked.halved)
+    answers = len(asked.looks) + len(asked.again) + len(asked.two_ways)
     limit_s = START_S + PER_ANSWER_S * answers + SMALLEST_S
     replies: list[Reply] = []
     question = msgspec.json.encode(asked)
@@ -154,7 +155,7 @@ def main() -> None:
 
 def _answer(asked: Asked, reply: Callable[[Reply], object]) -> None:
     from attnbench.testing.diagnose import diagnose, smallest, unsteady
-    from attnbench.testing.halves import unmerged
+    from attnbench.testing.two_ways import OF_FORMS, OF_HALVES, may_be_halved, unabsorbed, unmerged
     from attnbench.worker.prepared import loaded_here
 
     for source in asked.operations:
@@ -173,13 +174,15 @@ def _answer(asked: Asked, reply: Callable[[Reply], object]) -> None:
             reply(Unsteady(case, what))
     except Exception as failure:
         reply(Unsteady("", f"computing several cases in turn in one process raised {one_line(failure)}"))
-    for case, source in asked.halved:
+    for case, source in asked.two_ways:
+        parsed = parse_case(case)
+        compute, do = (unmerged, OF_HALVES) if may_be_halved(parsed) else (unabsorbed, OF_FORMS)
         try:
-            what = unmerged(parse_case(case), asked.backend, asked.source, source)
+            what = compute(parsed, asked.backend, asked.source, source)
         except Exception as failure:
-            what = f"computing a half of the keys raised {one_line(failure)}"
+            what, do = f"computing the case in another way raised {one_line(failure)}", ""
         if what:
-            reply(Unmerged(case, what))
+            reply(Unlike(case, what, do))
 
 
 if __name__ == "__main__":

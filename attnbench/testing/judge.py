@@ -19,10 +19,10 @@ from attnbench.runner.options import Options, make_options
 from attnbench.runner.processes import HERE, Interpreter
 from attnbench.runner.run import start_run
 from attnbench.testing.cases import NO_OPTIONS, ChosenCases, ConformanceCase, absent, choose
-from attnbench.testing.diagnosis_process import Asked, Diagnosed, Smallest, Unmerged, Unsteady, look
+from attnbench.testing.diagnosis_process import Asked, Diagnosed, Smallest, Unlike, Unsteady, look
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
-from attnbench.testing.halves import REMEDY, may_be_halved
 from attnbench.testing.problems import findings_of, looks
+from attnbench.testing.two_ways import may_be_expanded, may_be_halved
 from attnbench.types.encoding import is_encoded
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
@@ -35,8 +35,8 @@ BY_ANY = "eager"
 """Computes any rule in the plainest way."""
 COMPUTED_AGAIN = 4
 """Small cases with right answers that are computed repeatedly in one process."""
-HALVED = 2
-"""Right cases that are computed on two halves of the keys, whose outputs are then merged by their lse."""
+TWO_WAYS = 2
+"""Right cases that are computed on two halves of the keys, and so many with a latent head from its heads."""
 QUICK_LOOKS = 2
 """Cases of a backend that get a close look beside a comparison: the simplest show a known mistake best."""
 
@@ -307,22 +307,27 @@ def _closely(
     steady = [record for record in right if record.status == "ok" or entry.record.computes_in]
     again = [] if entry.record.compiles else [(r.case, sources[r.rule]) for r in steady_cases(steady)]
     operations = tuple(dict.fromkeys(found.source for found in registry.operations.values()))
-    halved = [one for one in right if may_be_halved(parse_case(one.case)) and one.status == "ok"][:HALVED]
+    ok = [record for record in right if record.status == "ok"]
+    two_ways = [
+        record
+        for may_be in (may_be_halved, may_be_expanded)
+        for record in islice((one for one in ok if may_be(parse_case(one.case))), TWO_WAYS)
+    ]
     asked = Asked(
         name, entry.source, tuple(wrong.values()), tuple(again), operations, shrinking=not quick,
-        halved=tuple((one.case, sources[one.rule]) for one in halved),
+        two_ways=tuple((one.case, sources[one.rule]) for one in two_ways),
     )  # fmt: skip
     replies = look(asked, where)
     # The last ones are missing if a backend ended the process.
     diagnoses = dict(zip(wrong, (one for one in replies if isinstance(one, Diagnosed)), strict=False))
     smallest = next((one for one in replies if isinstance(one, Smallest)), None)
     asking = _asking(name, own, registry)
-    unmerged = [
-        Finding(name, f"{reply.what}.", REMEDY, (reply.case,), check="values")
+    unlike = [
+        Finding(name, f"{reply.what}.", reply.do, (reply.case,), check="values")
         for reply in replies
-        if isinstance(reply, Unmerged)
+        if isinstance(reply, Unlike)
     ]
-    findings = unmerged + findings_of(own, diagnoses, entry.record, rules_in(registry), smallest, asking)
+    findings = unlike + findings_of(own, diagnoses, entry.record, rules_in(registry), smallest, asking)
     if any(one.kind == "sometimes" for one in diagnoses.values()):
         return findings
     do = "Keep nothing from one call to the next, and nothing for all cases in a global."
