@@ -103,7 +103,7 @@ RECURRENT_CHUNKED = Backend(
     prepare=prepare_chunked,
     operations=("recurrent",),
     passes=PASSES,
-    rules=("linear", "gated", "delta", "gated_delta", "gated_delta_channels"),
+    rules=("linear", "lightning", "gated", "delta", "gated_delta", "gated_delta_channels"),
     storages=STORAGES,
     quadratic_copies=0,
 )

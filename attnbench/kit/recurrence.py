@@ -37,6 +37,8 @@ def named_inputs(setup: Setup) -> Callable[..., dict[str, Tensor]]:
         given = {name: x.to(wide) for name, x in zip(names, inputs, strict=True)}
         for name in ("q", "k"):
             given[name] = given[name].repeat_interleave(case.group, 1)
+        if "decay" in given and given["decay"].ndim == 1:
+            given["decay"] = given["decay"][:, None].expand(case.B, case.H, case.Lq)
         for name in ("decay", "beta"):
             if name in given and given[name].ndim == 3:
                 given[name] = given[name][..., None]

@@ -52,7 +52,7 @@ def recurrence(word: str, fields: Fields) -> LayerKind | str:
     if fields.get("attn_type_list") or fields.get("linear_attn_alpha_factor") is not None:  # MiniMax
         H = needed(fields, "num_attention_heads")
         D = first_of(fields, "head_dim") or needed(fields, "hidden_size") // H
-        return _kind("lightning attention", "gated", H, H, D, D)
+        return _kind("lightning attention", "lightning", H, H, D, D)
     names = (*_MAMBA_2, *(("num_heads",) if fields.get("state_size") else ()))
     if H := first_of(fields, *names):
         return _mamba_2(fields, H)

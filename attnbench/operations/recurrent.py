@@ -57,7 +57,9 @@ def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
         TensorSpec("k", (case.B, case.Hkv, case.Lq, case.D), axes="bgid"),
         TensorSpec("v", (*steps, case.Dv), axes="bhie"),
     ]
-    if update.decays == "head":
+    if update.decays == "fixed":
+        specs.append(TensorSpec("decay", (case.H,), _wide(case), axes="h"))
+    elif update.decays == "head":
         specs.append(TensorSpec("decay", steps, _wide(case), axes="bhi"))
     elif update.decays == "channel":
         specs.append(TensorSpec("decay", (*steps, case.D), _wide(case), axes="bhid"))
@@ -173,6 +175,8 @@ def _steps(case: Case, given: Mapping[str, Array]) -> Iterator[tuple[Array, Arra
 
     q, k = (np.repeat(given[name], case.group, axis=1) for name in ("q", "k"))
     kept = np.exp(given["decay"]) if "decay" in given else np.ones((case.B, case.H, case.Lq))
+    if kept.ndim == 1:
+        kept = np.broadcast_to(kept[:, None], (case.B, case.H, case.Lq))
     kept = kept[..., None, None] if kept.ndim == 3 else kept[..., None]
     for i in range(case.Lq):
         if "rate" in given:
@@ -269,6 +273,8 @@ def _growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
         # By feature of v, in the elements that forget least and most.
         ends = [(inputs["dt"] * end(inputs["rate"], axis=1)[:, None]) for end in (np.max, np.min)]
         decay = np.stack(ends, axis=-1).astype(np.float64)
+    elif decay.ndim == 1:
+        decay = np.broadcast_to(decay[:, None], (case.B, case.H, case.Lq))
     elif "decay" not in inputs:
         walk = sqrt(case.Lq / 12)
         return walk, walk
@@ -295,7 +301,7 @@ def _gradient_growth(
     if "decay" not in inputs or case.Lq == 0:
         return {}
     products = [inputs[name] * gradients[name] for name in "qk"]
-    if inputs["decay"].ndim == 3:
+    if inputs["decay"].ndim < 4:
         products = [product.sum(-1) for product in products]
     terms = np.hypot(*products)
     exact, walk = np.asarray(gradients["decay"]), sqrt(min(case.Lq, SUMMED))

@@ -18,6 +18,20 @@ LINEAR = Rule(
     update=Update(),
 )
 
+
+def _one_for_all(case: Case) -> str | None:
+    """Refuse batches: a storage has the tensors of each sequence, and such a tensor belongs to all."""
+    return "its decays belong to all sequences, so it has no packed or pooled batches" if case.batch else None
+
+
+LIGHTNING = Rule(
+    name="lightning",
+    formula="S ← e^g S + k vᵀ, one g for all steps",
+    source="Sun et al. 2023, Retentive Network, eq. 5; Qin et al. 2024, Lightning Attention-2; MiniMax 2025",
+    update=Update(decays="fixed"),
+    supports=_one_for_all,
+)
+
 GATED = Rule(
     name="gated",
     formula="S ← e^g S + k vᵀ",
@@ -54,17 +68,10 @@ RWKV7 = Rule(
 )
 
 
-def _one_rate(case: Case) -> str | None:
-    """Refuse batches: a storage has the tensors of each sequence, and rates belong to all together."""
-    return (
-        "selective has no packed or pooled batches: its rates belong to all sequences" if case.batch else None
-    )
-
-
 SELECTIVE = Rule(
     name="selective",
     formula="S ← e^(rate ∘ 1 dtᵀ) ∘ S + k (dt ∘ v)ᵀ",
     source="Gu and Dao 2023, Mamba, arXiv 2312.00752, algorithm 2; rate is Aᵀ there, k and q are B and C",
     update=Update(decays="element"),
-    supports=_one_rate,
+    supports=_one_for_all,
 )

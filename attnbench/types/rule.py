@@ -111,13 +111,13 @@ class Update:
     S is multiplied by e^g first, if it decays. Then k (v - Sᵀk)ᵀ · beta is added if the update corrects what
     the state has for the key, else k vᵀ.
 
-    decays: with ``head`` there is one g for each head and step, with ``channel`` one for each feature of the
-    key too. With ``element`` g is dt times a rate: each element of a head's state has a rate, and each
-    feature of v a dt in each step, which multiplies v too. "" for none. removes: whether b (Sᵀa)ᵀ is added
-    too, of the state before it decays, with vectors a and b of each step.
+    decays: with ``fixed`` there is one g for each head, with ``head`` one for each head and step, with
+    ``channel`` one for each feature of the key too. With ``element`` g is dt times a rate: each element of a
+    head's state has a rate, and each feature of v a dt in each step, which multiplies v too. "" for none.
+    removes: whether b (Sᵀa)ᵀ is added too, of the state before it decays, with vectors a and b of each step.
     """
 
-    decays: Literal["", "head", "channel", "element"] = ""
+    decays: Literal["", "fixed", "head", "channel", "element"] = ""
     corrects: bool = False
     removes: bool = False
 

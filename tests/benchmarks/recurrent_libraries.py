@@ -22,7 +22,7 @@ from typing import Any
 import attnbench
 from attnbench import Backend, hookimpl
 
-RULES = ("linear", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7", "selective")
+RULES = ("linear", "lightning", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7", "selective")
 SIZES = (
     "H2-L1-D16", "H2-L17-D13", "B2-H4-Hkv2-L17-D16", "H2-L17-D48", "H2-L17-D16-Dv8", "B2-H4-Hkv2-L65-D64",
     "B2-H4-Hkv2-L65-D64/bfloat16",

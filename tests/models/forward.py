@@ -161,7 +161,7 @@ def recurrent_layers(model: torch.nn.Module) -> Counter[Layer]:
             sizes = heads, heads, layer.ssm_state_size, layer.intermediate_size // heads
             found[Layer(*sizes, rule="selective")] += 1
         elif hasattr(layer, "slope_rate"):
-            found[Layer(*[layer.num_attention_heads] * 2, *[layer.head_dim] * 2, rule="gated")] += 1
+            found[Layer(*[layer.num_attention_heads] * 2, *[layer.head_dim] * 2, rule="lightning")] += 1
         elif name.endswith("Indexer") and hasattr(layer, "n_heads"):  # not DeepSeek-V4's, of compressed keys
             found[Layer(layer.n_heads, 1, layer.head_dim, layer.head_dim, rule="select")] += 1
         elif name.endswith("DeltaAttention"):

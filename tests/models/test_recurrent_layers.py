@@ -61,7 +61,9 @@ def test_fields_as_they_are_published() -> None:
     )  # fmt: skip
     assert recurrent(describe(kimi)) == {("gated_delta_channels", 32, 32, 128, 128): 20}
     minimax = config("minimax_text_01", 6144, 80, 64, 8, head_dim=128, attn_type_list=[*[0] * 7, 1] * 10)
-    assert recurrent(describe(minimax)) == {("gated", 64, 64, 128, 128): 70}
+    assert recurrent(describe(minimax)) == {("lightning", 64, 64, 128, 128): 70}
+    batch = model_suite(describe(minimax), Lengths(sequences="q512s2k_4q1s1k")).text
+    assert 'rule = "gated"' in batch, "a decay for each step says a constant one too"
     assert recurrent(describe(PUBLISHED["qwen3-next-80b"])) == {("gated_delta", 32, 16, 128, 128): 36}
     bamba = config(
         "bamba", 4096, 32, 32, 8, attn_layer_indices=[9, 18, 27], mamba_n_heads=128, mamba_d_state=256,

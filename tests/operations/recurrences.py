@@ -11,6 +11,7 @@ from attnbench.kit.recurrence import named_inputs
 
 MISTAKES = {
     "decay_after_the_update": "gated",
+    "decay_of_the_last_head": "lightning",
     "decay_as_a_power_of_two": "gated",
     "decay_of_the_next_head": "gated",
     "decay_of_the_step_before": "gated",
@@ -105,6 +106,8 @@ def prepare(setup, mistake=""):
         decay, beta = given.get("decay"), given.get("beta")
         if decay is not None:
             kept = decay.exp2() if mistake == "decay_as_a_power_of_two" else decay.exp()
+            if mistake == "decay_of_the_last_head":
+                kept = kept[:, -1:].expand_as(kept)
             if mistake == "decay_of_the_next_head":
                 kept = kept.roll(1, 1)
             if mistake == "decay_of_the_step_before":
@@ -204,7 +207,10 @@ def right_in_two_pieces(setup):
         *steps, state = inputs
         read, start = [], 0
         for piece, length in zip(pieces, [n for n in (half, case.Lq - half) if n], strict=True):
-            own = [x if n == rates else x[:, :, start : start + length] for n, x in enumerate(steps)]
+            own = [
+                x if n == rates or x.ndim == 1 else x[:, :, start : start + length]
+                for n, x in enumerate(steps)
+            ]
             out, state = piece(*own, state)
             read.append(out)
             start += length

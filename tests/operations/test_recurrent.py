@@ -29,7 +29,7 @@ from attnbench.verifier.case import passing_trivial_answer
 
 PLUGIN = str(Path(recurrences.__file__))
 CASE = "recurrent/{}/B3-H4-Hkv2-L37-D8-Dv8/none/{}"
-RULES = ("linear", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7", "selective")
+RULES = ("linear", "lightning", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7", "selective")
 RIGHT = ("step_by_step", *recurrences.RIGHT, "recurrent_loop")
 
 
@@ -61,7 +61,8 @@ def test_the_exact_answer_is_that_of_the_recurrence(registry: Registry, rule: st
                 if rule == "rwkv7":
                     removed = np.outer(stored["b"][b, h, i], S.T @ stored["a"][b, h, i])
                 if "decay" in stored:
-                    S = np.diag(np.exp(stored["decay"][b, h, i] * np.ones(3))) @ S
+                    g = stored["decay"][h] if rule == "lightning" else stored["decay"][b, h, i]
+                    S = np.diag(np.exp(g * np.ones(3))) @ S
                 if rule == "selective":
                     dt = stored["dt"][b, h, i]
                     S = np.exp(stored["rate"][h] * dt) * S
@@ -84,7 +85,7 @@ def test_two_pieces_with_the_state_handed_on_are_the_whole(registry: Registry) -
 
         whole, outs, state = solved(cases[0], given), [], given["past_state"]
         for case, steps in zip(cases[1:], (slice(4), slice(4, 9)), strict=True):
-            own = {name: array if name == "rate" else array[:, :, steps] for name, array in given.items()}
+            own = {name: x if name == "rate" or x.ndim == 1 else x[:, :, steps] for name, x in given.items()}
             own["past_state"] = state
             piece = solved(case, own)
             outs.append(piece["out"])
@@ -99,7 +100,9 @@ def test_a_decay_that_leaves_nothing_forgets_exactly(registry: Registry, rule: s
     for dtype, gone in (("float64", -20000.0), ("float32", -200.0)):
         case, record = parse_case(f"recurrent/{rule}/B2-H4-Hkv2-L9-D3-Dv5/none/{dtype}"), registry.rule(rule)
         given = draw_inputs(case, record, 3, 0)
-        if "rate" in given:
+        if rule == "lightning":
+            given["decay"][:] = gone
+        elif "rate" in given:
             given["rate"][:] = gone / given["dt"][:, :, 5].min()
         else:
             given["decay"][:, :, 5] = gone
@@ -189,7 +192,7 @@ def test_the_conformance_kit_makes_cases_of_all_updates(registry: Registry) -> N
     dense = {case.Lq for case in cases if not case.batch}
     assert dense >= {1, 17, 63, 64, 65}
     assert {(case.rule, case.group > 1) for case in cases if case.Lq in (63, 64)} == {
-        (RULES[1], True), (RULES[2], True),
+        ("lightning", True), ("gated", True),
     }  # fmt: skip
     packed = [
         case.batch for case in (parse_case(one) for one in plan(registry, ["packed"]).cases(large=False))

@@ -21,7 +21,7 @@ from attnbench.types.operation import Problem, operation_of
 from attnbench.worker.gradients import plain_gradients
 
 PLUGIN = str(Path(recurrence_gradients.__file__))
-RULES = ("linear", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7", "selective")
+RULES = ("linear", "lightning", "gated", "delta", "gated_delta", "gated_delta_channels", "rwkv7", "selective")
 
 
 @pytest.fixture(scope="module")
