@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.masks import empty_rows, keep_mask
+from attnbench.kit.problems import flashinfer_tables
 from attnbench.kit.scores import form_of
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.mask import ANY_MASK
@@ -52,7 +53,7 @@ from attnbench.types.storage import sizes_of
 from attnbench_cuda.around import with_maps
 from attnbench_cuda.bands import BAND_MASKS, band_of, lengths_of, the_band
 from attnbench_cuda.device import cannot_call, needs_gpu
-from attnbench_cuda.packed import refuse_maps, starts_of
+from attnbench_cuda.packed import refuse_maps
 from attnbench_cuda.steps import in_steps
 
 if TYPE_CHECKING:
@@ -151,7 +152,6 @@ FLASHINFER_PREFILL = Backend(
     dtypes=("bfloat16", "float16"),
     devices=("cuda",),
     layout="BLHD",
-    masks=("any",),
     requires=("flashinfer",),
     forkable=False,
     # Its kernels are compiled for a case's dtype and head when they are first called.
@@ -201,7 +201,7 @@ class Wrapper:
         case = self.case
         if self.paged:
             page = sizes_of(case)["page"]
-            places, last = page_places(ahead["block_table"], ahead["seqused_k"], page), (page,)
+            places, last = flashinfer_tables(ahead["block_table"], ahead["seqused_k"], page), (page,)
         else:
             places, last = (ahead["cu_seqlens_k"],), ()
         first = () if self.decode else (ahead["cu_seqlens_q"],)
@@ -228,18 +228,6 @@ def plan_arguments(setup: Setup) -> dict[str, Any]:
         "window_left": -1 if band.before is None else band.before,
         "q_data_type": case_dtype(setup.case),
     }
-
-
-def page_places(table: Tensor, used: Tensor, page: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return indptr (N + 1,), indices and last_page_len (N,) from a table (N, most pages) and lengths (N,).
-
-    All int32. Each sequence must have a key.
-    """
-    import torch
-
-    pages = (used + page - 1).div(page, rounding_mode="floor")
-    own = torch.arange(table.shape[1], device=table.device) < pages[:, None]
-    return starts_of(pages), table[own], used - (pages - 1) * page
 
 
 def _library(name: str) -> Callable[[], Callable[..., Any]]:
