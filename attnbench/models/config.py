@@ -24,8 +24,10 @@ from attnbench.models.attention import (
 )
 from attnbench.models.families import (
     DECODERS,
+    DIFFERENTIAL,
     ENCODERS,
     FAMILIES,
+    GATED,
     HARMLESS,
     KINDS,
     MATTERS,
@@ -211,6 +213,16 @@ def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
         notes.append(
             f"of more than {topk} keys an indexer chooses {topk} for each query: cases of selected attend to "
             f"them, and cases of select choose; up to {topk} keys all are read, and no case has the choice"
+        )
+    if type_ in GATED or fields.get("attn_output_gate"):
+        notes.append(
+            "its attention is multiplied by σ(gate) before the projection: gated_output computes both, and "
+            "these cases are attention alone"
+        )
+    if type_ in DIFFERENTIAL:
+        notes.append(
+            "its attention is the difference of two: differential computes both at once, and these cases are "
+            "one of the two"
         )
     if any(kind.biased for kind in layers):
         notes.append("learned numbers for each pair and head are drawn: the mask float:per_head")

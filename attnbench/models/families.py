@@ -138,6 +138,11 @@ _ENCODERS = (
 )  # fmt: skip
 """Types of encoders of text, images and sound whose configs say everything else."""
 
+GATED = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+"""Types whose attention is multiplied by a gate of each feature."""
+DIFFERENTIAL = ("diffllama",)
+"""Types whose attention is the difference of two."""
+
 FAMILIES: dict[str, ModelFamily] = {
     **dict.fromkeys(_PLAIN, ModelFamily()),
     **dict.fromkeys(_ENCODERS, ModelFamily(encoder=True)),

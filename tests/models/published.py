@@ -127,6 +127,15 @@ PUBLISHED: dict[str, Config] = {
     "qwen3-next-80b": config(
         "qwen3_next", 2048, 48, 16, 2, head_dim=256, full_attention_interval=4, max_position_embeddings=262144
     ),
+    "granite-4.0-h-small": config(  # sizes of its model card; 1/128 as of Granites with such heads
+        "granitemoehybrid", 4096, 40, 32, 8, attention_multiplier=0.0078125, mamba_n_heads=128,
+        mamba_d_state=128, mamba_d_head=64, mamba_n_groups=1, mamba_expand=2,
+        layer_types=["attention" if place % 10 == 5 else "mamba" for place in range(40)],
+    ),
+    "falcon-h1-7b": config(  # the table of transformers' page on the type
+        "falcon_h1", 3072, 44, 12, 2, head_dim=128, mamba_d_ssm=3072, mamba_n_heads=24, mamba_d_head=128,
+        mamba_d_state=256, mamba_n_groups=1,
+    ),
     "zamba2-7b": config(
         "zamba2", 3584, 81, 32, 32, attention_head_dim=224, hybrid_layer_ids=ZAMBA, n_mamba_heads=112,
         mamba_d_state=64, mamba_expand=2, mamba_ngroups=2, mamba_headdim=64,

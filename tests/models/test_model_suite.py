@@ -353,6 +353,8 @@ def test_the_command_prints_a_suite_and_what_it_left_out(tmp_path: Path) -> None
     }  # fmt: skip
     assert suite.summary == "qwen3_next, one of 2 devices: gated delta net, full attention"
     assert done.stderr.splitlines() == [
+        "its attention is multiplied by σ(gate) before the projection: gated_output computes both, and these "
+        "cases are attention alone",
         "cases are in bfloat16, as the config says; on a CPU float32 may be much faster",
         "9 cases",
         "next: attnbench run FILE --dtype float32 --plan says how long it takes",
