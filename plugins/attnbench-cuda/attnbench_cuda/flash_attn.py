@@ -106,12 +106,19 @@ class Varlen:
         if "seqused_k" in ahead:
             self.starts.write(starts_of(ahead["seqused_k"]))
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, *keys: Tensor) -> Any:
-        """Attend, (T, H, D). keys: where they begin; or how many there are, and the table."""
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *places: Tensor) -> Any:
+        """Attend, (T, H, D).
+
+        places: where queries begin, and where keys do; or how many keys there are, and the table.
+        """
+        starts, *keys = places
         paged = len(keys) > 1
         table = {"block_table": keys[1]} if paged else {}
-        places = (starts, self.starts.tensor if paged else keys[0], self.case.Lq, self.case.Lk)
-        found = self.function(q, k, v, *places, return_attn_probs=self.lse, **table, **self.told)
+        begins = self.starts.tensor if paged else keys[0]
+        found = self.function(
+            q, k, v, starts, begins, self.case.Lq, self.case.Lk, return_attn_probs=self.lse, **table,
+            **self.told,
+        )  # fmt: skip
         return (found[0], tokens_first(found[1], flipped=self.flipped)) if self.lse else found
 
 
@@ -126,8 +133,9 @@ class Cache:
         self.function, self.told, self.sequences = flash_attn_with_kvcache, told, case.B
         self.lse, self.flipped = "lse" in case.returns, the_band(case).leaves_rows_empty(case)
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, used: Tensor, table: Tensor) -> Any:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *places: Tensor) -> Any:
         """Attend, (T, H, D)."""
+        _, used, table = places
         found = self.function(
             q.unflatten(0, (self.sequences, -1)), k, v, cache_seqlens=used, block_table=table,
             return_softmax_lse=self.lse, **self.told,

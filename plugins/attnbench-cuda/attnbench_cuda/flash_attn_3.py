@@ -94,8 +94,12 @@ class Varlen:
         self.packed, self.paged = (_function(name)() for name in VARLEN)
         self.told, self.case, self.lse = arguments(setup), setup.case, "lse" in setup.case.returns
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, *keys: Tensor) -> Any:
-        """Attend, (T, H, Dv). keys: where they begin; or how many there are, and the table."""
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *places: Tensor) -> Any:
+        """Attend, (T, H, Dv).
+
+        places: where queries begin, and where keys do; or how many keys there are, and the table.
+        """
+        starts, *keys = places
         Lq, Lk = self.case.Lq, self.case.Lk
         if len(keys) == 1:
             found = self.packed(

@@ -107,8 +107,12 @@ class Varlen:
 
         return {name: x.nan_to_num(0.0, torch.inf, -torch.inf) for name, x in cache.items()}
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, *keys: Tensor) -> Any:
-        """Attend, (T, H, Dv). keys: where they begin; or how many there are, and the table."""
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *places: Tensor) -> Any:
+        """Attend, (T, H, Dv).
+
+        places: where queries begin, and where keys do; or how many keys there are, and the table.
+        """
+        starts, *keys = places
         names = ("cu_seqlens_k",) if len(keys) == 1 else ("seqused_k", "page_table")
         out, lse = self.function(
             q, k, v, cu_seqlens_q=starts, max_seqlen_q=self.case.Lq, max_seqlen_k=self.case.Lk,

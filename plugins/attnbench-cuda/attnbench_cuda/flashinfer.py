@@ -199,13 +199,14 @@ class Wrapper:
     def renew(self, ahead: Mapping[str, Tensor]) -> None:
         """Let the library plan the batch."""
         case = self.case
+        places = [] if self.decode else [ahead["cu_seqlens_q"]]
+        sizes = [case.H, case.Hkv, case.D]
         if self.paged:
-            page = sizes_of(case)["page"]
-            places, last = flashinfer_tables(ahead["block_table"], ahead["seqused_k"], page), (page,)
+            sizes.append(sizes_of(case)["page"])
+            places += flashinfer_tables(ahead["block_table"], ahead["seqused_k"], sizes[-1])
         else:
-            places, last = (ahead["cu_seqlens_k"],), ()
-        first = () if self.decode else (ahead["cu_seqlens_q"],)
-        self.wrapper.plan(*first, *places, case.H, case.Hkv, case.D, *last, **self.told)
+            places.append(ahead["cu_seqlens_k"])
+        self.wrapper.plan(*places, *sizes, **self.told)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, *places: Tensor) -> Any:
         """Attend, (T, H, D)."""
@@ -230,12 +231,8 @@ def plan_arguments(setup: Setup) -> dict[str, Any]:
     }
 
 
-def _library(name: str) -> Callable[[], Callable[..., Any]]:
-    def load() -> Callable[..., Any]:
-        found: Callable[..., Any] = getattr(import_module("flashinfer"), name)
-        return found
-
-    return load
+def _library(name: str) -> Callable[[], Any]:
+    return lambda: getattr(import_module("flashinfer"), name)
 
 
 def available_wrapper(name: str, device: str) -> str | None:

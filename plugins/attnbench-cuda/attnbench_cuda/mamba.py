@@ -46,9 +46,9 @@ def prepare(setup: Setup) -> Callable[..., Any]:
     import torch
 
     case, function = setup.case, library_function()
-    scale, kinds = case.D**-0.5, {"dtype": torch.float32, "device": case.device}
-    rates = torch.full((case.H,), -1.0 if setup.rule.name == "gated" else 0.0, **kinds)
-    ones = torch.ones((case.B, case.Lq, case.H), **kinds)
+    scale, device = case.D**-0.5, case.device
+    rates = torch.full((case.H,), -1.0 if setup.rule.name == "gated" else 0.0, device=device)
+    ones = torch.ones((case.B, case.Lq, case.H), device=device)
 
     def call(steps: dict[str, Tensor], state: Tensor, starts: None, slots: None) -> tuple[Tensor, Tensor]:
         q, k, v = (steps[name] for name in "qkv")

@@ -38,7 +38,8 @@ def tokens_first(lse: Tensor, *, flipped: bool = False) -> Tensor:
     import torch
 
     lse = lse.T.contiguous()
-    return lse.masked_fill_(lse == torch.inf, -torch.inf) if flipped else lse
+    # Not in place: of one head it may be the library's own tensor, which a backward pass reads.
+    return lse.masked_fill(lse == torch.inf, -torch.inf) if flipped else lse
 
 
 def refuse_maps(case: Case, rule: Rule, what: str) -> str | None:
