@@ -12,6 +12,15 @@ FUSED = (
 )  # fmt: skip
 """Backends without a score matrix, which run at 16k tokens. The first is the baseline: FlashAttention-2."""
 
+BATCHES = (
+    "attention/scaled_dot/q5s40_q1s33_q40_q0s7-H4-Hkv2-D64/causal:lower_right/bfloat16/packed/lse",
+    "attention/scaled_dot/q3s300_2q1s513-H4-Hkv2-D64/causal:lower_right/bfloat16/paged:256/lse",
+    "attention/scaled_dot/4q1s513-H8-Hkv2-D128/causal:lower_right/bfloat16/paged:256",
+    "recurrent/gated_delta/q17_q0_q70-H4-Hkv2-D128/bfloat16/packed",
+    "recurrent/gated/B2-H4-L70-D64/float32",
+)
+"""Cases of the libraries' functions for serving and recurrences."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -69,6 +78,7 @@ def steps(device: str, have: Collection[str]) -> tuple[Step, ...]:
     half = ("--dtype", "bfloat16", *(("--dtype", "float16") if card else ()))
     trials = ("--budget", "0.25", "--trials", "2") if card else ("--budget", "0.05", "--trials", "1")
     lengths = ("--length", "512") if card else ("--length", "16")
+    plain = () if card else ("--backend", "per_sequence", "--backend", "recurrent_loop")
     mutants = () if card else ("--only", "scale_twice", "--only", "zeros_after_3_calls", "--only", "plain")
     return (
         Step("environment", "device", ("environment",), 60, "the device and its software"),
@@ -87,6 +97,10 @@ def steps(device: str, have: Collection[str]) -> tuple[Step, ...]:
             "half", "check",
             (prefill, layer, *on, *few, *half, "--pass", "forward", "--pass", "both"),
             75, "every backend is right in half precision",
+        ),
+        Step(
+            "batches", "check", (*(each for each in BATCHES if card or "256" not in each), *on, *plain),
+            60, "packed sequences, pages and recurrences are right",
         ),
         Step(
             "kernels", "run",
