@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from attnbench.cases.ids import case_id, parse_case
+from attnbench.inputs.places import change_in
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, parameter_names
@@ -76,7 +77,8 @@ class Judge:
                 return found
         if found := self.opened.judge(name, left_out).problem:
             return found
-        for change in (0, 3, 8):
+        # As in three repetitions.
+        for change in (0, change_in(3, 1), change_in(8, 2)):
             backend = self.given(backend, self.draws[-1], change, fresh=False)
             if found := self.opened.score_timed(self.draws[-1], change, self.answer(backend)):
                 return found

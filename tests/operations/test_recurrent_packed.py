@@ -14,6 +14,7 @@ from batch_judge import Judge
 import attnbench
 from attnbench.cases.ids import parse_case
 from attnbench.cases.select import check_case
+from attnbench.inputs.places import change_in
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.testing.judge import plan
 from attnbench.types.batch import parse_batch
@@ -74,8 +75,8 @@ def test_a_wrong_use_of_a_pool_is_refused(judges: Callable[[str], Judge], mistak
 def test_a_pool_has_states_of_others_in_any_order(registry: Registry) -> None:
     judge = Judge(registry, POOLED)
     found = []
-    for change in range(6):
-        arrays = judge.opened.arrays(judge.draws[-1], change)
+    for order in range(6):
+        arrays = judge.opened.arrays(judge.draws[-1], change_in(order, 0))
         assert arrays["past_state"].shape == (10, 4, 8, 12)
         slots = arrays["state_indices"]
         assert len({*slots.tolist()}) == 6
