@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from attnbench import Backend, hookimpl
 from attnbench_triton.backend import TRITON_FLASH, TRITON_INTERPRETED
+from attnbench_triton.fla import FLA
 from attnbench_triton.recurrent import TRITON_RECURRENT, TRITON_RECURRENT_INTERPRETED
 
 __all__ = [
@@ -16,5 +17,5 @@ __all__ = [
 
 @hookimpl
 def attnbench_backends() -> Iterable[Backend]:
-    """Bring the kernels on a GPU, and the same in Triton's interpreter."""
-    return TRITON_FLASH, TRITON_INTERPRETED, TRITON_RECURRENT, TRITON_RECURRENT_INTERPRETED
+    """Bring the kernels on a GPU, the same in Triton's interpreter, and what fla computes on a CPU."""
+    return TRITON_FLASH, TRITON_INTERPRETED, TRITON_RECURRENT, TRITON_RECURRENT_INTERPRETED, *FLA

@@ -15,6 +15,7 @@ from attnbench_triton import (
     TRITON_RECURRENT_INTERPRETED,
     attnbench_backends,
 )  # fmt: skip
+from attnbench_triton.fla import FLA
 from solved import RULES
 
 from attnbench.cases.ids import parse_case
@@ -25,7 +26,8 @@ from attnbench.types.rule import Scoring
 
 def test_what_it_brings() -> None:
     on_gpus, on_cpus = (TRITON_FLASH, TRITON_RECURRENT), (TRITON_INTERPRETED, TRITON_RECURRENT_INTERPRETED)
-    assert {*attnbench_backends()} == {*on_gpus, *on_cpus}
+    assert {*attnbench_backends()} == {*on_gpus, *on_cpus, *FLA}
+    assert [fault(backend) for backend in FLA] == [None] * len(FLA)
     for backend, device in (*((one, "cuda") for one in on_gpus), *((one, "cpu") for one in on_cpus)):
         assert fault(backend) is None
         assert backend.devices == (device,)
