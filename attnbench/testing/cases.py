@@ -43,6 +43,8 @@ STRUCTURED = (
 LENGTHS = ((33, 33), (17, 65), (65, 20), (1, 70))
 """Past a block, fewer queries than keys, more (causal:lower_right leaves some without keys), one query."""
 FEATURES = ((16, 16), (64, 64), (13, 13), (8, 24))
+FEATURES_OF_MODELS = ((128, 128), (256, 256), (192, 128), (576, 512))
+"""Asked where a backend takes no other: kernels may be made for the heads of one model."""
 HEADS = ((2, 2), (6, 2), (5, 1))
 BATCHES = (3, 1)
 """Three batch elements, since of two every order is its own inverse."""
@@ -117,12 +119,18 @@ def device_of(backend: Backend) -> str:
 
 
 def candidates(
-    backend: Backend, rules: Mapping[str, Rule], sampled: int = SAMPLED, options: Overrides = NO_OPTIONS
+    backend: Backend,
+    rules: Mapping[str, Rule],
+    sampled: int = SAMPLED,
+    options: Overrides = NO_OPTIONS,
+    *,
+    of_models: bool = False,
 ) -> list[PossibleCase]:
     """Make cases within a backend's declarations, each once; the same declarations give the same cases.
 
     In the first cases every two features meet; ``sampled`` random combinations follow. rules: by name.
-    options: their values stand in place of the declared ones.
+    options: their values stand in place of the declared ones. of_models: with heads of published models, and
+    larger pages.
     """
     named = rules_of(backend, rules, options)
     masks = (*MASKS, *(MASKS_BY_HEAD if backend.masks_by_head else ()))
@@ -130,7 +138,7 @@ def candidates(
     values: dict[str, Sequence[Any]] = {
         "mask": masks,
         "lengths": [pair for pair in LENGTHS if any(possible({"lengths": pair, "mask": m}) for m in masks)],
-        "features": FEATURES,
+        "features": (*FEATURES, *FEATURES_OF_MODELS) if of_models else FEATURES,
         "heads": HEADS,
         "layer": variants(backend),
         "dtype": options.dtypes or backend.dtypes,
@@ -139,7 +147,8 @@ def candidates(
         "device": (options.device or device_of(backend),),
     }
     if backend.storages != ("dense",):
-        values["storage"] = tuple(word for name in backend.storages for word in _storage_words(name))
+        times = (2, 16) if of_models else (2,)
+        values["storage"] = tuple(word for name in backend.storages for word in _storage_words(name, times))
     if backend.encodings != (DTYPE.name,):
         values["kv"] = encoding_words(backend.encodings)
     if backend.returns:
@@ -273,10 +282,11 @@ def _steps(row: Row) -> dict[str, Any]:
     return {"batch": f"q{Lq}" if row["B"] == 1 else OF_STEPS.format(Lq=Lq)}
 
 
-def _storage_words(name: str) -> tuple[str, ...]:
-    """Return a storage as ids have it, with its sizes and with twice its sizes, which some kernels need."""
-    doubled = {size.name: min(2 * size.default, size.most) for size in storage_named(name).sizes}
-    return (name, storage_word(name, doubled)) if doubled else (name,)
+def _storage_words(name: str, times: Sequence[int]) -> tuple[str, ...]:
+    """Return a storage as ids have it, with its sizes and with so many times these, as some kernels need."""
+    sizes = storage_named(name).sizes
+    larger = [{size.name: min(factor * size.default, size.most) for size in sizes} for factor in times]
+    return (name, *(storage_word(name, one) for one in larger if one))
 
 
 def _large(backend: Backend, rule: Rule, wanted: dict[str, Any], options: Overrides) -> Case | None:
@@ -369,10 +379,15 @@ def choose(backend: Backend, rules: Mapping[str, Rule], options: Overrides = NO_
     made = [replace(one, case=chosen(one.case)) for one in made]
     found = [one for one in made if declared(one.case)]
     asked = [(one, ask(backend, one.case, rules[one.case.rule])) for one in found]
-    if sum(answer.reason is None for _, answer in asked) < FEW:
-        more = candidates(backend, rules, SAMPLED_MORE, options)[len(made) :]
+    for of_models in (False, True):
+        number = sum(answer.reason is None for _, answer in asked)
+        if number >= FEW or (of_models and number):
+            break
+        known = {one.case for one, _ in asked}
+        more = candidates(backend, rules, SAMPLED_MORE, options, of_models=of_models)
         more = [replace(one, case=chosen(one.case)) for one in more]
-        asked += [(one, ask(backend, one.case, rules[one.case.rule])) for one in more if declared(one.case)]
+        more = [one for one in more if one.case not in known and declared(one.case)]
+        asked += [(one, ask(backend, one.case, rules[one.case.rule])) for one in more]
     taken = [one for one, answer in asked if answer.reason is None]
     cases = [ConformanceCase(one.case) for one in _covering(taken, backend)]
     cases += [ConformanceCase(case) for case in _with_constants(backend, taken, rules)]

@@ -115,6 +115,17 @@ def test_more_is_asked_where_little_is_taken() -> None:
     assert choice.findings == ()
 
 
+def test_a_kernel_for_the_heads_and_pages_of_one_model_is_asked() -> None:
+    def supports(case: Case, rule: Rule) -> str | None:
+        page = dict(case.sizes).get("page", 16)
+        return None if case.D == 128 and page % 256 == 0 else "needs D = 128 and pages of 256"
+
+    narrow = replace(SIMPLE, storages=("paged",), masks=("any",), supports=supports)
+    found = small(choose(narrow, RULES))
+    assert len({case.mask for case in found}) >= 5
+    assert {(case.D, dict(case.sizes)["page"]) for case in found} == {(128, 256)}
+
+
 def test_large_cases_are_easier_where_a_backend_or_the_memory_needs_it() -> None:
     def supports(case: Case, rule: Rule) -> str | None:
         return None if case.mask.is_none and case.group == 1 else "is particular"
