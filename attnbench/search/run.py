@@ -256,7 +256,7 @@ def _diagnosed(failures: Sequence[Fault], backend: str, registry: Registry) -> t
         (at, Look(case_id(case), registry.rules[case.rule].source, (one.point.values,)))
         for at, one in enumerate(failures)
         if _can_be_known(one)
-        for case in (one.point.case, _longer(one.point.case))
+        for case in dict.fromkeys((one.point.case, _longer(one.point.case)))
     ]
     looks = tuple(look for _, look in asked)
     operations = tuple(dict.fromkeys(found.source for found in registry.operations.values()))
@@ -270,10 +270,12 @@ def _diagnosed(failures: Sequence[Fault], backend: str, registry: Registry) -> t
 
 
 def _longer(case: Case) -> Case:
-    """Return a case with many keys, or the same where its mask lists single ones.
+    """Return a case with many keys, or the same where its mask lists single ones or its batch all lengths.
 
     In the smallest case that overflows, rounding decides which numbers do. With many keys all do.
     """
+    if case.batch:
+        return case
     try:
         return replace(case, Lk=max(case.Lk, MANY_KEYS))
     except BadCase:
