@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from attnbench.cases.covering import Row, covering_rows
-from attnbench.cases.ids import build_case, case_id, parse_storage, storage_word
+from attnbench.cases.ids import build_case, case_id, parse_storage, rule_word, storage_word
 from attnbench.cases.select import Overrides
 from attnbench.plugins.calling import Raised, call
 from attnbench.runner.case import refusal
@@ -23,7 +23,7 @@ from attnbench.testing.findings import Finding
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.device import CPU, DEVICES
-from attnbench.types.encoding import DTYPE, encoding_words
+from attnbench.types.encoding import DTYPE, encoding_words, known_encodings
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, mask_of, mask_text, parse_mask
 from attnbench.types.operation import operation_named
@@ -43,6 +43,8 @@ STRUCTURED = (
 LENGTHS = ((33, 33), (17, 65), (65, 20), (1, 70))
 """Past a block, fewer queries than keys, more (causal:lower_right leaves some without keys), one query."""
 FEATURES = ((16, 16), (64, 64), (13, 13), (8, 24))
+FEATURES_OF_LATENT = ((40, 24), (96, 64))
+"""Asked besides where an encoding shares its tensor: the values are the first features of the keys."""
 FEATURES_OF_MODELS = ((128, 128), (256, 256), (192, 128), (576, 512))
 """Asked where a backend takes no other: kernels may be made for the heads of one model."""
 HEADS = ((2, 2), (6, 2), (5, 1))
@@ -151,6 +153,9 @@ def candidates(
         values["storage"] = tuple(word for name in backend.storages for word in _storage_words(name, times))
     if backend.encodings != (DTYPE.name,):
         values["kv"] = encoding_words(backend.encodings)
+    known = known_encodings()
+    if any(known[name].shared for name in backend.encodings if name in known):
+        values["features"] = (*values["features"], *FEATURES_OF_LATENT)
     if backend.returns:
         values["returns"] = ((), *((name,) for name in backend.returns))
     random = Random(0)
@@ -309,12 +314,16 @@ def _case(rule: Rule, variant: tuple[str, dict[str, Any]], *, mask: str, **sizes
     operation, layer = variant
     if layer.get("wide"):
         layer = {"E": sizes["H"] * sizes["D"]} | {name: on for name, on in layer.items() if name != "wide"}
-    try:
-        case = build_case(operation=operation, rule=rule.name, mask=parse_mask(mask), **sizes, **layer)
-    except BadCase:
-        return None
-    refused = rule.refuses(case) or (case.pass_ != "forward" and rule.no_gradients(case))
-    return None if refused else case
+    # A latent head exists with a scale alone.
+    for constants in ({}, {one.name: one.example for one in rule.constants}):
+        try:
+            word = rule_word(rule.name, constants)
+            case = build_case(operation=operation, rule=word, mask=parse_mask(mask), **sizes, **layer)
+        except BadCase:
+            continue
+        refused = rule.refuses(case) or (case.pass_ != "forward" and rule.no_gradients(case))
+        return None if refused else case
+    return None
 
 
 @dataclass(frozen=True)
@@ -426,7 +435,7 @@ def _needed_constants(
     examples = sorted((constant.name, constant.example) for constant in rule.constants)
     cases = [one.case for one in made if one.case.rule == rule.name and declared(one.case)]
     for constants in ((), *((one,) for one in examples), tuple(examples)):
-        given = (replace(case, constants=constants) for case in cases)
+        given = (replace(case, constants=constants) if constants else case for case in cases)
         if any(rule.supports(case) is None and ask(backend, case, rule).reason is None for case in given):
             return constants
     return ()

@@ -90,6 +90,8 @@ class Counts:
             return f"{self.backend}: nothing was checked: {self.unavailable}"
         wrong = self.judged - self.right
         found = f"{self.right} right, {wrong} not" if wrong else "all right"
+        if not self.judged:
+            found = "so nothing is known of it"
         checked = f"{self.backend}: {count_of(self.judged, 'case')} checked, {found}"
         if not self.declined:
             return checked

@@ -126,6 +126,15 @@ def test_a_kernel_for_the_heads_and_pages_of_one_model_is_asked() -> None:
     assert {(case.D, dict(case.sizes)["page"]) for case in found} == {(128, 256)}
 
 
+def test_a_latent_head_has_narrower_values_and_a_scale() -> None:
+    latent = replace(SIMPLE, encodings=("latent",), masks=("any",))
+    found = small(choose(latent, RULES))
+    assert found
+    assert all("scale" in dict(case.constants) for case in found)
+    assert any(case.Dv < case.D for case in found)
+    assert any(case.Dv == case.D for case in found)
+
+
 def test_large_cases_are_easier_where_a_backend_or_the_memory_needs_it() -> None:
     def supports(case: Case, rule: Rule) -> str | None:
         return None if case.mask.is_none and case.group == 1 else "is particular"
