@@ -398,9 +398,11 @@ def _failed(what: str, failure: Exception) -> _Found:
 def _shape_of(case: Case) -> object:
     """Return what cases have in common that differ in masks, layouts, caches and ranges of lengths alone.
 
-    A call may find its inputs in the caches or not: nobody can see that.
+    A call may find its inputs in the caches or not: nobody can see that. Of a scale four digits count, as
+    many as a suite from a config has; a function is prepared with the scale of the call.
     """
-    return kind_of(replace(case, layout="own", mask=Mask(), cache="hot"))
+    constants = tuple((name, float(f"{value:.4g}")) for name, value in case.constants)
+    return kind_of(replace(case, layout="own", mask=Mask(), cache="hot", constants=constants))
 
 
 def _heads_inside(call: Call) -> Call:

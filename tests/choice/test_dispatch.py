@@ -116,6 +116,22 @@ def test_everything_else_is_computed_by_torch(
     assert torch.equal(got, real(*inputs, **options))
 
 
+def test_a_scale_of_a_config_serves_calls_and_calls_have_their_own(tmp_path: Path) -> None:
+    """Suite from-config writes four digits of a scale, as of 168 ** -0.5, that of Gemma 3 27B."""
+    path = table_file(tmp_path / "choice.toml", ("B2-H4-Lq16-Lk16-D8/causal/float64/cpu/forward", "bmm", 0))
+    path.write_text(path.read_text().replace("scaled_dot/", "scaled_dot@scale=0.07715/"))
+    attention = attnbench.choice.load(path)
+    inputs = [100 * one for one in qkv(16, dtype=torch.float64)]
+    scale = 168**-0.5
+    said = attention(*inputs, is_causal=True, scale=scale, explain=True)
+    assert said.startswith("bmm for scaled_dot@scale=0.0771")
+    torch.testing.assert_close(
+        attention(*inputs, is_causal=True, scale=scale), real(*inputs, is_causal=True, scale=scale)
+    )
+    for other in (0.0773, None):
+        assert attention(*inputs, is_causal=True, scale=other, explain=True).startswith("torch's function: ")
+
+
 def test_gradients_are_those_of_torch_and_have_a_choice_of_their_own(attention: Callable[..., Any]) -> None:
     inputs = [one.requires_grad_() for one in qkv(16)]
     assert attention(*inputs, is_causal=True, explain=True).startswith("eager for")
