@@ -13,7 +13,7 @@ import time
 
 RULES = {
     "dot", "scaled_dot", "general", "additive", "additive_sum", "concat_linear", "cosine", "alibi", "softcap",
-    "sinks",
+    "sinks", "t5_bias",
 }  # fmt: skip
 ON_CPU = {
     "eager", "sdpa_flash", "sdpa_math", "bmm", "weighted_sum", "per_head_loop", "fused_multihead",

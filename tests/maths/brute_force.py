@@ -6,7 +6,7 @@ Nothing here is shared with the package but the values: no NumPy arithmetic, no 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import exp, fsum, inf, sqrt, tanh
+from math import exp, fsum, inf, log, sqrt, tanh
 
 import numpy as np
 
@@ -39,6 +39,16 @@ def scaled(q: Vector, k: Vector, p: dict) -> float:
     return p["scale"] * dot(q, k) if "scale" in p else dot(q, k) / sqrt(len(q))
 
 
+def bucket(p: dict, i: int, j: int) -> int:
+    """T5's bucket of key j for a query at i, with logarithms as in its published code."""
+    of_side = int(p["buckets"] // p["sides"])
+    half = of_side // 2
+    n = abs(i - j) if p["sides"] == 2 else max(i - j, 0)
+    if n >= half:
+        n = min(half + int(log(n / half) / log(p["distance"] / half) * (of_side - half)), of_side - 1)
+    return n + of_side * (p["sides"] == 2 and j > i)
+
+
 # The score of one query and one key: q, k, the head's parameters, position of the query, of the key.
 SCORES: dict[str, Callable[[Vector, Vector, dict, int, int], float]] = {
     "dot": lambda q, k, p, i, j: dot(q, k),
@@ -49,6 +59,7 @@ SCORES: dict[str, Callable[[Vector, Vector, dict, int, int], float]] = {
     "concat_linear": lambda q, k, p, i, j: dot(p["w"][j], q + k) + p["bias"][j],
     "cosine": lambda q, k, p, i, j: p["beta"] * dot(q, k) / (length(q) * length(k)),
     "alibi": lambda q, k, p, i, j: scaled(q, k, p) - p["slope"] * abs(i - j),
+    "t5_bias": lambda q, k, p, i, j: dot(q, k) + p["bias"][bucket(p, i, j)],
     "softcap": lambda q, k, p, i, j: p.get("c", 2) * tanh(scaled(q, k, p) / p.get("c", 2)),
     "sinks": lambda q, k, p, i, j: scaled(q, k, p),
 }
@@ -76,7 +87,9 @@ def row(
     case: Case, parameters: Parameters, b: int, h: int, i: int, q: Vector, keys: Matrix, values: Matrix
 ) -> Vector:
     """One query's output: softmax over its kept keys, and over the sink where there is one."""
-    own = dict(case.constants) | {name: array[h].tolist() for name, array in parameters.rule.items()}
+    sides = 1 if case.mask.causal else 2
+    of_t5 = {"buckets": 32, "distance": 128, "sides": sides} if case.rule == "t5_bias" else {}
+    own = of_t5 | dict(case.constants) | {name: array[h].tolist() for name, array in parameters.rule.items()}
     added, keep = added_rows(case, np.array([i])), keep_rows(case, np.array([i]))
     scores = {}
     for j in range(case.Lk):

@@ -24,6 +24,7 @@ CASES = (
     "attention/concat_linear/B2-H2-Lq19-Lk17-D8/none/float32",
     "attention/cosine/B2-H4-Hkv2-Lq21-Lk19-D16/bool/float64",
     "attention/alibi/B1-H4-Lq12-Lk30-D8/padding/float32",
+    "attention/t5_bias/B1-H4-Lq12-Lk30-D8/causal:lower_right/float32",
     "attention/softcap/B2-H2-Lq10-Lk18-D16/float/float32",
     "attention/softcap@c=5,scale=0.3/B2-H2-Lq10-Lk18-D16/causal/bfloat16",
     "attention/sinks/B1-H4-Hkv2-Lq20-Lk24-D16/causal/float32",

@@ -75,7 +75,7 @@ def test_a_rule_says_itself_whether_it_has_a_dot_form(rule: str) -> None:
         assert RULES[rule].has_dot_form == (scoring.dot is not None)
         assert (scoring.dot is None) != (scoring.scores is None)
         assert (scoring.sink is None) == (RULES[rule].sink is None)
-        assert (scoring.bias is None) == (rule != "alibi")
+        assert (scoring.bias is None) == (rule not in ("alibi", "t5_bias"))
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
@@ -86,6 +86,8 @@ def test_softmax_of_the_scores_is_neither_flat_nor_saturated(rule: str, D: int) 
     if rule == "dot":
         # Unscaled, that is the point of it: the deviation is √D.
         assert spread == pytest.approx(np.sqrt(D), rel=0.3)
+    elif rule == "t5_bias":
+        assert spread == pytest.approx(np.sqrt(D + 4), rel=0.3)
     elif rule == "alibi":
         assert 1 < spread < 10
     else:

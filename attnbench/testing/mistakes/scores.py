@@ -175,6 +175,13 @@ def _from_the_first_key(setup: Setup) -> Setup:
     return replace(setup, scoring=replace(setup.scoring, bias=bias))
 
 
+def _other_sides(setup: Setup) -> Setup:
+    """Count the buckets of T5's bias as for a decoder in an encoder, and the other way."""
+    other = {"sides": 3 - setup.constants["sides"]}
+    case = replace(setup.case, constants=tuple((dict(setup.case.constants) | other).items()))
+    return replace(setup, scoring=setup.rule.bind(case, setup.rule_parameters))
+
+
 def _without_constants(setup: Setup) -> Setup:
     assert setup.case.constants
     plain = replace(setup.case, constants=())
@@ -219,6 +226,15 @@ RULES: tuple[Mistake, ...] = (
     Mistake(
         "distances_from_the_first_key", "distances as if query 0 stood at key 0",
         f"query 0 stands at case.query_offset; {_BIAS}", Form(setup=_from_the_first_key), ("alibi",),
+    ),
+    Mistake(
+        "buckets_forgotten", "no bias of buckets", _BIAS,
+        with_scoring(lambda scoring: replace(scoring, bias=None)), ("t5_bias",),
+    ),
+    Mistake(
+        "buckets_of_other_sides", "an encoder's buckets in a decoder, or a decoder's in an encoder",
+        f"take the sides from setup.constants['sides'], as decodes have no mask; {_BIAS}",
+        Form(setup=_other_sides), ("t5_bias",),
     ),
     Mistake(
         "general_transposed", "Wᵀ for W", _MAP, with_parameter("w", lambda case, w: w.mT), ("general",)
