@@ -8,7 +8,7 @@ from math import log, prod, sqrt
 
 from attnbench.models.families import ModelFamily
 from attnbench.models.fields import Fields, first_of, needed, positive, same
-from attnbench.models.layers import LayerKind, Stage
+from attnbench.models.layers import OF_T5, LayerKind, Stage
 from attnbench.types.errors import BadFile
 
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "decoder_attention_heads")
@@ -68,7 +68,7 @@ def attention_kind(word: str, fields: Fields, family: ModelFamily) -> LayerKind:
         indexed=needed(fields, "index_topk") if word == "indexed" else None,
         sinks=family.sinks or bool(fields.get(sink)),
         alibi=alibi,
-        biased=family.biased,
+        buckets=_buckets(fields) if family.biased else None,
         stages=("prefill",) if family.encoder else LayerKind.stages,
         beyond=tuple(beyond),
     )
@@ -150,7 +150,7 @@ def encoder_decoder_kinds(fields: Fields, family: ModelFamily) -> tuple[LayerKin
     )
     stages: tuple[Stage, ...] = ("prefill", "decode")
     cross = replace(
-        decoder, name="cross-attention", causal=False, keys=keys, biased=False, beyond=(), stages=stages
+        decoder, name="cross-attention", causal=False, keys=keys, buckets=None, beyond=(), stages=stages
     )
     return encoder, decoder, cross
 
@@ -206,6 +206,14 @@ def _kv_heads(fields: Fields) -> int:
         n for n in _KV_HEADS if n != "multi_query_group_num" or fields.get("multi_query_attention", True)
     ]
     return divided(H, same(fields, *names) or H)
+
+
+def _buckets(fields: Fields) -> tuple[int, int]:
+    buckets, distance = OF_T5
+    return (
+        first_of(fields, "relative_attention_num_buckets") or buckets,
+        first_of(fields, "relative_attention_max_distance") or distance,
+    )
 
 
 def divided(H: int, Hkv: int) -> int:

@@ -224,8 +224,6 @@ def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
             "its attention is the difference of two: differential computes both at once, and these cases are "
             "one of the two"
         )
-    if any(kind.biased for kind in layers):
-        notes.append("learned numbers for each pair and head are drawn: the mask float:per_head")
     notes += _not_read(fields, part)
     limits = [limit for name in LIMITS if (limit := first_of(fields, name))]
     dtype = next((word for c in (part, config) for n in ("dtype", "torch_dtype") if (word := c.get(n))), None)

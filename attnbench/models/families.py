@@ -74,7 +74,7 @@ class ModelFamily:
 
     defaults: fields with the values they have where a config leaves them out. encoder: all tokens see each
     other. sinks: the weights hold a sink for each head. scale: of the dot products, if neither a field nor D
-    gives it. biased: a learned number is added for each pair and head. width: the width of the attention over
+    gives it. biased: T5's bias is added to the scores. width: the width of the attention over
     that of the model; with more than 1, the scale is that of D / width. per_layer: attentions in a layer.
     reserved: positions that no token can have. class_tokens: of a vision model, the tokens beside those of
     the image; pooled: at last one query sees them all, unless ``vision_use_head`` is false. beyond: in words,

@@ -11,6 +11,9 @@ from attnbench.types.errors import BadInput
 
 Stage = Literal["prefill", "chunked", "decode", "image", "audio", "prompt with an image"]
 
+OF_T5 = (32, 128)
+"""The buckets of T5, and the distance of the last one: those of the rule where a case says no others."""
+
 
 @dataclass(frozen=True)
 class LayerKind:
@@ -25,8 +28,8 @@ class LayerKind:
     such layers are kinds of their own, without a selection. selection: with more keys, the operation that
     computes these layers: ``selected`` attends to the chosen keys, ``select`` is the indexer.
     image: so many tokens of an image see each other, later ones too. padded: sentences of different lengths
-    share a batch. softcap, sinks, alibi: as in the rules of these names. biased: a learned number is added
-    for each pair and head. latent: one tensor holds keys and values.
+    share a batch. softcap, sinks, alibi: as in the rules of these names. buckets: those of
+    T5's bias, as (buckets, distance) of its rule. latent: one tensor holds keys and values.
 
     tokens: how many queries and keys there always are; None where the text decides. keys: of cross-attention,
     how many keys there are. stages: when it is computed.
@@ -54,7 +57,7 @@ class LayerKind:
     softcap: float | None = None
     sinks: bool = False
     alibi: bool = False
-    biased: bool = False
+    buckets: tuple[int, int] | None = None
     latent: bool = False
     tokens: int | None = None
     keys: int | None = None
@@ -90,7 +93,10 @@ def rule_of(kind: LayerKind) -> tuple[str, tuple[str, ...]]:
     """
     if kind.update:
         return kind.update, kind.beyond
-    special = {"softcap": kind.softcap is not None, "sinks": kind.sinks, "alibi": kind.alibi}
+    special = {
+        "softcap": kind.softcap is not None, "sinks": kind.sinks, "alibi": kind.alibi,
+        "t5_bias": kind.buckets is not None,
+    }  # fmt: skip
     rules = [rule for rule, needed in special.items() if needed]
     missing = list(kind.beyond)
     if len(rules) > 1:
@@ -99,8 +105,13 @@ def rule_of(kind: LayerKind) -> tuple[str, tuple[str, ...]]:
         missing.append(f"the ALiBi slopes of {kind.H} heads (the rule has those of powers of two)")
     if not rules and isclose(kind.scale, 1):
         return "dot", tuple(missing)
-    constants = {} if kind.softcap is None else {"c": kind.softcap}
-    if kind.latent or not isclose(kind.scale, kind.D**-0.5):
+    constants: dict[str, float] = {} if kind.softcap is None else {"c": kind.softcap}
+    if kind.buckets:
+        pairs = zip(("buckets", "distance"), kind.buckets, OF_T5, strict=True)
+        constants |= {name: value for name, value, default in pairs if value != default}
+        # A decode has no causal mask, from which the rule would know it.
+        constants |= {"sides": 1} if kind.causal else {}
+    elif kind.latent or not isclose(kind.scale, kind.D**-0.5):
         constants["scale"] = float(f"{kind.scale:.4g}")
     return rule_word((rules or ["scaled_dot"])[0], constants), tuple(missing)
 

@@ -18,7 +18,7 @@ from attnbench.types.encoding import DTYPE
 from attnbench.types.errors import BadCase, BadInput
 from attnbench.types.words import count_of
 
-_OF_TORCH = {"scaled_dot", "dot"}
+_OF_TORCH = {"scaled_dot", "dot", "t5_bias"}
 """The rules that torch's function computes."""
 
 _T = TypeVar("_T")
@@ -265,8 +265,6 @@ def _step(
     longest = max(keys for _, keys in sequences)
     if kind.keys or kind.tokens:
         return [], ["a batch whose keys or queries are always as many"]
-    if kind.biased:
-        return [], ["a batch with a learned number for each pair"]
     # A query that is alone is the last token, which sees all others.
     words = ["causal:lower_right"] if kind.causal and any(queries > 1 for queries, _ in sequences) else []
     for word, reach in (("window", kind.window), ("chunked", kind.chunk)):
@@ -291,7 +289,7 @@ def _keys_and_mask(kind: LayerKind, call: _Call) -> tuple[int, str]:
     Lq, Lk = call.Lq, call.Lk
     if kind.update:
         return Lq, "none"
-    words = ["float:per_head"] if kind.biased else []
+    words: list[str] = []
     if not kind.causal:
         words += [f"window:{kind.window}"] if kind.window and kind.window < Lk else []
         words += ["padding"] if kind.padded else []

@@ -77,7 +77,13 @@ def _layer(kind: LayerKind, type_: str) -> Layer:
         mask += f" chunk {kind.chunk}"
     scale = "1" if type_ in SCALED_BEFORE else f"{kind.scale:.4g}"
     return Layer(
-        *sizes, scale, mask, kind.softcap, sinks=kind.sinks, biased=kind.biased, tokens=kind.tokens or 0
+        *sizes,
+        scale,
+        mask,
+        kind.softcap,
+        sinks=kind.sinks,
+        biased=kind.buckets is not None,
+        tokens=kind.tokens or 0,
     )
 
 

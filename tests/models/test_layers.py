@@ -115,7 +115,8 @@ def test_rules_and_what_no_rule_says() -> None:
                 said.setdefault(name, set()).add(rule)
     assert said == {
         "gpt-oss-20b": {"sinks"}, "gpt-oss-120b": {"sinks"}, "mpt-7b": {"alibi"}, "bloom-7b1": {"alibi"},
-        "t5-base": {"dot"}, "gemma-4-e2b, ten of its layers": {"dot"}, "gemma-2-9b": {"softcap@c=50"},
+        "t5-base": {"t5_bias", "t5_bias@sides=1", "dot"}, "gemma-4-e2b, ten of its layers": {"dot"},
+        "gemma-2-9b": {"softcap@c=50"},
         "gemma-2-27b": {"softcap@c=50,scale=0.08333"}, "gemma-3-27b": {"scaled_dot@scale=0.07715"},
         "granite-3.0-8b": {"scaled_dot@scale=0.007812"}, "zamba2-7b": {"scaled_dot@scale=0.09449", "gated"},
         "qwen3-next-80b": {"gated_delta"}, "nemotron-3-nano": {"gated"}, "falcon-h1-7b": {"gated"},

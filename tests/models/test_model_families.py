@@ -77,7 +77,7 @@ def test_cross_attention_has_none_of_the_positions_of_its_decoder() -> None:
     t5 = {"is_encoder_decoder": True, "d_model": 768, "d_kv": 64, "num_heads": 12, "num_layers": 12}
     kinds = layers(t5 | {"model_type": "longt5", "num_decoder_layers": 12})
     assert [name for name, kind in kinds.items() if not rule_of(kind)[1]] == ["cross-attention"]
-    assert not kinds["cross-attention"].biased
+    assert kinds["cross-attention"].buckets is None
 
 
 def test_layers_that_a_pass_runs_several_times_are_counted_so() -> None:

@@ -195,15 +195,26 @@ def test_masks_keep_the_pairs_that_the_model_keeps(window: int | None, chunk: in
 
 
 @pytest.mark.parametrize("type_", ["t5", "mt5", "umt5", "switch_transformers"])
-def test_the_learned_bias_of_t5_is_a_mask_of_numbers_for_each_head(type_: str) -> None:
+def test_the_bias_of_t5_is_a_rule_that_counts_one_side_in_a_decoder(type_: str) -> None:
     model = describe(PUBLISHED["t5-base"] | {"model_type": type_})
     suite = model_suite(model, Lengths((128,), (), (64,), (2,)))
     assert not [note for note in suite.notes if "left out" in note or "unknown" in note]
-    assert {case.rule for case in cases(suite)} == {"dot"}
-    assert shapes(suite) == {
-        (2, 128, 128, "padding+float:per_head"), (1, 128, 128, "causal+float:per_head"),
-        (2, 1, 64, "float:per_head"), (1, 128, 512, "none"), (2, 1, 512, "none"),
+    said = {
+        (case.rule, case.constants, case.B, case.Lq, case.Lk, mask_text(case.mask)) for case in cases(suite)
+    }
+    decoder, cross = ("t5_bias", (("sides", 1),)), ("dot", ())
+    assert said == {
+        ("t5_bias", (), 2, 128, 128, "padding"),
+        (*decoder, 1, 128, 128, "causal"), (*decoder, 2, 1, 64, "none"),
+        (*cross, 1, 128, 512, "none"), (*cross, 2, 1, 512, "none"),
     }  # fmt: skip
+    # A step of a serving engine has sequences of unlike lengths, with the same rule.
+    fields = {"relative_attention_num_buckets": 64, "relative_attention_max_distance": 256}
+    other = describe(PUBLISHED["t5-base"] | {"model_type": type_} | fields)
+    (step,) = [
+        c for c in cases(model_suite(other, Lengths(sequences="2q64_q1s200"))) if "sides" in dict(c.constants)
+    ]
+    assert dict(step.constants) == {"buckets": 64, "distance": 256, "sides": 1}
 
 
 def test_latent_attention_is_expanded_in_a_prefill_and_absorbed_in_a_decode() -> None:
