@@ -287,7 +287,7 @@ class _Dispatch:
         return self._prepare(case, choice, scale, strides)
 
     def _nearest(self, case: Case, *, unread: bool) -> str:
-        """Return the entry that differs least from a case, and in what; "" if the table has none.
+        """Return the entry that differs least from a case, and in what, or that there is none.
 
         unread: whether nobody knows the mask of the case.
         """
@@ -301,7 +301,7 @@ class _Dispatch:
 
         entries = [entry for near in self._rows.values() for entry in near]
         if not entries:
-            return ""
+            return "; the table has no entry"
         first, choice = min(entries, key=lambda entry: len(apart(*entry)))
         upto = f" up to Lk {choice.upto}" if choice.upto else ""
         return f"; the nearest entry, {short_id(first)}{upto}, differs in {', '.join(apart(first, choice))}"

@@ -117,6 +117,12 @@ def what_next(
         words += [*_each("--backend", backends), "--budget", f"{longer:g}"]
         if hot:
             words += ["--cache", "rotating"]
+        if any(one.kept for _, one in open_):
+            words += ["--allocator", "default"]
+            lines.append(
+                "a program gives freed memory back, and every call gets it anew: --allocator default "
+                "measures that"
+            )
         lines.append(f"a longer run may prove what may be faster: {shlex.join(words)}")
         if len({case.threads for case in cases if case.on_host}) == 1:
             lines.append(

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from attnbench.cases.ids import parse_case
+from attnbench.cases.work import human_bytes
 from attnbench.compare.environment import changed
 from attnbench.plugins.registry import Registry
 from attnbench.reports.run import Run
@@ -46,6 +47,10 @@ LEAST_SAVED_MS = 0.1
 their code out of the caches: ``python tests/benchmarks/dispatch.py`` measures what that costs a call through
 a choice: the lookup, and the several functions of torch that a backend calls where torch's own is one.
 """
+MOST_EXTRA_BYTES = 2**20
+"""A backend that allocates so much more in a call than torch's function isn't chosen from a run whose workers
+kept freed memory. A program gives it back, and faults it in again at every call, which may take longer than
+the call."""
 _LEAST_SAVED = f"the {LEAST_SAVED_MS:g} ms that a choice may cost a call"
 
 
@@ -88,6 +93,7 @@ class Decision:
 
     choice: None if torch's function stays; why: in words. may_be: the backend that may be faster, by more
     than a choice costs, where that is not proved; else "". settled: whether a longer run can't change it.
+    kept: whether it was faster with memory that workers keep, so that a run with --allocator default decides.
     """
 
     case: str
@@ -95,6 +101,7 @@ class Decision:
     why: str
     may_be: str = ""
     settled: bool = False
+    kept: bool = False
 
 
 def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
@@ -106,13 +113,13 @@ def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
     check_alike(run)
     found: dict[str, Decision] = {}
     runs = zip(run.manifests, run.by_file, run.times, strict=True)
-    for _, records, taken in sorted(runs, key=lambda one: one[0].started):
-        by_case = by_repetition(taken)
+    for head, records, taken in sorted(runs, key=lambda one: one[0].started):
+        by_case, kept = by_repetition(taken), bool(head.protocol.get("allocator_pinned", True))
         cases: dict[str, list[Record]] = {}
         for record in records:
             cases.setdefault(record.case, []).append(record)
         for case, those in cases.items():
-            found[case] = _decision(case, those, by_case.get(case, {}), registry, default)
+            found[case] = _decision(case, those, by_case.get(case, {}), registry, default, kept)
     return list(found.values())
 
 
@@ -214,7 +221,7 @@ def _conditions(manifest: Manifest) -> dict[str, Any]:
 
 def _decision(
     name: str, records: Iterable[Record], repetitions: Mapping[int, Mapping[str, float]], registry: Registry,
-    default: str,
+    default: str, kept: bool,
 ) -> Decision:  # fmt: skip
     case = parse_case(name)
     refused = not_servable(case, registry)
@@ -256,6 +263,13 @@ def _decision(
     if best.median_ms * (gain.low - 1) < LEAST_SAVED_MS:
         why = f"{best.backend} is faster, but it is not proved that it saves {_LEAST_SAVED}"
         return Decision(name, None, why, best.backend)
+    more_bytes = (best.peak_extra_bytes or 0) - (ours.peak_extra_bytes or 0)
+    if kept and case.on_host and more_bytes > MOST_EXTRA_BYTES:
+        why = (
+            f"{best.backend} is faster with memory that workers keep, of which it takes "
+            f"{human_bytes(more_bytes)} more a call"
+        )
+        return Decision(name, None, why, best.backend, kept=True)
     return Decision(name, Choice(name, best.backend, found.compared.ratio, gain.low, gain.high), "")
 
 

@@ -160,7 +160,8 @@ def from_config(
         say(words, err=True)
     in_float32 = model.dtype not in (None, "float32")
     if in_float32:
-        say(f"cases are in {model.dtype}, as the config says; on a CPU float32 may be much faster", err=True)
+        words = "on a CPU a program in float32 may be much faster"
+        say(f"cases are in {model.dtype}, as the config says; {words}", err=True)
     note(count_of(made.cases, "case"))
     if wrote:
         note(wrote)

@@ -359,3 +359,21 @@ def test_a_call_of_sequences_of_unlike_lengths_stays_as_it_is() -> None:
     batch = "attention/scaled_dot/2q8_q1s9-H2-D8/none/float32/cpu/forward/packed"
     (decision,) = decide(run_of({batch: {"per_sequence": 2.0, "padded_sdpa": 1.0}}), REGISTRY, "per_sequence")
     assert (decision.choice, decision.why) == (None, "torch's function takes no packed sequences")
+
+
+def test_what_is_faster_with_kept_memory_alone_is_asked_again_as_programs_run() -> None:
+    """A program gives back what a worker keeps: a proved eager made the prefill of one slower."""
+    kept = run_of({case(64): BMM})
+    records = tuple(
+        structs.replace(one, peak_extra_bytes=50 * 2**20 if one.backend == "bmm" else 2**20)
+        for one in kept.records
+    )
+    kept = replace(kept, by_file=(records,))
+    (decision,) = decide(kept, REGISTRY, "sdpa_flash")
+    assert decision.choice is None
+    assert decision.why == "bmm is faster with memory that workers keep, of which it takes 49 MiB more a call"
+    memory, longer, _ = next_lines(kept)
+    assert "gives freed memory back" in memory
+    assert longer.endswith("--backend bmm --backend sdpa_flash --budget 4 --allocator default")
+    head = structs.replace(kept.manifests[0], protocol={"allocator_pinned": False})
+    assert [one.backend for one in chosen(replace(kept, manifests=(head,)))] == ["bmm"]

@@ -84,7 +84,7 @@ def test_run_without_words_is_smoke_with_all_backends_into_results(
     invoke: Callable[..., Result], started: Started
 ) -> None:
     assert invoke("run").exit_code == 0
-    assert len(started.given["cases"]) == 12
+    assert len(started.given["cases"]) == 13
     assert started.given["backends"] == ()
     assert started.given["out"] == Path("results")
     assert len(started.given["compiled_on"]) == 1
