@@ -399,7 +399,7 @@ def _shape_of(case: Case) -> object:
     """Return what cases have in common that differ in masks, layouts, caches and ranges of lengths alone.
 
     A call may find its inputs in the caches or not: nobody can see that. Of a scale four digits count, as
-    many as a suite from a config has; a function is prepared with the scale of the call.
+    many as suites of older versions have; a function is prepared with the scale of the call.
     """
     constants = tuple((name, float(f"{value:.4g}")) for name, value in case.constants)
     return kind_of(replace(case, layout="own", mask=Mask(), cache="hot", constants=constants))

@@ -89,7 +89,7 @@ def rule_of(kind: LayerKind) -> tuple[str, tuple[str, ...]]:
     """Return the rule that computes the weights of these layers, with constants, and in words what it lacks.
 
     Only this function knows which layers a rule can say. A layer with such words must not become a case.
-    Constants are rounded to four digits, which no kernel's time depends on.
+    Constants have seven digits, as float32 has, so that a kernel which knows its scale is right.
     """
     if kind.update:
         return kind.update, kind.beyond
@@ -112,7 +112,7 @@ def rule_of(kind: LayerKind) -> tuple[str, tuple[str, ...]]:
         # A decode has no causal mask, from which the rule would know it.
         constants |= {"sides": 1} if kind.causal else {}
     elif kind.latent or not isclose(kind.scale, kind.D**-0.5):
-        constants["scale"] = float(f"{kind.scale:.4g}")
+        constants["scale"] = float(f"{kind.scale:.7g}")
     return rule_word((rules or ["scaled_dot"])[0], constants), tuple(missing)
 
 

@@ -117,7 +117,7 @@ def test_everything_else_is_computed_by_torch(
 
 
 def test_a_scale_of_a_config_serves_calls_and_calls_have_their_own(tmp_path: Path) -> None:
-    """Suite from-config writes four digits of a scale, as of 168 ** -0.5, that of Gemma 3 27B."""
+    """Older suites have four digits of a scale, as of 168 ** -0.5, that of Gemma 3 27B."""
     path = table_file(tmp_path / "choice.toml", ("B2-H4-Lq16-Lk16-D8/causal/float64/cpu/forward", "bmm", 0))
     path.write_text(path.read_text().replace("scaled_dot/", "scaled_dot@scale=0.07715/"))
     attention = attnbench.choice.load(path)

@@ -117,13 +117,13 @@ def test_rules_and_what_no_rule_says() -> None:
         "gpt-oss-20b": {"sinks"}, "gpt-oss-120b": {"sinks"}, "mpt-7b": {"alibi"}, "bloom-7b1": {"alibi"},
         "t5-base": {"t5_bias", "t5_bias@sides=1", "dot"}, "gemma-4-e2b, ten of its layers": {"dot"},
         "gemma-2-9b": {"softcap@c=50"},
-        "gemma-2-27b": {"softcap@c=50,scale=0.08333"}, "gemma-3-27b": {"scaled_dot@scale=0.07715"},
-        "granite-3.0-8b": {"scaled_dot@scale=0.007812"}, "zamba2-7b": {"scaled_dot@scale=0.09449", "gated"},
+        "gemma-2-27b": {"softcap@c=50,scale=0.08333333"}, "gemma-3-27b": {"scaled_dot@scale=0.07715167"},
+        "granite-3.0-8b": {"scaled_dot@scale=0.0078125"}, "zamba2-7b": {"scaled_dot@scale=0.09449112", "gated"},
         "qwen3-next-80b": {"gated_delta"}, "nemotron-3-nano": {"gated"}, "falcon-h1-7b": {"gated"},
-        "granite-4.0-h-small": {"scaled_dot@scale=0.007812", "gated"},
+        "granite-4.0-h-small": {"scaled_dot@scale=0.0078125", "gated"},
         # 0.1 · ln(40) + 1 = 1.368888; its square times 192^-½ is the scale of both forms of DeepSeek.
-        "longcat-flash": {"scaled_dot@scale=0.07217"}, "deepseek-v3": {"scaled_dot@scale=0.1352"},
-        "kimi-k2": {"scaled_dot@scale=0.1309"}, "deepseek-v3.2": {"scaled_dot@scale=0.1352"},
+        "longcat-flash": {"scaled_dot@scale=0.07216878"}, "deepseek-v3": {"scaled_dot@scale=0.1352338"},
+        "kimi-k2": {"scaled_dot@scale=0.1308608"}, "deepseek-v3.2": {"scaled_dot@scale=0.1352338"},
     }  # fmt: skip
     assert missing == {}
 
