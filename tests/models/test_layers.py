@@ -118,7 +118,8 @@ def test_rules_and_what_no_rule_says() -> None:
         "t5-base": {"t5_bias", "t5_bias@sides=1", "dot"}, "gemma-4-e2b, ten of its layers": {"dot"},
         "gemma-2-9b": {"softcap@c=50"},
         "gemma-2-27b": {"softcap@c=50,scale=0.08333333"}, "gemma-3-27b": {"scaled_dot@scale=0.07715167"},
-        "granite-3.0-8b": {"scaled_dot@scale=0.0078125"}, "zamba2-7b": {"scaled_dot@scale=0.09449112", "gated"},
+        "granite-3.0-8b": {"scaled_dot@scale=0.0078125"},
+        "zamba2-7b": {"scaled_dot@scale=0.09449112", "gated"},
         "qwen3-next-80b": {"gated_delta"}, "nemotron-3-nano": {"gated"}, "falcon-h1-7b": {"gated"},
         "granite-4.0-h-small": {"scaled_dot@scale=0.0078125", "gated"},
         # 0.1 · ln(40) + 1 = 1.368888; its square times 192^-½ is the scale of both forms of DeepSeek.
