@@ -338,7 +338,7 @@ def _form(case: Case) -> str:
         f"{spec.name} {spec.shape}" + ("" if spec.kind == "float" else f" of {spec.kind}")
         for spec in call_outputs(case)
     )
-    form = "each a torch.Tensor, in the case's dtype where no other is named, several in a tuple"
+    form = "each a torch.Tensor in the case's dtype where no other is named, several in a tuple"
     return f"Return {outputs}: {form}."
 
 
