@@ -81,7 +81,9 @@ def look_at_batch(look: Look, backend: str, source: Source) -> Diagnosed:
     names = parameter_names(opened.parameters.rule, opened.parameters.projections)
     with surroundings(case):
         held, _ = prepare(Prepare(case_id(case), backend, source, look.rule_source, (), None), names)
-        draws = range(min(DRAWS, len(opened.stress_inputs)))
+        # The last one has the hardest contents of unused slots, as NaN.
+        last = len(opened.stress_inputs) - 1
+        draws = [*range(min(DRAWS - 1, last)), last]
         if is_encoded(case):
             return _encoded(opened, held, draws)
         asked = [_Asked(opened, held, index) for index in draws]
@@ -367,7 +369,7 @@ def _nearest_other(got: Array, number: int, right: BySequence) -> Array:
     return alike[int(np.argmin(off))] if alike else right[number]
 
 
-def _encoded(opened: BatchVerifier, held: PreparedBackend, draws: range) -> Diagnosed:
+def _encoded(opened: BatchVerifier, held: PreparedBackend, draws: Sequence[int]) -> Diagnosed:
     """Compare answers from codes with those of known mistakes in reading them."""
     case = opened.case
     for index in draws:
