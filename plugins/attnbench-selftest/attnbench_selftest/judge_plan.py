@@ -18,7 +18,7 @@ from attnbench_selftest.mutants.mutant import Mutant
 VALUES: dict[str, tuple[Any, ...]] = {
     "rule": (
         "scaled_dot", "dot", "general", "additive", "additive_sum", "concat_linear", "cosine", "alibi",
-        "softcap", "sinks", "scaled_dot@scale=0.3", "softcap@c=5",
+        "softcap", "sinks", "t5_bias", "scaled_dot@scale=0.3", "softcap@c=5",
     ),
     "mask": (
         "none", "causal", "causal:lower_right", "window:5", "causal:lower_right+window:6", "padding",

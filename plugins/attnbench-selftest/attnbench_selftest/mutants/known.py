@@ -126,6 +126,9 @@ SHOWS: dict[str, Applies] = {
     "slopes_negated": scores_matter,
     "slopes_forgotten": scores_matter,
     "distances_from_the_first_key": both(scores_matter, _moved),
+    "buckets_forgotten": scores_matter,
+    # The nearest eight distances before a query have the same buckets with one side and with two.
+    "buckets_of_other_sides": keeps_more_than(12),
     "general_transposed": both(scores_matter, several_features),
     "general_without_matrix": scores_matter,
     "cosine_of_keys_as_they_are": scores_matter,
