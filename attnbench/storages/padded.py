@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from attnbench.storages import packed
 from attnbench.storages.packed import token_axis
 from attnbench.types.batch import parse_batch
 from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import TensorSpec, operation_of
 from attnbench.types.problem import is_upstream
-from attnbench.types.storage import OF_ALL, Storage
+from attnbench.types.storage import Storage
 
 if TYPE_CHECKING:
     from attnbench.types.case import Case
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 def tensors(case: Case, specs: Specs) -> Specs:
     """Return the one stored tensor, with an axis of sequences first, each as long as the longest."""
-    if specs[0].axes == OF_ALL:
-        return specs[:1]
+    if token_axis(specs[0]) is None:
+        return packed.tensors(case, specs)
     longest = tuple(max(sizes) for sizes in zip(*(spec.shape for spec in specs), strict=True))
     return (replace(specs[0], shape=(len(specs), *longest[1:])),)
 
@@ -37,11 +38,9 @@ def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
     """Put sequences side by side, and something into the places behind their tokens."""
     import numpy as np
 
-    if specs[0].axes == OF_ALL:
-        return (arrays[0],)
     at = token_axis(specs[0])
     if at is None:
-        return (np.concatenate(arrays),)
+        return packed.put(case, specs, arrays)
     rng = np.random.default_rng(case.seed)
     whole = np.zeros(tensors(case, specs)[0].shape, arrays[0].dtype)
     # A view whose first two axes are sequences and places.
@@ -64,13 +63,9 @@ def severity(case: Case) -> int:
 
 def take(case: Case, specs: Specs, stored: Sequence[Any]) -> Sequence[Any]:
     """Leave the padding out."""
-    import numpy as np
-
-    if specs[0].axes == OF_ALL:
-        return [stored[0]] * len(specs)
     at = token_axis(specs[0])
     if at is None:
-        return np.split(stored[0], len(specs))
+        return packed.take(case, specs, stored)
     return [
         stored[0][number : number + 1].take(range(spec.shape[at]), at) for number, spec in enumerate(specs)
     ]
