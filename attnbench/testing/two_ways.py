@@ -18,6 +18,7 @@ import numpy as np
 from attnbench.cases.ids import case_id
 from attnbench.inputs.draw import EPS, store, widen
 from attnbench.inputs.kinds import NORMAL, STRESS_INPUTS
+from attnbench.inputs.places import placed_case
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import OUT, parameter_names
@@ -56,8 +57,6 @@ OF_FORMS = (
 )
 OWN = 16
 """Features of a head beside the rotated part, before absorption."""
-SEEDS = 64
-"""A storage that shares keys with so many seeds shares them always."""
 HALVES_DIFFER = (
     "called on two halves of the keys, its outputs merged by their lse are not those over all keys: the "
     "error is {error:.2g} of them"
@@ -126,9 +125,8 @@ def _called(held: PreparedBackend, given: Sequence[dict[str, Array]]) -> dict[st
     """Return the outputs of a call by name and problem. given: the inputs of each problem."""
     case, rule = held.case, held.setup.rule
     storage = storage_of(case)
-    # Other keys than those that are drawn have no first keys in common, so no pages are shared.
-    seeds = (replace(case, seed=case.seed + more) for more in range(SEEDS))
-    drawn = next(one for one in seeds if not storage.shares(one))
+    # Other keys than those that are drawn have no first keys in common; after a check no draw shares pages.
+    drawn = placed_case(case, 0, (), 0)
     stored: dict[str, Any] = {}
     for specs, tensors in held_inputs(case, rule, storage):
         arrays = storage.put(drawn, specs, [own[specs[0].name] for own in given])
