@@ -103,11 +103,11 @@ class BatchVerifier:
         storage, case = APART if apart else self.storage, self.stored_case(index, change)
         stored: dict[str, Stored] = {}
         for held in held_inputs(unencoded(self.case) if apart else self.case, self.rule, storage):
-            stored |= _put(case, storage, held, [arrays[held[0][0].name] for arrays in by_problem])
+            stored |= _put(case, storage, held, by_problem)
         stored |= dict(storage.plan(case))
         if self.case.pass_ != "forward":
             for held in held_upstreams(self.case, storage):
-                stored |= _put(case, storage, held, [arrays[held[0][0].name] for arrays in by_problem])
+                stored |= _put(case, storage, held, by_problem)
         return stored
 
     def arrays_of(self, index: int, numbers: Sequence[int]) -> dict[str, Stored]:
@@ -120,7 +120,7 @@ class BatchVerifier:
         case = placed_case(own, self.entropy, (), index)
         stored: dict[str, Stored] = {}
         for held in held_inputs(own, self.rule, self.storage):
-            stored |= _put(case, self.storage, held, [arrays[held[0][0].name] for arrays in by_problem])
+            stored |= _put(case, self.storage, held, by_problem)
         return stored | dict(self.storage.plan(case))
 
     def taken(self, who: str, index: int, change: int, answer: Answer) -> list[dict[str, Stored]]:
@@ -227,9 +227,12 @@ class BatchVerifier:
         return passing_trivial_answer(*(one for one in self.problems if not is_empty(one.case)))
 
 
-def _put(case: Case, storage: Storage, held: Held, arrays: list[Stored]) -> dict[str, Stored]:
+def _put(
+    case: Case, storage: Storage, held: Held, by_problem: Sequence[Mapping[str, Stored]]
+) -> dict[str, Stored]:
     """Return the stored arrays by name, after a look whether the storage gives back what it was given."""
     specs, tensors = held
+    arrays = [own[specs[0].name] for own in by_problem]
     stored = storage.put(case, specs, arrays)
     for given, back in zip(arrays, storage.take(case, specs, stored), strict=True):
         if given.shape != back.shape or given.tobytes() != back.tobytes():
