@@ -96,7 +96,13 @@ _ENDING_S = 1.0
 _FOR_GRADIENTS = "torch.fx.experimental.symbolic_shapes"
 
 _shift: list[bytearray] = []
-"""Blocks of random sizes, so that a plugin lies elsewhere in each worker: its place changes its speed."""
+"""Blocks of each size, as many as chance says, so that a plugin lies elsewhere in each worker.
+
+Its place changes its speed.
+"""
+
+_SIZES = range(8, 1024, 16)
+"""One for each class of sizes that Python keeps apart, and larger ones."""
 
 
 def serve(sock: socket.socket) -> None:
@@ -227,7 +233,7 @@ def _answer_in_mode(
                 limit_memory(request.memory_limit_bytes)
             if case_of(request).dropout:
                 seed_from_system()
-            _shift.extend(bytearray(secrets.randbelow(1024)) for _ in range(secrets.randbelow(256)))
+            _shift.extend(bytearray(size) for size in _SIZES for _ in range(secrets.randbelow(64)))
             prepared, reply = prepare(request, mapped(fds[0], request.parameters))
             return prepared, reply, ()
     assert prepared is not None
