@@ -66,12 +66,16 @@ class Captured:
             *([f"baseline = {json.dumps(TORCHS)}"] if all(_is_plain(one.case) for one in self.cases) else []),
             "",
         ]
+        stages = {_stage(one.case) for one in self.cases}
+        # A mean of steps is one sum; a program that decodes after its prompts has two.
+        staged = self.steps is None and stages == {"prefill", "decode"}
         for one in self.cases:
             for number in threads if threads and one.case.on_host else (one.case.threads,):
                 lines += [
                     f"[[cases]] # {one.also}" if one.also else "[[cases]]",
                     f"id = {json.dumps(case_id(replace(one.case, threads=number)))}",
                     f"count = {one.count:.6g}",
+                    *([f'stage = "{_stage(one.case)}"'] if staged else []),
                     "",
                 ]
         return "\n".join(lines[:-1]) + "\n"
@@ -79,6 +83,13 @@ class Captured:
 
 def _is_plain(case: Case) -> bool:
     return case.operation == "attention" and not case.batch
+
+
+def _stage(case: Case) -> str:
+    """Return the stage that a call of this case belongs to; "" where its sizes don't say it."""
+    if case.batch or case.pass_ != "forward":
+        return ""
+    return "decode" if case.Lq == 1 else "prefill"
 
 
 def captured(calls: Calls, *, by_step: bool) -> Captured:

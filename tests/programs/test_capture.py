@@ -206,6 +206,21 @@ def test_growing_caches_become_the_ends_of_octaves_that_keep_calls_and_pairs() -
     assert threads[:2] == [(199, number, float(f"{counts[199]:.6g}")) for number in (1, 2)]
 
 
+def test_a_program_that_decodes_after_its_prompts_has_two_stages_and_a_step_has_none() -> None:
+    both = {call(100, "causal", Lq=100): (4, 0), call(101): (4, 0), call(102): (4, 0)}
+
+    def stages(calls: Calls, *, by_step: bool) -> dict[str, str | None]:
+        cases = tomllib.loads(captured(calls, by_step=by_step).toml())["cases"]
+        return {
+            short_id(parse_case(one["id"])).split("/")[1].split("-", 1)[1]: one.get("stage") for one in cases
+        }
+
+    whole = stages(Calls(both, 2, 0.0), by_step=False)
+    assert sorted(map(str, whole.values())) == ["decode", "decode", "prefill"]
+    assert set(stages(Calls(both, 2, 0.0), by_step=True).values()) == {None}
+    assert set(stages(Calls({call(101): (4, 0)}, 0, 0.0), by_step=False).values()) == {None}
+
+
 def test_batches_of_many_shapes_become_few_cases_with_the_same_pairs() -> None:
     kinds = [call(Lk, Lq=Lq, B=4096 // Lk) for Lq in range(17, 31) for Lk in range(65, 127)]
     kinds += [call(L, f"padding:{L - 3},{L}", L) for L in range(65, 127)]
