@@ -379,7 +379,7 @@ def totals_grids(
     details: with a column for those of times.
     """
     for totals in _stages(answer).values():
-        yield _totals_grid(totals, numbers, details=details, bounds=bounds or details)
+        yield _totals_grid(answer, totals, numbers, details=details, bounds=bounds or details)
 
 
 def _stages(answer: RunAnswer) -> dict[tuple[str, int], list[Total]]:
@@ -427,15 +427,18 @@ def threads_words(answer: RunAnswer, *, proved: bool = False) -> list[str]:
     return told
 
 
-def steps_words(answer: RunAnswer, numbers: Mapping[str, int | str]) -> list[str]:
+def steps_words(answer: RunAnswer, numbers: Mapping[str, int | str]) -> dict[str, bool]:
     """Say for each stage which backend to use, and how much longer a step takes with what users have.
 
+    Each sentence comes with whether it is proved: of a stage, for one of its cases at least.
     numbers: what stands for each case, its number or a name.
     """
-    return [
-        *(_step_words(answer, those, numbers) for those in _stages(answer).values()),
-        *threads_words(answer),
-    ]
+    clear = {lead.best.case for lead in answer.leads if lead.sure == "clear"}
+    of_stages = {
+        _step_words(answer, those, numbers): not clear.isdisjoint(those[0].by_case)
+        for those in _stages(answer).values()
+    }
+    return of_stages | {words: NOT_PROVED not in words for words in threads_words(answer)}
 
 
 def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str, int | str]) -> str:
@@ -521,16 +524,24 @@ def total_times_text(total: Total, *, bounds: bool = False) -> str:
 
 
 def _totals_grid(
-    totals: Sequence[Total], numbers: Mapping[str, int | str], *, details: bool, bounds: bool
+    answer: RunAnswer,
+    totals: Sequence[Total],
+    numbers: Mapping[str, int | str],
+    *,
+    details: bool,
+    bounds: bool,
 ) -> Grid:
     best = totals[0]
+    candidates = {lead.best.case: lead.candidates for lead in answer.leads}
     rows = []
     # One backend that is the fastest of each case says it all.
     for total in totals[1:] if any(map(is_best, totals[1:])) else totals:
         low, high, _ = ends(total)
         spread = UNCERTAIN if low is None or high is None else duration_interval(total.ms, low, high)
+        # Nothing is lost where it may be the fastest.
+        slow = [case for case in total.by_case if total.backend not in candidates[case]]
         lost = sorted(
-            ((ms - best.by_case[case], numbers[case]) for case, ms in total.by_case.items()),
+            ((total.by_case[case] - best.by_case[case], numbers[case]) for case in slow),
             key=lambda one: one[0],
             reverse=True,
         )

@@ -49,10 +49,20 @@ def _joined(segments: list[list[str]], left_out: set[str]) -> str:
 
 
 def _parts(cases: Iterable[str]) -> dict[str, list[list[str]]]:
-    return {
+    parts = {
         case: [_BETWEEN_WORDS.split(segment) for segment in _SAME_LENGTHS.sub(r"L\1", case).split("/")]
         for case in cases
     }
+    if any(_threads(segments) for segments in parts.values()):
+        # An id leaves out its one thread; beside cases with more it is a difference like any other.
+        for segments in parts.values():
+            if ["cpu"] in segments and not _threads(segments):
+                segments.append(["threads1"])
+    return parts
+
+
+def _threads(segments: list[list[str]]) -> bool:
+    return any(segment[0].startswith("threads") for segment in segments)
 
 
 def _shared(parts: dict[str, list[list[str]]]) -> set[str]:

@@ -250,6 +250,8 @@ def test_short_names_leave_out_what_is_ordinary_unless_nothing_is_left() -> None
     cross = masked.replace("Lq64-Lk64", "Lq1-Lk64")
     assert list(short_names([plain, masked, cross]).values()) == ["L64", "L64 causal", "Lq1-Lk64 causal"]
     assert short_names([plain]) == {plain: plain}
+    # An id leaves out its one thread, which beside two threads is what differs.
+    assert list(short_names([plain, f"{plain}/threads2"]).values()) == ["threads1", "threads2"]
     assert shared_words([plain]) == ""
 
 
@@ -296,7 +298,13 @@ def test_steps_of_models_are_compared_by_stage() -> None:
 
 def test_a_total_that_ties_in_every_case_may_be_as_fast() -> None:
     times = {case(64): {"eager": 1.09, "bmm": 1.0}, case(128): {"eager": 1.0, "bmm": 1.05}}
-    text = page(run_of(times, counts=dict.fromkeys(times, 1.0), off=0.9))
+    counts = dict.fromkeys(times, 1.0)
+    text = page(run_of(times, counts=counts, off=0.9))
+    # Nothing is lost where nothing is proved, and no sentence is green.
+    assert "loses most in case" in text
+    assert " ms in " not in text.partition("loses most in case")[2].partition("</table>")[0]
+    assert '<li class="good">' not in text
+    assert '<li class="good">All counted calls' in page(run_of(times, counts=counts))
     assert " in both cases (tied in each)." in text
     assert "; eager may be as fast (" in text.partition("All counted calls: ")[2].partition("</li>")[0]
     outcomes = text.partition('id="records"')[2]

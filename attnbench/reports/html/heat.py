@@ -114,7 +114,8 @@ def _cell(one: JudgedRecord | None, lead: Lead | None, live: bool) -> Tile:
     title = f"{times_text(over, bounds=True)} times as long as {lead.best.backend}"
     if text == TIED:
         return Tile(text, "tied", f"may be the fastest, {title}")
-    return Tile(text, _tone(over.ratio), title)
+    # By the number that is shown: 1.2476 reads as 1.25.
+    return Tile(text, _tone(float(text)), title)
 
 
 def _against_base(one: JudgedRecord) -> Tile:
