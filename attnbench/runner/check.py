@@ -48,7 +48,7 @@ from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import operation_of
-from attnbench.types.record import CandidatePlan, CheckResult
+from attnbench.types.record import ON_VARIANT, CandidatePlan, CheckResult
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
 from attnbench.types.words import clean
@@ -451,7 +451,8 @@ def _check_group(
 
     workers: those that have prepared a backend for another variant; that of one that passes is kept there.
     """
-    case, where = parse_case(context.case), f"on the variant case {context.case}: "
+    # The cause comes first, since a table cuts what is long.
+    case, where = parse_case(context.case), f" ({ON_VARIANT} {context.case})"
 
     def check(entry: Entry[Backend]) -> rm.Judged:
         worker, _ = prepare_worker(pool, context, entry, worker=workers.pop(entry.name, None))
@@ -468,7 +469,7 @@ def _check_group(
         else:
             # Each process would hold memory of the device.
             worker.kill()
-        problem = where + judged.problem if judged.problem else ""
+        problem = judged.problem + where if judged.problem else ""
         return msgspec.structs.replace(judged, problem=problem)
 
     found: Failures = {}
@@ -478,7 +479,7 @@ def _check_group(
             found[name] = failure  # whatever the case
         elif failure.status != "unsupported":
             failed_on = [each if each == WEIGHTS else f"variant:{each}" for each in failure.failed_on]
-            failure.reason, failure.case, failure.failed_on = where + failure.reason, context.case, failed_on
+            failure.reason, failure.case, failure.failed_on = failure.reason + where, context.case, failed_on
             # Numbers of the variant case would be taken for those of the case.
             failure.accuracy = failure.dropout = None
             found[name] = failure

@@ -24,7 +24,7 @@ from attnbench.types.case import Case
 from attnbench.types.extensions import Source
 from attnbench.types.operation import operation_of
 from attnbench.types.problem import call_inputs, call_outputs
-from attnbench.types.record import Record
+from attnbench.types.record import ON_VARIANT, Record
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
 from attnbench.types.words import count_of
@@ -55,7 +55,7 @@ def _shown(record: Record) -> str:
 def _reason(record: Record) -> str:
     """Return the reason, without the id of the variant case."""
     beside = record.failed_case
-    return record.reason.partition(f"{beside}: ")[2] if beside else record.reason
+    return record.reason.removesuffix(f" ({ON_VARIANT} {beside})")
 
 
 def problem_of(record: Record) -> str:

@@ -11,6 +11,9 @@ from msgspec import Meta, Struct, field
 
 from attnbench.types.status import Check, Status
 
+ON_VARIANT = "on the variant case"
+"""Before the id of such a case at the end of a reason; :attr:`Record.failed_case` has the id alone."""
+
 
 class Accuracy(Struct, frozen=True):
     """The check in numbers, pooled over draws.

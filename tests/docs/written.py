@@ -287,7 +287,7 @@ def _tidy(words: str) -> str:
 
 def _in_one_line(words: str) -> str:
     """Return the words of an outcome without the case of the check, whose seed is another each time."""
-    plain = re.sub(r"on the variant case \S+: |\[F[^]]*\] ", "", words)
+    plain = re.sub(r"on the variant case \S+: | \(on the variant case \S+\)|\[F[^]]*\] ", "", words)
     return plain if len(plain) < LONGEST_NOTE else f"{plain[:LONGEST_NOTE].rpartition(' ')[0]} …"
 
 

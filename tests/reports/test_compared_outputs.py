@@ -106,7 +106,7 @@ def test_a_wrong_output_comes_with_the_command_that_looks_for_its_cause() -> Non
     assert command in render_compared(whole, gate, "table", View(120, colour=False))
     assert f"```sh\n{command}```" in markdown(whole, gate)
     # A reason and advice of usual lengths are not cut; beside advice the errors are a detail.
-    reason = "on the variant case " + "x" * 350
+    reason = "RMS error " + "x" * 350
     told = replace(
         whole, cells=(cell("numpy", "mismatch", reason=reason),), advice=("advice for numpy: " * 40,)
     )

@@ -242,7 +242,7 @@ def test_places_of_errors_hold_in_all_cases_or_are_not_told() -> None:
 def test_numbers_have_the_case_that_they_are_of() -> None:
     """Also where a variant of the listed case showed the fault; such a case is listed after the others."""
     variant = CASE.format("none").replace("Lk12", "Lk65")
-    beside = record("none", check="values", reason=f"on the variant case {variant}: RMS error 3")
+    beside = record("none", check="values", reason=f"RMS error 3 (on the variant case {variant})")
     beside = structs.replace(beside, failed_case=variant)
     (finding,) = findings_of([beside], {}, MINE, RULES, asking="--backend mine")
     assert finding.problem.endswith("on attention/dot/H2-Lq9-Lk65-D8: RMS error 3.")
