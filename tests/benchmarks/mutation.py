@@ -29,9 +29,16 @@ _STATS = (
     "clock", "kept_answers", "limit", "summary", "comparison", "interval", "pairs", "verdict_words",
     "answer", "doubts", "interim", "few_repetitions", "unpaired", "outcomes",
 )  # fmt: skip
+# Of batches, codes and recurrences, which no test of a dense problem meets.
+_FORMS = [f"tests/operations/test_{name}.py" for name in ("batch_oracle", "encoded", "paged", "recurrent")]
+_INPUTS = ("draw", "rounding", "input_laws", "stress_inputs")
 TESTS = {
-    "verifier": [*(f"tests/maths/test_{name}.py" for name in _CHECK), "tests/worker/test_verifier.py"],
-    "inputs": [f"tests/maths/test_{name}.py" for name in ("draw", "rounding", "input_laws", "stress_inputs")],
+    "verifier": [
+        *(f"tests/maths/test_{name}.py" for name in _CHECK),
+        "tests/worker/test_verifier.py",
+        *_FORMS,
+    ],
+    "inputs": [*(f"tests/maths/test_{name}.py" for name in _INPUTS), *_FORMS],
     "stats": [*(f"tests/compare/test_{name}.py" for name in _STATS), "tests/reports/test_caches.py"],
 }
 SWAPS = {
