@@ -49,7 +49,8 @@ _FEATURES = 8
 @click.option("--heads", type=Whole(1), metavar="N", help="Cut the features into N heads; multihead has 2.")
 @click.option(
     "--mask", type=MaskOption(), metavar="MASK",
-    help="Apply causal, causal:lower_right, window:2, padding:3 (keep 3 keys), bool or float; + joins them.",
+    help="Apply a mask of case ids: causal, window:2, padding:3 (keep 3 keys), document:2,3, prefix:2, …; + "
+    "joins them.",
 )  # fmt: skip
 @click.option("--dropout", type=PROBABILITY, metavar="P", help="Set weights to 0 with probability P.")
 @click.option("--weighted", is_flag=True, help="Show each key's weighted value before the sum.")

@@ -379,7 +379,10 @@ def totals_grids(
     details: with a column for those of times.
     """
     for totals in _stages(answer).values():
-        yield _totals_grid(answer, totals, numbers, details=details, bounds=bounds or details)
+        grid = _totals_grid(answer, totals, numbers, details=details, bounds=bounds or details)
+        # A row alone has nothing to compare; the sentence of the step has its time.
+        if len(grid.rows) > 1:
+            yield grid
 
 
 def _stages(answer: RunAnswer) -> dict[tuple[str, int], list[Total]]:

@@ -99,7 +99,17 @@ def told_kinds(kinds: Iterable[str]) -> dict[str, str]:
 
 
 def shown_kinds(kinds: Iterable[str]) -> dict[str, str]:
-    """Return for each kind its name in reports: without details where that tells it from all others."""
+    """Return for each kind its name in reports: with as many details as tell it from all others."""
     every = dict.fromkeys(kinds)
-    plain = Counter(map(without_details, every))
-    return {kind: kind if plain[without_details(kind)] > 1 else without_details(kind) for kind in every}
+    found = {}
+    for names in ({kind: without_details(kind) for kind in every}, {kind: _named(kind) for kind in every}):
+        counted = Counter(names.values())
+        found |= {kind: name for kind, name in names.items() if counted[name] == 1 and kind not in found}
+    return {kind: found.get(kind, kind) for kind in every}
+
+
+def _named(kind: str) -> str:
+    """Return a kind with the first of its details, which say the family and model."""
+    if "[" not in kind:
+        return f"{kind}, no details recorded" if kind != UNKNOWN else kind
+    return re.sub(r" \[([^,\]]*)[^\]]*\]", r" [\1]", kind)

@@ -57,9 +57,13 @@ def of(details: str, factor: float = 1.0, *, day: int) -> Measured:
 
 def test_machines_of_two_generations_with_one_name_are_told_apart() -> None:
     steps = [one for one in history([of(OLD, day=1), of(NEW, 0.5, day=2), of(OLD, day=3)]) if mine(one)]
-    assert [(one.device_kind, one.before is not None) for one in steps] == [
-        (f"Zen [{OLD}], 4 cores", False), (f"Zen [{OLD}], 4 cores", True), (f"Zen [{NEW}], 4 cores", False),
-    ]  # fmt: skip
+    old, new = "Zen [family 23 model 49], 4 cores", "Zen [family 26 model 2], 4 cores"
+    shown = [(one.device_kind, one.before is not None) for one in steps]
+    assert shown == [(old, False), (old, True), (new, False)]
+    # Where the family and model are the same, all details are told.
+    more = OLD.replace("AVX2", "AVX-512")
+    kinds = {one.device_kind for one in history([of(OLD, day=1), of(more, day=2)]) if mine(one)}
+    assert kinds == {f"Zen [{OLD}], 4 cores", f"Zen [{more}], 4 cores"}
     with pytest.raises(BadInput, match=r"different conditions.*cpu_details"):
         compare_sides([of(OLD, day=1)], [of(NEW, day=2)])
 
@@ -73,6 +77,7 @@ def test_a_file_without_details_counts_as_of_the_only_machine_with_its_name() ->
     # Of two it may be either.
     steps = [one for one in history([of("", day=1), of(OLD, day=2), of(NEW, day=3)]) if mine(one)]
     assert [one.before for one in steps] == [None, None, None]
+    assert steps[0].device_kind == "Zen, 4 cores, no details recorded"
 
 
 def mine(step: HistoryStep) -> bool:

@@ -8,7 +8,7 @@ from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import TORCHS
 from attnbench.reports.answer import busy_text, case_numbers, steps_words
 from attnbench.reports.caches import cache_words
-from attnbench.reports.html.words import Sentence, failure_words, isolated, suite_of, use_words
+from attnbench.reports.html.words import Sentence, failure_words, isolated, suite_of, use_words, weakened
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.overview import HOT_DECODE, checked_words, hot_words
@@ -33,10 +33,9 @@ def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[S
     """Return sentences over all runs. labels: of the parts, where there are several."""
     answers = [part.answer for part in parts if part.answer is not None]
     mostly = 2 * sum(one.disturbed for one in answers) > sum(one.timed for one in answers)
-    weakened = mostly or any(one.chosen_disturbed for one in answers)
     found = [*_answers(parts, labels), *_checked(parts), *_caches(parts, labels), *_hot(parts, labels)]
-    # Where that weakens the answer, a reader should know before it.
-    return [*_busy(parts), *found] if weakened else [*found, *_busy(parts)]
+    # Where most is disturbed, a reader should know before the answer.
+    return [*_busy(parts), *found] if mostly else [*found, *_busy(parts)]
 
 
 def _checked(parts: Sequence[ReportPart]) -> list[Sentence]:
@@ -72,7 +71,7 @@ def _answers(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sen
         before = f"{label}: " if several else ""
         steps = steps_words(part.answer, numbers)
         for words, proved in steps.items():
-            tone = "good" if proved else "unsure"
+            tone = "good" if proved and not weakened(part.answer) else "unsure"
             yield Sentence("", f"{before}{words if several else capital(words)}.", tone)
         if not several or (not steps and len(parts) <= _MOST_RUNS):
             yield from use_words(part, before)

@@ -11,15 +11,15 @@ from typing import Any
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import DEFAULT_SUITE
 from attnbench.cases.work import human_bytes
-from attnbench.reports.answer import TIED, busy_text, case_cell, next_text
+from attnbench.reports.answer import TIED, busy_text, case_cell, next_text, slower
 from attnbench.reports.columns import KERNEL_CONVENTION, name_text, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
-from attnbench.reports.overview import asked_counts, counted
+from attnbench.reports.overview import SLOW, asked_counts, counted
 from attnbench.reports.run import Run
 from attnbench.reports.sentences import failure_sentences, use_sentence
-from attnbench.stats.answer import disturbed, is_failure
+from attnbench.stats.answer import RunAnswer, disturbed, is_failure
 from attnbench.types.compared import BASE, HEAD
 from attnbench.types.errors import BadCase
 from attnbench.types.record import Manifest
@@ -137,9 +137,14 @@ def use_words(part: ReportPart, before: str = "") -> list[Sentence]:
     if not words:
         return failure_words(part, before)
     sure = {lead.sure for lead in part.answer.leads} if part.answer else set()
-    good = "clear" in sure and "few repetitions" not in sure
+    good = "clear" in sure and "few repetitions" not in sure and not weakened(part.answer)
     text = f"{before}{words if before else capital(words)}."
     return [Sentence("", text, "good" if good else "unsure"), *failure_words(part, before)]
+
+
+def weakened(answer: RunAnswer | None) -> bool:
+    """Return whether other processes disturbed a run, and a backend to use among them."""
+    return answer is not None and bool(answer.chosen_disturbed and busy_text(answer))
 
 
 def failure_words(part: ReportPart, before: str = "") -> list[Sentence]:
@@ -178,7 +183,7 @@ class LeadRow:
     case: its id. also: what may be as fast, "" for nothing. fails: of a backend to use that fails in other
     cases, as "wrong in 2 cases", else "". disturbed: other processes did that to its measurement. users: for
     each backend that users have its time over that of the fastest. following: the next backend with its own.
-    Ratios are those of the terminal, with their intervals.
+    Ratios are those of the terminal, with their intervals. far: it takes :data:`SLOW` times or more.
     """
 
     case: str
@@ -189,6 +194,7 @@ class LeadRow:
     disturbed: bool
     users: tuple[str, ...]
     following: str
+    far: bool
 
 
 def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
@@ -223,6 +229,7 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
             disturbed(use),
             tuple(case_cell(cells.get((lead.best.case, user)), lead, bounds=True) for user in users),
             "alone" if lead.sure == "alone" else next_text(lead, details=True),
+            any(takes.ratio >= SLOW for takes in [*slower(lead).values()][:1]),
         )
         rows.append(row)
     return rows
