@@ -36,5 +36,5 @@ def test_a_tiny_run_has_the_sum_of_a_step_for_each_stage(tmp_path: Path) -> None
     hybrid.measure(hybrid.suite(16, 32), file, budget=0.02, repetitions=3)
     assert load(file).exit_code == 0
     found = hybrid.answer(file)
-    assert "step of prefill" in found
-    assert "step of decode" in found
+    assert "\nprefill: " in found
+    assert "\ndecode: " in found
