@@ -17,6 +17,8 @@ _LEAST_ERROR = 1e-4
 _UNKNOWN = "?"
 _FEW = 3
 """So many caches have a sentence each."""
+_SLOWER = 4
+"""So many backends of a cache have a row below the fastest, or all but those that one row counts."""
 
 
 def cache_name(step: CacheStep, cache: Cache) -> str:
@@ -50,9 +52,10 @@ def _fastest(total: Total, answer: RunAnswer) -> tuple[str, str]:
 def caches_grid(
     steps: Sequence[CacheStep], answer: RunAnswer, width: int = 1000, *, details: bool = False
 ) -> Grid | None:
-    """Return a row for each way to hold a cache; None where there is nothing to compare.
+    """Return a row for each way to hold a cache with each backend, the fastest of a cache first; None where
+    there is nothing to compare.
 
-    width: as of :func:`attnbench.reports.answer.cases_grid`. details: with a row for each other backend.
+    width: as of :func:`attnbench.reports.answer.cases_grid`. details: with all backends of a cache.
     """
     rows: list[dict[str, str]] = []
     for step, label in zip(steps, step_labels(steps), strict=True):
@@ -62,17 +65,16 @@ def caches_grid(
             held = _UNKNOWN if cache.kv_bytes is None else human_bytes(cache.kv_bytes)
             told = {"step": label, "cache": cache_name(step, cache), "bytes/token": held}
             told |= {"memory ×": share_text(cache), "error": error_text(cache.error)}
-            rows.append(told | {"use": use} | _time(cache, best))
+            rows.append(told | {"backend": use} | _time(cache, best))
             label = ""
-            if details:
-                rows += [
-                    {"use": other.backend} | _time(cache, other)
-                    for other in others
-                    if other.backend is not None and other.backend != fastest
-                ]
+            slower = [other for other in others if other.backend != fastest]
+            shown = slower if details or len(slower) <= _SLOWER else slower[: _SLOWER - 1]
+            rows += [{"backend": other.backend or ""} | _time(cache, other) for other in shown]
+            if shown != slower:
+                rows.append({"backend": f"{len(slower) - len(shown)} more: --details"})
     if not rows:
         return None
-    columns = ("step", "cache", "bytes/token", "memory ×", "error", "use", "time", "time ×")
+    columns = ("step", "cache", "bytes/token", "memory ×", "error", "backend", "time", "time ×")
     # The share of the memory says as much as the bytes.
     left_out = {"step"} - {head for row in rows for head in row if row[head]}
     left_out |= {"bytes/token"} if width < NARROW else set()
@@ -80,7 +82,7 @@ def caches_grid(
     return Grid(
         heads,
         tuple(tuple(row.get(head, "") for head in heads) for row in rows),
-        frozenset(heads) - {"step", "cache", "use"},
+        frozenset(heads) - {"step", "cache", "backend"},
         2 if width >= WIDE else 1,
         f"×: over the cache in {plain_name(steps)}   error: what a cache changes in exact outputs",
     )

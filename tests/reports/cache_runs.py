@@ -23,14 +23,22 @@ def held(keys: int, word: str) -> str:
 
 
 def cache_run(
-    keys: tuple[int, ...] = (1024, 2048), *, words: tuple[str, ...] = WORDS, counts: bool = True
+    keys: tuple[int, ...] = (1024, 2048),
+    *,
+    words: tuple[str, ...] = WORDS,
+    counts: bool = True,
+    more: tuple[str, ...] = (),
 ) -> Run:
-    """A decode of 32 layers at some lengths. Each cache has its fastest backend, and a slower one."""
+    """A decode of 32 layers at some lengths. Each cache has its fastest backend, and a slower one; more: of
+    backends for encoded caches, each slower than the one before."""
     times = {
         held(n, word): (
             {"eager": n / 1e4, "sdpa_flash": n / 2e4}
             if word == "dtype"
-            else {"dequantise_sdpa": n / 2e4 * SLOWER[word], "dequantise_blocks": n / 1e4 * SLOWER[word]}
+            else {
+                name: n / 2e4 * place * SLOWER[word]
+                for place, name in enumerate(("dequantise_sdpa", "dequantise_blocks", *more), start=1)
+            }
         )
         for n in keys
         for word in words
