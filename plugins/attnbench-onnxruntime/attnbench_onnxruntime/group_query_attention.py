@@ -34,8 +34,11 @@ class Attention:
         import torch
 
         case, scoring, dtype = setup.case, setup.scoring, case_dtype(setup.case)
+        if dtype is torch.bfloat16:
+            # The operator has none; codes and their scales are the same in each dtype.
+            dtype = torch.float32
         assert scoring.dot is not None
-        self.case, self.dot = case, scoring.dot
+        self.case, self.dot, self.dtype = case, scoring.dot, dtype
         # Its window counts the keys that a query sees, as attnbench's.
         own = Mask(causal="lower_right", window=case.mask.window)
         self.by_itself = case.mask == own and scoring.bias is None
@@ -51,7 +54,7 @@ class Attention:
         if added is not None:
             self.prepared["added"] = finite(added)
         if scoring.sink is not None:
-            self.prepared["sink"] = scoring.sink.detach().contiguous()
+            self.prepared["sink"] = scoring.sink.detach().to(dtype).contiguous()
         self.out = (case.B, case.Lq, case.H * case.D)
         self.session = self._opened()
         self.binding = self.session.io_binding()
@@ -93,7 +96,7 @@ class Attention:
             **how,
         )
         outputs = {"out": self.out, "k_after": cache, "v_after": cache}
-        model = model_of(node, self.given, outputs, case_dtype(case), dtypes)
+        model = model_of(node, self.given, outputs, self.dtype, dtypes)
         return open_session(model, case.threads)
 
     def _bind(self, name: str, x: Tensor) -> None:
@@ -116,16 +119,16 @@ class Attention:
         import torch
 
         case = self.case
-        queries = map_queries(self.dot, q).transpose(1, 2).contiguous()
+        queries = map_queries(self.dot, q).transpose(1, 2).to(self.dtype).contiguous()
         k = k if scales else map_keys(self.dot, k).contiguous()
-        out = torch.empty(self.out, dtype=q.dtype)
+        out = torch.empty(self.out, dtype=self.dtype)
         for name, x in zip(("q", "k", "v", "k_scale", "v_scale"), (queries, k, v, *scales), strict=False):
             self._bind(name, x)
         for name, x in (("out", out), ("k_after", k), ("v_after", v)):
             shape = self.out if name == "out" else self.given["k"]
             self.binding.bind_output(name, "cpu", 0, numpy_type(x.dtype), shape, x.data_ptr())
         self.session.run_with_iobinding(self.binding)
-        heads = out.view(case.B, case.Lq, case.H, case.D).transpose(1, 2)
+        heads = out.view(case.B, case.Lq, case.H, case.D).transpose(1, 2).to(q.dtype)
         return heads if self.empty is None else heads.masked_fill_(self.empty, 0)
 
 
@@ -167,6 +170,7 @@ ONNXRUNTIME_GQA_CODES = replace(
     ONNXRUNTIME_GQA,
     name="onnxruntime_gqa_codes",
     summary="ONNX Runtime's GroupQueryAttention, from a cache of int8 or int4",
+    dtypes=("float32", "bfloat16", "float16"),
     encodings=("int8", "int4"),
     converts=("k", "v", "k_scale", "v_scale"),
 )

@@ -26,7 +26,7 @@ RIGHT = {
     "scaled_dot@scale=0.3/B1-H4-Hkv2-Lq5-Lk70-D64/causal:lower_right/float16/kv=int8:channel": CODES,
     "scaled_dot/B3-H4-Hkv2-Lq1-Lk90-D64/float32/kv=int4:tensor": CODES,
     "softcap/B1-H4-Hkv2-Lq1-Lk70-D64/float16/kv=int4:head": CODES,
-    "sinks/B1-H4-Hkv1-Lq7-Lk70-D32/window:9/float32/kv=int4:channel": CODES,
+    "sinks/B1-H4-Hkv1-Lq7-Lk70-D32/window:9/bfloat16/kv=int4:channel": CODES,
 }
 """Several sequences of one query, or several queries; each width and grain; masks, a bias, a cap, sinks."""
 
