@@ -5,8 +5,8 @@ The codes of k and v have their shapes, or half as many bytes along the features
 of the scales: a number is (code - zero) · scale.
 
 In a batch the grain ``tensor`` is a scale of the whole cache, one for all sequences, as engines have it that
-calibrate once. It is there before any number is, so it follows from none, and is drawn. float8 alone has it,
-as its error hardly depends on the scale.
+calibrate once. It is there before any number is, so it follows from none, and is drawn with its zero point;
+numbers beyond the largest code are held as the largest.
 
 The least codes of two's complement, -128 and -8, are left out: minus them is no code.
 """
@@ -42,15 +42,25 @@ SHARED: dict[str, tuple[int, ...]] = {
 OF_CACHE = ((0.12, 0.2), (0.25, 0.45))
 """Where the scales of a whole cache lie, one for keys and one for values: unlike, and far from 1. float8_e4m3
 then ends at 54 or beyond, which ordinary numbers hardly reach."""
+END_OF_CACHE = 100.0
+"""Integers end at so many times these numbers, 12 to 45: a scale is an end over the largest code."""
+ZERO_OF_CACHE = ((0.3, 0.42), (0.58, 0.7))
+"""Where zero points of a whole cache lie, as shares of the largest code: unlike, and none in the middle."""
 
 
-def scale_of_cache(case: ProblemCase, side: str) -> float:
-    """Return the scale of all keys, or of all values, of a draw."""
+def _of_cache(case: ProblemCase, code: NumberCode, side: str) -> tuple[float, float]:
+    """Return the scale and the zero point of all keys, or of all values, of a draw."""
     import numpy as np
 
     rng = np.random.default_rng(case.cache_seed)
-    drawn = [rng.uniform(*ends) for ends in rng.permutation(OF_CACHE)]
-    return float(drawn["kv".index(side)])
+    end, zero = (
+        [rng.uniform(*ends) for ends in rng.permutation(each)]["kv".index(side)]
+        for each in (OF_CACHE, ZERO_OF_CACHE)
+    )
+    if code.order:
+        return end, 0.0
+    # With a zero point codes span both signs.
+    return (1 + code.zeros) * END_OF_CACHE * end / code.largest, zero * code.largest * code.zeros
 
 
 def _has_scale_of_cache(case: Case) -> bool:
@@ -135,7 +145,7 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
             grouped = array.reshape(_grouped(case, spec.shape, spec.axes)[0])
             wide, zero = code.scale_and_zero(grouped, SHARED[grain_of(case)])
             if isinstance(case, ProblemCase) and _has_scale_of_cache(case):
-                wide = np.full_like(wide, scale_of_cache(case, spec.name))
+                wide, zero = (np.full_like(wide, one) for one in _of_cache(case, code, spec.name))
             scale = wide.astype(np.float32)
             steps = grouped / scale.astype(np.float64)
             if code.zeros:
@@ -200,7 +210,7 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
         return [*codes, *scales, *zeros]
 
     def refuses(case: Case) -> str | None:
-        if grain_of(case) == "tensor" and case.batch and not (code.order and is_encoded(case)):
+        if grain_of(case) == "tensor" and case.batch and not is_encoded(case):
             return "sequences of unlike lengths have a scale each: take the grain head"
         least = BLOCK if grain_of(case) == "block32" else code.in_a_byte
         if case.D % least or case.Dv % least:
