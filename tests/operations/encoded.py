@@ -70,17 +70,24 @@ def read_codes(name: str, codes: Array) -> Array:
     return codes.astype(np.float64)
 
 
+def halves(block: Array) -> Array:
+    """Read bytes as float16."""
+    return np.frombuffer(block.tobytes(), "<f2").astype(np.float64).reshape(*block.shape[:-1], -1)
+
+
 def read_blocks(name: str, stored: Array) -> Array:
-    size = {"q8_0": 34, "q4_0": 18}[name]
     numbers = []
-    for start in range(0, stored.shape[-1], size):
-        block = stored[..., start : start + size]
-        d = np.frombuffer(block[..., :2].tobytes(), "<f2").astype(np.float64).reshape(*block.shape[:-1], 1)
-        codes = block[..., 2:]
+    for start in range(0, stored.shape[-1], BLOCKS[name]):
+        block = stored[..., start : start + BLOCKS[name]]
+        d, codes = halves(block[..., :2]), block[..., 2:]
         if name == "q8_0":
             numbers.append(d * np.where(codes > 127, codes - 256.0, codes))
-        else:
+        elif name == "q4_0":
             numbers.append(d * (np.concatenate(nibbles(codes), -1) - 8.0))
+        else:
+            low = np.concatenate(nibbles(codes[..., 6:]), -1)
+            fifth = [codes[..., 2 + i // 8] >> i % 8 & 1 for i in range(32)]
+            numbers.append(d * (low + 16.0 * np.stack(fifth, -1)) + halves(codes[..., :2]))
     return np.concatenate(numbers, -1)
 
 
@@ -100,6 +107,8 @@ def read(word: str, t: Mapping[str, Array], x: str) -> Array:
     return (steps - zero[at]) * scale[at]
 
 
+BLOCKS = {"q8_0": 34, "q4_0": 18, "q5_1": 24}
+"""Bytes of a block of 32 features."""
 IGNORED, SQUARED, INVERTED = (lambda s: s * 0 + 1), np.square, np.reciprocal
 SCALED: dict[str, Wrong] = {
     "scales ignored": both("_scale", IGNORED),
@@ -133,12 +142,22 @@ def of_blocks(size: int, change: Callable[[Array], Array]) -> Wrong:
     return both("", lambda x: change(x.reshape(*x.shape[:-1], -1, size)).reshape(x.shape))
 
 
-def scale_bytes(change: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    return lambda x: np.concatenate([change(x[..., :2]), x[..., 2:]], -1)
+def scale_bytes(change: Callable[[Array], Array], count: int = 2) -> Callable[[Array], Array]:
+    return lambda x: np.concatenate([change(x[..., :count]), x[..., count:]], -1)
 
 
-def codes_of(change: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    return lambda x: np.concatenate([x[..., :2], change(x[..., 2:])], -1)
+def codes_of(change: Callable[[Array], Array], first: int = 2) -> Callable[[Array], Array]:
+    return lambda x: np.concatenate([x[..., :first], change(x[..., first:])], -1)
+
+
+def fifth_bits(change: Callable[[Array], Array]) -> Wrong:
+    """Change the fifth bits of q5_1, (…, 32) of 0 and 1."""
+
+    def changed(x: Array) -> Array:
+        bits = change(np.unpackbits(x[..., 4:8], axis=-1, bitorder="little"))
+        return np.concatenate([x[..., :4], np.packbits(bits, axis=-1, bitorder="little"), x[..., 8:]], -1)
+
+    return of_blocks(24, changed)
 
 
 def in_pairs(x: Array) -> Array:
@@ -148,17 +167,19 @@ def in_pairs(x: Array) -> Array:
     return pairs[..., :16] | (pairs[..., 16:] << 4)
 
 
-def blocks(size: int) -> dict[str, Wrong]:
-    unit = np.frombuffer(np.float16(1).tobytes(), np.uint8)
+def blocks(name: str) -> dict[str, Wrong]:
+    unit, size = np.frombuffer(np.float16(1).tobytes(), np.uint8), BLOCKS[name]
+    # A block of q5_1 is that of its scale and its least number.
+    head = 4 if name == "q5_1" else 2
     return {
         "scales ignored": of_blocks(size, scale_bytes(lambda d: d * 0 + unit)),
-        "scale of the next block": of_blocks(size, scale_bytes(lambda d: np.roll(d, 1, -2))),
-        "scale of the next token": of_blocks(size, scale_bytes(lambda d: np.roll(d, 1, -3))),
-        "scale of the next head": of_blocks(size, scale_bytes(lambda d: np.roll(d, 1, 1))),
+        "scale of the next block": of_blocks(size, scale_bytes(lambda d: np.roll(d, 1, -2), head)),
+        "scale of the next token": of_blocks(size, scale_bytes(lambda d: np.roll(d, 1, -3), head)),
+        "scale of the next head": of_blocks(size, scale_bytes(lambda d: np.roll(d, 1, 1), head)),
         "first block's scale for all": of_blocks(
-            size, scale_bytes(lambda d: np.broadcast_to(d[..., :1, :], d.shape))
+            size, scale_bytes(lambda d: np.broadcast_to(d[..., :1, :], d.shape), head)
         ),
-        "codes in reverse": of_blocks(size, codes_of(lambda c: c[..., ::-1])),
+        "codes in reverse": of_blocks(size, codes_of(lambda c: c[..., ::-1], head)),
         "v read as k": lambda t: t | {"v": t["k"]},
     }
 
@@ -199,12 +220,21 @@ MISTAKES: dict[str, dict[str, Wrong]] = {
             "fp8_e5m2:token",
         )
     },
-    "q8_0": blocks(34) | {"codes without sign": of_blocks(34, codes_of(lambda c: c & 0x7F))},
-    "q4_0": blocks(18)
+    "q8_0": blocks("q8_0") | {"codes without sign": of_blocks(34, codes_of(lambda c: c & 0x7F))},
+    "q4_0": blocks("q4_0")
     | {
         "nibbles swapped": of_blocks(18, codes_of(swapped)),
         "neighbours in a byte": of_blocks(18, codes_of(in_pairs)),
         "codes from 1": of_blocks(18, codes_of(lambda c: c | 0x11)),
+    },
+    "q5_1": blocks("q5_1")
+    | {
+        "least number ignored": of_blocks(24, lambda x: np.concatenate(
+            [x[..., :2], x[..., 2:4] * 0, x[..., 4:]], -1)),
+        "fifth bits ignored": fifth_bits(lambda bits: bits * 0),
+        "fifth bit of the next code": fifth_bits(lambda bits: np.roll(bits, -1, -1)),
+        "neighbours in a byte": of_blocks(24, codes_of(in_pairs, 8)),
+        "nibbles swapped": of_blocks(24, codes_of(swapped, 8)),
     },
 }  # fmt: skip
 """By the word of an encoding."""
@@ -248,6 +278,17 @@ def attend_latent(setup: Any, how: Mapping[str, Any]) -> Any:
     return call
 
 
+def of_logical_pages(t: Arrays, scales: Array) -> Array:
+    """Let page n of each sequence have the scales of page n of the cache; without pages all are 0."""
+    if "block_table" not in t:
+        return scales * 0
+    changed = scales.copy()
+    for row, keys in zip(t["block_table"], t["seqused_k"], strict=True):
+        for n in range(-(-int(keys) // scales.shape[1])):
+            changed[row[n]] = scales[n]
+    return changed
+
+
 IN_BATCHES: dict[str, dict[str, Wrong]] = {
     "int8:head": {
         "scale of the next sequence": both("_scale", lambda s: np.roll(s, 1, 0)),
@@ -265,6 +306,9 @@ IN_BATCHES: dict[str, dict[str, Wrong]] = {
         "scale of the next head": next_one(-1),
         "scale of the next page": both("_scale", lambda s: np.roll(s, 1, 0) if s.ndim > 2 else s * 0 + 1),
         "scales of k and v exchanged": exchanged("_scale"),
+        "scale of the logical page": lambda t: t | {
+            f"{x}_scale": of_logical_pages(t, t[f"{x}_scale"]) for x in "kv"
+        },
     },
     "fp8_e4m3:tensor": {
         name: SCALED[name]
@@ -273,10 +317,24 @@ IN_BATCHES: dict[str, dict[str, Wrong]] = {
             "scale of k for both", "scales of k and v exchanged", "v read as k",
         )
     },
+    "uint8:tensor": {
+        name: (SCALED | ZEROS)[name]
+        for name in ("scale of k ignored", "scales of k and v exchanged", "zero points left out",
+            "sign of zero points", "zero points of k and v exchanged")
+    },
     "q8_0": {
         "scale of the next slot": of_blocks(34, scale_bytes(lambda d: np.roll(
             d.reshape(-1, *d.shape[-3:]), -1, 0).reshape(d.shape))),
         "scale of the next head": of_blocks(34, scale_bytes(lambda d: np.roll(d, -1, -3))),
+    },
+    "q5_1": {
+        "scale of the next page": of_blocks(24, scale_bytes(
+            lambda d: np.roll(d, 1, 0) if d.ndim > 4 else d * 0, 4)),
+        "scale of the logical page": lambda t: of_blocks(24, scale_bytes(
+            lambda d: of_logical_pages(t, d), 4))(t),
+        "least number ignored": of_blocks(24, lambda x: np.concatenate(
+            [x[..., :2], x[..., 2:4] * 0, x[..., 4:]], -1)),
+        "fifth bit of the next code": fifth_bits(lambda bits: np.roll(bits, -1, -1)),
     },
 }  # fmt: skip
 """Of sequences in a batch."""
@@ -305,9 +363,12 @@ def in_batch(setup: Any, wrong: Wrong) -> Any:
         renew = staticmethod(right.renew)
 
         def __call__(self, q: Tensor, *others: Tensor) -> Tensor:
-            names = ("k", "v", "k_scale", "v_scale")
-            got = wrong({name: x.numpy() for name, x in zip(names, others, strict=False)})
-            return right(q, *(torch.from_numpy(np.ascontiguousarray(got[x])) for x in names), *others[4:])
+            names = ("k", "v", "k_scale", "v_scale", "k_zero", "v_zero")[: right.encoded]
+            ahead = ("cu_seqlens_q", "seqused_k", "block_table") if right.paged else ()
+            given = zip((*names, *ahead), others, strict=False)
+            got = wrong({name: x.numpy() for name, x in given})
+            made = (torch.from_numpy(np.ascontiguousarray(got[name])) for name in names)
+            return right(q, *made, *others[right.encoded :])
 
     return Wrongly()
 

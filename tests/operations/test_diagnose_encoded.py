@@ -64,6 +64,16 @@ NAMED: dict[str, dict[str, str]] = {
         "nibbles swapped": "nibbles_swapped",
         "neighbours in a byte": "nibbles_as_neighbours",
     },
+    "q5_1": {
+        "scale of the next block": "scale_of_the_next_block",
+        "scale of the next token": "scale_of_the_previous_token",
+        "scale of the next head": "scale_of_the_next_head",
+        "least number ignored": "least_number_ignored",
+        "fifth bits ignored": "fifth_bits_ignored",
+        "fifth bit of the next code": "fifth_bits_of_the_next_code",
+        "neighbours in a byte": "nibbles_as_neighbours",
+        "nibbles swapped": "nibbles_swapped",
+    },
 }
 OF_LATENT = {
     "latent with the scale of all features": "scale_of_all_features",
@@ -97,7 +107,7 @@ def test_more_than_forty_mistakes_are_named() -> None:
     assert len(PLANTED) + len(OF_LATENT) > 40
 
 
-@pytest.mark.parametrize("word", ["int8:token", "q8_0"])
+@pytest.mark.parametrize("word", ["int8:token", "q8_0", "q5_1"])
 def test_a_last_block_that_is_not_full_and_left_out_is_named(registry: Registry, word: str) -> None:
     backend = encoded.backend_name(word, "last block not full left out")
     assert Judge(registry, CASE.format("float32", word)).problem(backend) != ""
@@ -143,6 +153,7 @@ IN_BATCHES: dict[str, dict[str, str]] = {
         "scale of the next slot": "scale_of_the_next_slot",
         "scale of the next page": "scale_of_the_previous_page",
         "scale of the first slot": "scale_of_the_first_slot",
+        "scale of the logical page": "scales_without_the_table",
         "scales of k and v exchanged": "scales_exchanged",
     },
     "fp8_e4m3:tensor": {
@@ -152,23 +163,36 @@ IN_BATCHES: dict[str, dict[str, str]] = {
         "scale of k for both": "scale_of_k_for_both",
         "scales of k and v exchanged": "scales_exchanged",
     },
+    "uint8:tensor": {
+        "scale of k ignored": "scale_of_k_ignored",
+        "scales of k and v exchanged": "scales_exchanged",
+        "zero points left out": "zero_points_ignored",
+        "sign of zero points": "zero_points_added",
+        "zero points of k and v exchanged": "zero_points_exchanged",
+    },
     "q8_0": {
         "scale of the next slot": "scale_of_the_next_slot",
         "scale of the next head": "scale_of_the_next_head",
     },
+    "q5_1": {
+        "scale of the next page": "scale_of_the_previous_page",
+        "scale of the logical page": "scales_without_the_table",
+        "least number ignored": "least_number_ignored",
+        "fifth bit of the next code": "fifth_bits_of_the_next_code",
+    },
 }
-PACKED_OTHERWISE = ("scale of the next page", "scale of the first slot")
-"""Without pages these mistakes leave the scales out."""
+OF_PAGES = ("scale of the next page", "scale of the first slot", "scale of the logical page")
+"""They can't be made without pages."""
 
 
 @pytest.mark.parametrize("storage", ["packed", "paged:16"])
 @pytest.mark.parametrize("word", IN_BATCHES)
 def test_mistakes_in_batches_are_named(registry: Registry, storage: str, word: str) -> None:
     case = BATCH.format("float32", storage, word)
-    wanted, named = {}, {}
-    for name, mistake in IN_BATCHES[word].items():
-        backend = encoded.backend_name(word, f"{name} in a batch")
-        ignored = storage == "packed" and name in PACKED_OTHERWISE
-        wanted[name] = "scales_ignored" if ignored else mistake
-        named[name] = found(registry, backend, case).mistake
-    assert named == wanted
+    wanted = {
+        name: mistake
+        for name, mistake in IN_BATCHES[word].items()
+        if storage != "packed" or name not in OF_PAGES
+    }
+    names = {name: encoded.backend_name(word, f"{name} in a batch") for name in wanted}
+    assert {name: found(registry, backend, case).mistake for name, backend in names.items()} == wanted

@@ -27,9 +27,10 @@ Tensors = dict[str, NDArray[Any]]
 _SCALES = "a number is its code times the scale that it shares: docs/serving.md has the shapes"
 _GRAIN = f"look at the grain of case.kv: {_SCALES}"
 _ZERO = "a number is (code - zero) · scale: subtract the zero point before the product"
-_BYTES = "two codes lie in a byte, the first of two neighbours in the low bits; in q4_0 codes i and i + 16"
+_BYTES = "two codes lie in a byte, the first of two neighbours in the low bits; in q4_0 and q5_1 i and i + 16"
 _SIGN = "read the code by its kind: int8 and int4 have a sign in two's complement, uint8 and uint4 have none"
 _BLOCK = "each block of 32 features has its own scale, float16, in front of its codes"
+_FIFTH = "bit i of the four bytes behind m is the fifth bit of code i"
 _LATENT = "the keys are all D features of kv, the values its first Dv"
 HEAD_OF = {"q8_0": (2, 34), "q4_0": (2, 18), "q5_1": (4, 24)}
 """The bytes of a block in front of its codes, and all of them, by encoding."""
@@ -360,25 +361,33 @@ def _of_blocks(change: Callable[[NDArray[Any], NDArray[Any]], tuple[NDArray[Any]
     return reads
 
 
-def _rolled(axis: int, step: int = -1, *, first: bool = False) -> Any:
-    def change(d: NDArray[Any], codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        if d.shape[axis] == 1:
-            raise ValueError("there is one place alone")
-        return (np.broadcast_to(np.take(d, [0], axis), d.shape) if first else np.roll(d, step, axis)), codes
+def _with_heads(s: StoredTensors, change: Callable[[NDArray[Any], str], NDArray[Any]]) -> Numbers:
+    """Change the bytes in front of the codes of all blocks, (…, 2) or (…, 4); change gets the side too."""
+    head, _ = HEAD_OF[encoding_name(s.case)]
+    changed = {}
+    for name in "kv":
+        blocks = _blocks(s, name)
+        whole = np.concatenate([change(blocks[..., :head], name), blocks[..., head:]], -1)
+        changed[name] = whole.reshape(s.tensors[name].shape)
+    return s.read(**changed)
 
-    return _of_blocks(change)
+
+def _rolled(axis: int, step: int = -1, *, first: bool = False) -> Any:
+    def change(heads: NDArray[Any], name: str) -> NDArray[Any]:
+        if heads.shape[axis] == 1:
+            raise ValueError("there is one place alone")
+        return (
+            np.broadcast_to(np.take(heads, [0], axis), heads.shape) if first else np.roll(heads, step, axis)
+        )
+
+    return lambda s: _with_heads(s, change)
 
 
 def _scales_of_the_other_side(s: StoredTensors) -> Numbers:
-    k, v = (_blocks(s, name) for name in "kv")
-    if k.shape != v.shape:
+    if s.tensors["k"].shape != s.tensors["v"].shape:
         raise ValueError("keys and values have other shapes")
-    own = s.tensors["k"].shape
-    made = {
-        "k": np.concatenate([v[..., :2], k[..., 2:]], -1).reshape(own),
-        "v": np.concatenate([k[..., :2], v[..., 2:]], -1).reshape(own),
-    }
-    return s.read(**made)
+    head, _ = HEAD_OF[encoding_name(s.case)]
+    return _with_heads(s, lambda _, name: _blocks(s, "v" if name == "k" else "k")[..., :head])
 
 
 def _from_0(s: StoredTensors) -> Numbers:
@@ -406,6 +415,41 @@ def _without_the_last_block(s: StoredTensors) -> Numbers:
     k[..., -32:] = 0
     v[..., -32:] = 0
     return k, v
+
+
+def _zeroed(c: NDArray[Any], first: int, end: int) -> NDArray[Any]:
+    """Return bytes of blocks with some of them 0."""
+    changed = c.copy()
+    changed[..., first:end] = 0
+    return changed
+
+
+def _fifth_bits_moved(c: NDArray[Any], step: int) -> NDArray[Any]:
+    """Return bytes behind the scales of q5_1 in which each code has the fifth bit of one beside it."""
+    bits = np.roll(np.unpackbits(c[..., 2:6], axis=-1, bitorder="little"), step, -1)
+    return np.concatenate([c[..., :2], np.packbits(bits, axis=-1, bitorder="little"), c[..., 6:]], -1)
+
+
+def _neighbours(c: NDArray[Any]) -> NDArray[Any]:
+    """Return a block whose reader takes features 2i and 2i + 1 from byte i, as this order gives them."""
+    pairs = np.stack([c & 15, c >> 4], -1).reshape(*c.shape[:-1], 32)
+    return np.asarray(pairs[..., :16] | (pairs[..., 16:] << 4), np.uint8)
+
+
+def _in_bytes(first: int) -> Iterator[EncodedMistake]:
+    """Yield mistakes in reading two codes of a byte, in blocks whose such bytes begin there behind d."""
+    for name, summary, change in (
+        ("nibbles_swapped", "the first half of a block is read from the high bits", _swapped),
+        ("nibbles_as_neighbours", "neighbours lie in a byte, as in int4", _neighbours),
+    ):
+        yield EncodedMistake(
+            name,
+            summary,
+            _BYTES,
+            _of_blocks(
+                lambda d, c, change=change: (d, np.concatenate([c[..., :first], change(c[..., first:])], -1))
+            ),
+        )
 
 
 BLOCKS: tuple[EncodedMistake, ...] = (
@@ -460,18 +504,7 @@ OF_BLOCKS: dict[str, tuple[EncodedMistake, ...]] = {
         EncodedMistake(
             "codes_from_0", "codes are 0 to 15, not -8 to 7", "subtract 8 from the codes of q4_0", _from_0
         ),
-        EncodedMistake(
-            "nibbles_swapped",
-            "the first half of a block is read from the high bits",
-            _BYTES,
-            _of_blocks(lambda d, c: (d, _swapped(c))),
-        ),
-        EncodedMistake(
-            "nibbles_as_neighbours",
-            "neighbours lie in a byte, as in int4",
-            _BYTES,
-            _of_blocks(lambda d, c: (d, _neighbours(c))),
-        ),
+        *_in_bytes(0),
     ),
     "q5_1": (
         EncodedMistake(
@@ -483,30 +516,21 @@ OF_BLOCKS: dict[str, tuple[EncodedMistake, ...]] = {
         EncodedMistake(
             "fifth_bits_ignored",
             "codes of 4 bits, without the fifth",
-            "bit i of the four bytes behind m is the fifth bit of code i",
+            _FIFTH,
             _of_blocks(lambda d, c: (d, _zeroed(c, 2, 6))),
         ),
-        EncodedMistake(
-            "nibbles_as_neighbours",
-            "neighbours lie in a byte, as in int4",
-            _BYTES,
-            _of_blocks(lambda d, c: (d, np.concatenate([c[..., :6], _neighbours(c[..., 6:])], -1))),
+        *(
+            EncodedMistake(
+                f"fifth_bits_of_the_{which}_code",
+                f"the fifth bit of the {which} code",
+                _FIFTH,
+                _of_blocks(lambda d, c, step=step: (d, _fifth_bits_moved(c, step))),
+            )
+            for which, step in (("next", -1), ("previous", 1))
         ),
+        *_in_bytes(6),
     ),
 }
-
-
-def _zeroed(c: NDArray[Any], first: int, end: int) -> NDArray[Any]:
-    """Return bytes of blocks with some of them 0."""
-    changed = c.copy()
-    changed[..., first:end] = 0
-    return changed
-
-
-def _neighbours(c: NDArray[Any]) -> NDArray[Any]:
-    """Return a block whose reader takes features 2i and 2i + 1 from byte i, as this order gives them."""
-    pairs = np.stack([c & 15, c >> 4], -1).reshape(*c.shape[:-1], 32)
-    return np.asarray(pairs[..., :16] | (pairs[..., 16:] << 4), np.uint8)
 
 
 def _latent(
