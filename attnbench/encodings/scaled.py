@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attnbench.types.encoding import Encoding, Written, grain_of, is_encoded
 from attnbench.types.operation import Kind, TensorSpec
 from attnbench.types.problem import ProblemCase
-from attnbench.types.storage import OF_ALL
+from attnbench.types.storage import KEYS_OF_RUN, OF_ALL, RUN, sizes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,9 +36,11 @@ BLOCK = 32
 ROUNDED = 2.0**-22
 """A writer in float32 may be off by as much of a number: two gaps, of a scale, a quotient and a product."""
 SHARED: dict[str, tuple[int, ...]] = {
-    "head": (2, 3), "token": (3,), "channel": (2,), "block32": (4,), "tensor": (0, 1, 2, 3),
+    "head": (2, 3), "token": (3,), "channel": (2,), "block32": (4,), "page32": (3, 4),
+    "tensor": (0, 1, 2, 3),
 }  # fmt: skip
-"""The axes over which numbers share a scale, by grain: of (B, Hkv, L, D), of blocks (B, Hkv, L, D/32, 32)."""
+"""The axes over which numbers share a scale, by grain: of (B, Hkv, L, D), of blocks (B, Hkv, L, D/32, 32), of
+runs of keys (B, Hkv, L/32, 32, D)."""
 OF_CACHE = ((0.12, 0.2), (0.25, 0.45))
 """Where the scales of a whole cache lie, one for keys and one for values: unlike, and far from 1. float8_e4m3
 then ends at 54 or beyond, which ordinary numbers hardly reach."""
@@ -69,10 +71,32 @@ def _has_scale_of_cache(case: Case) -> bool:
 
 
 def _grouped(case: Case, shape: Sequence[int], axes: str) -> tuple[tuple[int, ...], str]:
-    """Return a shape and its letters with blocks of features apart, where the grain has such."""
-    if grain_of(case) != "block32":
-        return tuple(shape), axes
-    return (*shape[:3], shape[3] // BLOCK, BLOCK), f"{axes[:3]}n{axes[3]}"
+    """Return a shape and its letters with what shares a scale apart: blocks of features, or runs of keys."""
+    B, heads, keys, features = shape
+    match grain_of(case):
+        case "block32":
+            return (B, heads, keys, features // BLOCK, BLOCK), f"{axes[:3]}n{axes[3]}"
+        case "page32":
+            runs = -(-keys // KEYS_OF_RUN)
+            return (B, heads, runs, KEYS_OF_RUN, features), f"{axes[:2]}{RUN}{axes[2:]}"
+        case _:
+            return tuple(shape), axes
+
+
+def _in_groups(case: Case, array: Wide) -> Wide:
+    """Return numbers (B, Hkv, L, D) in the shape of :func:`_grouped`; a short run ends in zeros."""
+    import numpy as np
+
+    shape, _ = _grouped(case, array.shape, "bgjd")
+    if grain_of(case) == "page32" and array.shape[2] % KEYS_OF_RUN:
+        array = np.pad(array, [(0, 0), (0, 0), (0, -array.shape[2] % KEYS_OF_RUN), (0, 0)])
+    return array.reshape(shape)
+
+
+def _ungrouped(spec: TensorSpec, grouped: NDArray[Any]) -> NDArray[Any]:
+    """Undo :func:`_in_groups`."""
+    B, heads, keys, features = spec.shape
+    return grouped.reshape(B, heads, -1, features)[:, :, :keys]
 
 
 def _shape_of_scales(case: Case, spec: TensorSpec) -> tuple[int, ...]:
@@ -142,7 +166,7 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
 
         codes, scales, zeros = [], [], []
         for spec, array in zip(specs, numbers, strict=True):
-            grouped = array.reshape(_grouped(case, spec.shape, spec.axes)[0])
+            grouped = _in_groups(case, array)
             wide, zero = code.scale_and_zero(grouped, SHARED[grain_of(case)])
             if isinstance(case, ProblemCase) and _has_scale_of_cache(case):
                 wide, zero = (np.full_like(wide, one) for one in _of_cache(case, code, spec.name))
@@ -153,7 +177,7 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
                 np.rint(steps, out=steps)
                 steps += zero
                 zeros.append(zero.astype(np.uint8).reshape(scale_spec(case, spec, "zero", "uint8").shape))
-            codes.append(code.write(code.clipped(steps).reshape(spec.shape)))
+            codes.append(code.write(_ungrouped(spec, code.clipped(steps))))
             scales.append(scale.reshape(scale_spec(case, spec, "scale", "float32").shape))
         return [*codes, *scales, *zeros]
 
@@ -163,11 +187,11 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
         numbers = []
         for place, spec in enumerate(specs):
             shape = _shape_of_scales(case, spec)
-            steps = code.read(codes[place]).reshape(_grouped(case, spec.shape, spec.axes)[0])
+            steps = _in_groups(case, code.read(codes[place]))
             if code.zeros:
                 steps -= zeros[place].reshape(shape).astype(float)
             steps *= scales[place].reshape(shape).astype(float)
-            numbers.append(steps.reshape(spec.shape))
+            numbers.append(_ungrouped(spec, steps))
         return numbers
 
     def settle(
@@ -180,8 +204,7 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
         scales: list[Any] = []
         zeros: list[Any] = []
         for place, (spec, array) in enumerate(zip(specs, numbers, strict=True)):
-            shape, of_scales = _grouped(case, spec.shape, spec.axes)[0], _shape_of_scales(case, spec)
-            grouped = array.reshape(shape)
+            of_scales, grouped = _shape_of_scales(case, spec), _in_groups(case, array)
             wide, low = code.scale_and_zero(grouped, SHARED[grain_of(case)])
             scale = np.asarray(stored[count + place]).reshape(of_scales).astype(np.float64)
             settled = scale
@@ -202,9 +225,9 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
             near = []
             for one, middle in ((used, zero), (settled, right)):
                 with np.errstate(all="ignore"):
-                    steps = (grouped / one + middle).reshape(spec.shape)
+                    steps = _ungrouped(spec, grouped / one + middle)
                 # What a scale of NaN multiplies is NaN whatever the code.
-                lost = (np.isnan(grouped) & np.isfinite(one)).reshape(spec.shape)
+                lost = _ungrouped(spec, np.isnan(grouped) & np.isfinite(one))
                 near.append(_settled_codes(code, given, steps, lost, written.steps))
             codes.append(np.where(near[1] == given, given, near[0]))
         return [*codes, *scales, *zeros]
@@ -212,6 +235,9 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
     def refuses(case: Case) -> str | None:
         if grain_of(case) == "tensor" and case.batch and not is_encoded(case):
             return "sequences of unlike lengths have a scale each: take the grain head"
+        page = sizes_of(case).get("page", KEYS_OF_RUN)
+        if grain_of(case) == "page32" and page != KEYS_OF_RUN:
+            return f"{KEYS_OF_RUN} keys share a scale: take pages of {KEYS_OF_RUN}, not of {page}"
         least = BLOCK if grain_of(case) == "block32" else code.in_a_byte
         if case.D % least or case.Dv % least:
             return f"D and Dv must be multiples of {least}"
@@ -225,6 +251,7 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
         decode=decode,
         grains=tuple(SHARED),
         mirrors=not code.zeros,
+        runs=lambda case: grain_of(case) == "page32",
         given=_has_scale_of_cache,
         refuses=refuses,
         settle=settle,

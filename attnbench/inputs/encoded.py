@@ -18,6 +18,7 @@ from attnbench.types.encoding import encoding_of, is_encoded
 from attnbench.types.operation import operation_of
 from attnbench.types.problem import encoded_specs, stored_inputs
 from attnbench.types.rule import Rule
+from attnbench.types.storage import KEYS_OF_RUN
 
 SPREADS = 1.0, 0.5, 0.5
 """Numbers of a head, a token and a channel are larger or smaller by powers of two with these exponents."""
@@ -52,6 +53,10 @@ def amplified(
         if index % 2:
             count = max(1, len(channels) // OUTLIERS)
             channels[rng.choice(len(channels), count, replace=False)] *= LARGER
+        if encoding_of(case).runs(case):
+            # The largest of 32 tokens is nearly the same in all runs.
+            runs = np.exp2(rng.uniform(-1.0, 1.0, -(-len(tokens) // KEYS_OF_RUN)))
+            tokens = tokens * np.repeat(runs, KEYS_OF_RUN)[: len(tokens)]
         wide = widen(inputs[spec.name], case.dtype)
         # In place, as in every step here: a long cache takes gigabytes.
         for factors in (heads[:, None, None], tokens[:, None], channels):

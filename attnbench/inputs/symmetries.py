@@ -117,6 +117,7 @@ def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
     mask, laws = case.mask, rule.laws
     free_queries = mask.ignores("i") and "permute_queries" in laws
     free_keys = free_queries and mask.ignores("j") and not rule.pairs_keys
+    free_keys = free_keys and not (is_encoded(case) and encoding_of(case).runs(case))
     if case.is_self_attention:
         free_queries = free_keys
     orders = {"b": _order(rng, case.B, mask.ignores("b")), "i": _order(rng, case.Lq, free_queries)}

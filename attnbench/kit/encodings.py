@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.types.encoding import encoding_name, grain_of
+from attnbench.types.storage import KEYS_OF_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,9 +50,25 @@ def has_tokens(case: Case, place: int) -> bool:
     return place < 2 or grain_of(case) in ("token", "block32")
 
 
+def has_runs(case: Case, place: int) -> bool:
+    """Return whether an encoded tensor has an axis of runs of keys: scales of the grain ``page32``."""
+    return place >= 2 and grain_of(case) == "page32"
+
+
 def of_tokens(case: Case, encoded: Sequence[Tensor], tokens: slice) -> tuple[Tensor, ...]:
-    """Return dense encoded tensors of some tokens alone. Scales that tokens share stay as they are."""
-    return tuple(x[:, :, tokens] if has_tokens(case, place) else x for place, x in enumerate(encoded))
+    """Return dense encoded tensors of some tokens alone. Scales that all tokens share stay as they are; those
+    of runs become one for each token."""
+
+    def own(x: Tensor, place: int) -> Tensor:
+        x = _by_key(x, case.Lk) if has_runs(case, place) else x
+        return x[:, :, tokens] if has_tokens(case, place) or has_runs(case, place) else x
+
+    return tuple(own(x, place) for place, x in enumerate(encoded))
+
+
+def _by_key(scale: Tensor, keys: int) -> Tensor:
+    """Return a scale for each key from those of runs; from those of keys themselves."""
+    return scale if scale.shape[2] == keys else scale.repeat_interleave(KEYS_OF_RUN, 2)[:, :, :keys]
 
 
 def _numbers(codes: Tensor, grain: str, *scale_and_zero: Tensor) -> Tensor:
@@ -59,14 +76,14 @@ def _numbers(codes: Tensor, grain: str, *scale_and_zero: Tensor) -> Tensor:
     if not scale_and_zero:
         return codes
     grouped = codes.reshape(*codes.shape[:-1], codes.shape[-1] // 32, 32) if grain == "block32" else codes
-    scale, *zero = (_spread(x, grain) for x in scale_and_zero)
+    scale, *zero = (_spread(x, grain, codes.shape[2]) for x in scale_and_zero)
     if zero:
         grouped = grouped - zero[0]
     return (grouped * scale).reshape(codes.shape)
 
 
-def _spread(scale: Tensor, grain: str) -> Tensor:
-    """Return scales in a shape that multiplies codes."""
+def _spread(scale: Tensor, grain: str, keys: int) -> Tensor:
+    """Return scales in a shape that multiplies codes of so many keys."""
     match grain:
         case "head":
             return scale[:, :, None, None]
@@ -74,6 +91,8 @@ def _spread(scale: Tensor, grain: str) -> Tensor:
             return scale[:, :, None]
         case "token" | "block32":
             return scale[..., None]
+        case "page32":
+            return _by_key(scale, keys)[..., None]
         case _:
             return scale
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.types.encoding import encoding_name, encoding_of, grain_of
 from attnbench.types.operation import operation_of
+from attnbench.types.storage import KEYS_OF_RUN
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +26,10 @@ _FLOAT8 = {"fp8_e4m3": ("float8_e4m3fn", 448.0), "fp8_e5m2": ("float8_e5m2", 573
 _LARGEST = {"int8": 127.0, "int4": 7.0, "uint8": 255.0, "uint4": 15.0} | {
     name: largest for name, (_, largest) in _FLOAT8.items()
 }
-_SHARED = {"head": (2, 3), "token": (3,), "channel": (2,), "block32": (4,), "tensor": (0, 1, 2, 3)}
+_SHARED = {
+    "head": (2, 3), "token": (3,), "channel": (2,), "block32": (4,), "page32": (3, 4),
+    "tensor": (0, 1, 2, 3),
+}  # fmt: skip
 
 
 def quantise(setup: Setup) -> Callable[..., Any]:
@@ -58,7 +62,7 @@ def writer(case: Case) -> Write:
 def _scaled(name: str, grain: str, x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
     import torch
 
-    grouped = in_blocks(x) if grain == "block32" else x
+    grouped = in_blocks(x) if grain == "block32" else in_runs(x) if grain == "page32" else x
     largest, zeros = _LARGEST[name], name.startswith("u")
     axes = _SHARED[grain]
     if given:
@@ -72,7 +76,8 @@ def _scaled(name: str, grain: str, x: Tensor, *given: Tensor) -> tuple[Tensor, .
     steps = grouped / scale.to(x)
     if zero is not None:
         steps = (steps.round() + zero).clamp(0, largest)
-    steps = steps.clamp(-largest, largest).reshape(x.shape)
+    # Behind the last key of a short run nothing is written.
+    steps = steps.clamp(-largest, largest).reshape(*x.shape[:2], -1, x.shape[3])[:, :, : x.shape[2]]
     parts = [_codes(name, steps)]
     if not given:
         kept = [axis for axis in range(grouped.ndim) if axis not in axes]
@@ -86,6 +91,14 @@ def _scaled(name: str, grain: str, x: Tensor, *given: Tensor) -> tuple[Tensor, .
 def in_blocks(x: Tensor) -> Tensor:
     """Return (…, D) as blocks of 32 features, (…, D / 32, 32)."""
     return x.reshape(*x.shape[:-1], x.shape[-1] // 32, 32)
+
+
+def in_runs(x: Tensor) -> Tensor:
+    """Return (B, H, L, D) as runs of 32 keys, (B, H, L / 32, 32, D); a short run ends in zeros."""
+    import torch
+
+    full = torch.nn.functional.pad(x, (0, 0, 0, -x.shape[2] % KEYS_OF_RUN))
+    return full.reshape(*x.shape[:2], full.shape[2] // KEYS_OF_RUN, KEYS_OF_RUN, x.shape[3])
 
 
 def _codes(name: str, steps: Tensor) -> Tensor:

@@ -230,6 +230,8 @@ def _check(case: Case) -> str | None:
         return width
     if names_encoding(case) and encoding_of(case).settle is None and not encoding_of(case).shared:
         return f"nobody can say which codes of {case.kv} are right"
+    if names_encoding(case) and encoding_of(case).runs(case):
+        return f"a scale of {case.kv} follows from all keys of a page, and new tokens are some of them"
     if case.Lq > case.B * case.Lk:
         return (
             f"Lq = {case.Lq} new tokens need as many slots: "

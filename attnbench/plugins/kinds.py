@@ -145,7 +145,7 @@ _STORAGE: Tests = {
 }
 _ENCODING: Tests = {
     **_all(_text, "summary", "baseline"),
-    **_all(_function, "tensors", "encode", "decode", "refuses"),
+    **_all(_function, "tensors", "encode", "decode", "runs", "given", "refuses"),
     **_all(_words, "grains", "keeps"),
     **_all(_flag, "mirrors", "shared"),
 }

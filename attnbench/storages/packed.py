@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.types.batch import parse_batch
 from attnbench.types.operation import TensorSpec, operation_of
-from attnbench.types.storage import OF_ALL, Storage
+from attnbench.types.storage import OF_ALL, RUN, Storage
 
 if TYPE_CHECKING:
     from attnbench.types.case import Case
@@ -72,8 +72,9 @@ def _names(case: Case) -> list[str]:
 
 
 def token_axis(spec: TensorSpec) -> int | None:
-    """Return the place of the axis of queries or keys, behind that of batch elements; None without one."""
-    return next((place for place, letter in enumerate(spec.axes) if letter in "ipj"), None)
+    """Return the place of the axis of queries, keys or runs of keys, behind that of batch elements; None
+    without one."""
+    return next((place for place, letter in enumerate(spec.axes) if letter in f"ipj{RUN}"), None)
 
 
 PACKED = Storage(

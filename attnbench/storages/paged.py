@@ -18,7 +18,7 @@ from attnbench.types.batch import parse_batch
 from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import TensorSpec, operation_of
 from attnbench.types.size import Size
-from attnbench.types.storage import Shared, Storage, sizes_of
+from attnbench.types.storage import RUN, Shared, Storage, sizes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,12 +124,12 @@ def _drawn_prefixes(lengths: list[int], page: int, rng: np.random.Generator) -> 
 
 
 def tensors(case: Case, specs: Specs) -> Specs:
-    """Return the cache of keys or values, also of a scale for each token; other tensors are packed."""
+    """Return the cache of keys or values, or of their scales by token or page; else what is packed."""
     whole = packed.tensors(case, specs)
     if not _is_cached(specs):
         return whole
-    shape = pages_in_pool(case), sizes_of(case)["page"], *whole[0].shape[1:]
-    return (replace(whole[0], shape=shape, axes=""),)
+    slots = () if RUN in specs[0].axes else (sizes_of(case)["page"],)
+    return (replace(whole[0], shape=(pages_in_pool(case), *slots, *whole[0].shape[1:]), axes=""),)
 
 
 def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
@@ -141,7 +141,7 @@ def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
         return (tokens,)
     where = drawn(case)
     shape = tensors(case, specs)[0].shape
-    cache = np.empty((shape[0] * shape[1], *shape[2:]), tokens.dtype)
+    cache = np.empty(shape, tokens.dtype).reshape(-1, *tokens.shape[1:])
     if where.unused == "copied tokens":
         cache[:] = np.resize(tokens, cache.shape)
     elif where.unused == "zeros":
@@ -150,18 +150,16 @@ def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
         cache[:] = _BITS[tokens.dtype.itemsize][where.unused]
     else:
         cache[:] = np.finfo(tokens.dtype).max if where.unused == "largest number" else np.nan
-    cache[np.concatenate(where.slots)] = tokens
+    cache[_places(case, specs)] = tokens
     return (cache.reshape(shape),)
 
 
 def take(case: Case, specs: Specs, stored: Sequence[Any]) -> Sequence[Any]:
     """Take the sequences out of the slots."""
-    import numpy as np
-
     if not _is_cached(specs):
         return packed.take(case, specs, stored)
-    cache = stored[0].reshape(-1, *stored[0].shape[2:])
-    return packed.take(case, specs, (cache[np.concatenate(drawn(case).slots)],))
+    cache = stored[0].reshape(-1, *packed.tensors(case, specs)[0].shape[1:])
+    return packed.take(case, specs, (cache[_places(case, specs)],))
 
 
 def planned(case: Case) -> Specs:
@@ -192,7 +190,15 @@ def refuses(case: Case) -> str | None:
 
 
 def _is_cached(specs: Specs) -> bool:
-    return "j" in specs[0].axes
+    return "j" in specs[0].axes or RUN in specs[0].axes
+
+
+def _places(case: Case, specs: Specs) -> NDArray[np.int64]:
+    """Return the places of all sequences in a cache, in order: of their keys, or of their pages."""
+    import numpy as np
+
+    slots, page = drawn(case).slots, sizes_of(case)["page"]
+    return np.concatenate([own[::page] // page for own in slots] if RUN in specs[0].axes else slots)
 
 
 PAGED = Storage(

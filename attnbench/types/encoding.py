@@ -62,6 +62,8 @@ class Encoding:
     """What shares a scale, as ``head`` in ``int8:head``; the first is the default. Empty: one way only."""
     mirrors: bool = True
     """Whether the codes of -x mean minus what those of x mean, for each number by itself."""
+    runs: Callable[[Case], bool] = lambda case: False
+    """Whether neighbouring keys share a scale in a case: another order of tokens is not kept then."""
     given: Callable[[Case], bool] = lambda case: False
     """Whether the scales of a case don't follow from its numbers: powers of two of a tensor are not kept."""
     shared: bool = False

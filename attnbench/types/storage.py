@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 OF_ALL = "-"
 """The letter of an axis of size 1 of a tensor that is one and the same for all sequences of a batch."""
+RUN, KEYS_OF_RUN = "r", 32
+"""The letter of an axis of runs of so many neighbouring keys of a sequence. Its last run may be short. A run
+lies in a page of its own where pages have as many keys."""
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,12 @@ def read(word: str, t: Mapping[str, Array], x: str) -> Array:
     zero = t[f"{x}_zero"].astype(np.float64) if f"{x}_zero" in t else np.zeros_like(scale)
     if grain == "block32":
         scale, zero = (np.repeat(s, 32, -1) for s in (scale, zero))
+    if grain == "page32":
+        scale, zero = (np.repeat(s, 32, 2)[:, :, : steps.shape[2]] for s in (scale, zero))
     at = {
         "tensor": (None,) * 3, "head": (..., None, None), "token": (..., None),
         "channel": (slice(None), slice(None), None), "block32": (...,),
+        "page32": (..., None),
     }[grain]  # fmt: skip
     return (steps - zero[at]) * scale[at]
 
@@ -188,7 +191,7 @@ def ungrouped(word: str) -> dict[str, Wrong]:
     """Return the mistakes of an encoding whose scales are tensors of their own."""
     name, _, grain = word.partition(":")
     found = dict(SCALED)
-    axes = {"head": 2, "token": 3, "channel": 3, "block32": 4}.get(grain, 0)
+    axes = {"head": 2, "token": 3, "channel": 3, "block32": 4, "page32": 3}.get(grain, 0)
     for axis, what in enumerate(("batch element", "head", grain, "block")[:axes]):
         found[f"scale of the next {what}"] = next_one(axis)
         found[f"scale of the first {what} for all"] = both(
@@ -215,9 +218,9 @@ MISTAKES: dict[str, dict[str, Wrong]] = {
     **{
         word: ungrouped(word)
         for word in (
-            "int8:head", "int8:token", "int8:channel", "int8:block32", "int8:tensor", "int4:token",
-            "int4:block32", "uint8:token", "uint8:head", "uint4:channel", "fp8_e4m3:head", "fp8_e4m3:tensor",
-            "fp8_e5m2:token",
+            "int8:head", "int8:token", "int8:channel", "int8:block32", "int8:page32", "int8:tensor",
+            "int4:token", "int4:block32", "uint8:token", "uint8:head", "uint4:channel", "fp8_e4m3:head",
+            "fp8_e4m3:tensor", "fp8_e5m2:token",
         )
     },
     "q8_0": blocks("q8_0") | {"codes without sign": of_blocks(34, codes_of(lambda c: c & 0x7F))},
@@ -282,9 +285,9 @@ def of_logical_pages(t: Arrays, scales: Array) -> Array:
     """Let page n of each sequence have the scales of page n of the cache; without pages all are 0."""
     if "block_table" not in t:
         return scales * 0
-    changed = scales.copy()
+    changed, page = scales.copy(), t["k"].shape[1]
     for row, keys in zip(t["block_table"], t["seqused_k"], strict=True):
-        for n in range(-(-int(keys) // scales.shape[1])):
+        for n in range(-(-int(keys) // page)):
             changed[row[n]] = scales[n]
     return changed
 
@@ -316,6 +319,14 @@ IN_BATCHES: dict[str, dict[str, Wrong]] = {
             "scales ignored", "scale of v ignored", "scales squared", "scales inverted",
             "scale of k for both", "scales of k and v exchanged", "v read as k",
         )
+    },
+    "int8:page32": {
+        # Packed (runs of all sequences, Hkv), or paged (pages, Hkv).
+        "scale of the next page": both("_scale", lambda s: np.roll(s, 1, 0)),
+        "scale of the logical page": lambda t: t | {
+            f"{x}_scale": of_logical_pages(t, t[f"{x}_scale"]) for x in "kv"
+        },
+        "scale of the next head": next_one(1),
     },
     "uint8:tensor": {
         name: (SCALED | ZEROS)[name]
@@ -349,6 +360,11 @@ class Remembering:
     def __call__(self, t: Arrays) -> Arrays:
         self.kept = self.kept or {name: x.copy() for name, x in t.items() if "_" in name}
         return t | self.kept
+
+
+def storage_for(storage: str, word: str) -> str:
+    """Return a storage with pages that hold a scale of an encoding."""
+    return "paged:32" if storage == "paged:16" and word.endswith("page32") else storage
 
 
 def in_batch(setup: Any, wrong: Wrong) -> Any:

@@ -38,6 +38,10 @@ NAMED: dict[str, dict[str, str]] = {
         "scale of the next block": "scale_of_the_next_block",
         "scale of the first block for all": "scale_of_the_first_block",
     },
+    "int8:page32": {
+        "scale of the next page32": "scale_of_the_next_run",
+        "scale of the first page32 for all": "scale_of_the_first_run",
+    },
     "int4:token": {
         "nibbles swapped": "nibbles_swapped",
         "halves taken for pairs": "nibbles_as_halves_of_a_row",
@@ -163,6 +167,11 @@ IN_BATCHES: dict[str, dict[str, str]] = {
         "scale of k for both": "scale_of_k_for_both",
         "scales of k and v exchanged": "scales_exchanged",
     },
+    "int8:page32": {
+        "scale of the next page": "scale_of_the_previous_page",
+        "scale of the logical page": "scales_without_the_table",
+        "scale of the next head": "scale_of_the_next_head",
+    },
     "uint8:tensor": {
         "scale of k ignored": "scale_of_k_ignored",
         "scales of k and v exchanged": "scales_exchanged",
@@ -188,7 +197,7 @@ OF_PAGES = ("scale of the next page", "scale of the first slot", "scale of the l
 @pytest.mark.parametrize("storage", ["packed", "paged:16"])
 @pytest.mark.parametrize("word", IN_BATCHES)
 def test_mistakes_in_batches_are_named(registry: Registry, storage: str, word: str) -> None:
-    case = BATCH.format("float32", storage, word)
+    case = BATCH.format("float32", encoded.storage_for(storage, word), word)
     wanted = {
         name: mistake
         for name, mistake in IN_BATCHES[word].items()

@@ -51,7 +51,11 @@ def judges(registry: Registry) -> Callable[[str, str], Judge]:
 @pytest.fixture(scope="module")
 def batches(registry: Registry) -> Callable[[str, str], Judge]:
     """Open each case once."""
-    return cache(lambda storage, word: Judge(registry, BATCHED.format("bfloat16", storage, word)))
+
+    def judge(storage: str, word: str) -> Judge:
+        return Judge(registry, BATCHED.format("bfloat16", encoded.storage_for(storage, word), word))
+
+    return cache(judge)
 
 
 MLA = "attention/scaled_dot@scale=0.11/B3-H4-Hkv1-Lq2-Lk30-D72-Dv64/none/{}/kv=latent"
@@ -145,10 +149,11 @@ def test_the_built_in_backends_pass_with_rules_and_masks(
         ("float16", "fp8_e5m2:tensor"),
         ("bfloat16", "int8:tensor"),
         ("float32", "uint4:tensor"),
+        ("float32", "uint8:page32"),
     ],
 )
 def test_encoded_batches_are_judged_too(registry: Registry, storage: str, dtype: str, word: str) -> None:
-    batch = BATCHED.format(dtype, storage, word)
+    batch = BATCHED.format(dtype, encoded.storage_for(storage, word), word)
     judge = Judge(registry, batch)
     assert judge.problem("dequantise_sdpa") == ""
     assert judge.opened.passing_trivial_answer() == ""
@@ -202,6 +207,14 @@ def test_the_least_codes_are_not_drawn(judges: Callable[[str, str], Judge]) -> N
             codes = judges("float32", word).opened.arrays(index, 3)["k"]
             read = codes if word.startswith("int8") else np.concatenate(encoded.nibbles(codes))
             assert least not in read
+
+
+def test_neighbouring_pages_have_unlike_scales(registry: Registry) -> None:
+    judge = Judge(registry, CASE.replace("Lk40", "Lk320").format("float32", "int8:page32"))
+    scales = judge.opened.arrays(0, 0)["k_scale"]
+    assert scales.shape == (2, 2, 10)
+    apart = np.abs(np.diff(np.log2(scales)))
+    assert np.median(apart) > 0.3
 
 
 def error(registry: Registry, text: str) -> CacheError:
@@ -301,6 +314,7 @@ def test_ids_say_the_grain_and_leave_out_the_dtype() -> None:
     ("case", "words"),
     [
         (CASE.format("float32", "int8:page"), "is not a grain of int8"),
+        (BATCHED.format("float32", "paged:16", "int8:page32"), "take pages of 32, not of 16"),
         (CASE.format("float32", "q8_0").replace("D64", "D48"), "multiples of 32"),
         (CASE.format("float32/both", "int8"), "codes have no gradients"),
         (CASE.format("float32/BLHD", "int8"), "no layout"),

@@ -46,9 +46,9 @@ def judges(registry: Registry) -> Callable[[str], Judge]:
     return cache(lambda case: Judge(registry, case))
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", [*WORDS, "int8:page32"])
 def test_a_right_writer_of_codes_passes(registry: Registry, word: str) -> None:
-    judge = Judge(registry, QUANTISE.format(ASKED, "bfloat16", word))
+    judge = Judge(registry, QUANTISE.replace("L9", "L41").format(ASKED, "bfloat16", word))
     assert judge.problem("torch_quantise") == ""
     assert passing_trivial_answer(judge.opened) == ""
     assert {"zeros", "largest", "nan"} <= set(judge.opened.stress_inputs)
@@ -104,6 +104,7 @@ def test_a_case_may_allow_one_step(registry: Registry, name: str) -> None:
         ("quantise/scaled_dot/H2-L8-D32/kv=int8", "scaled_dot is a scoring rule, which quantise has not"),
         ("attention/nearest/H2-L8-D32", "nearest is a way to round codes, which attention has not"),
         ("reshape_and_cache/nearest/B2-H2-Lq9-Lk4-D32", "B2 pages of Lk4 slots have 8"),
+        ("reshape_and_cache/nearest/B2-H2-Lq9-Lk32-D32/kv=int8:page32", "from all keys of a page"),
     ],
 )
 def test_what_a_writer_can_not_have_is_refused(registry: Registry, case: str, words: str) -> None:

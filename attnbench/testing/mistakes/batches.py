@@ -24,7 +24,7 @@ from attnbench.testing.mistakes.encodings import (
 from attnbench.types.batch import parse_batch
 from attnbench.types.encoding import encoding_name, grain_of
 from attnbench.types.problem import held_inputs, problems_of
-from attnbench.types.storage import storage_of
+from attnbench.types.storage import sizes_of, storage_of
 
 if TYPE_CHECKING:
     from attnbench.types.case import Case
@@ -136,7 +136,7 @@ def _rolled_slots(step: int) -> Change:
 
 def _without_the_table(scales: Array, batch: BatchTensors) -> Array:
     """Let the scales of a sequence be those of the first pages of the cache, in their order."""
-    page, table = scales.shape[1], batch.arrays["block_table"]
+    page, table = sizes_of(batch.case)["page"], batch.arrays["block_table"]
     changed = scales.copy()
     for row, (_, keys) in zip(table, parse_batch(batch.case.batch), strict=True):
         count = -(-keys // page)
@@ -146,7 +146,7 @@ def _without_the_table(scales: Array, batch: BatchTensors) -> Array:
 
 _SEQUENCE = "scales of the grains head and channel are (sequences, Hkv, ·): take those of the own sequence"
 _SLOT = "codes and scales of a token lie in the same slot"
-_PAGE = "codes and scales of a token lie in the same page and slot, which block_table names"
+_PAGE = "scales lie in the page of their codes, which block_table names; those of a token in its slot"
 STEPS = (("next", -1), ("previous", 1))
 
 
@@ -165,24 +165,24 @@ def batch_mistakes(case: Case) -> Iterator[BatchMistake]:
             "scale_of_the_first_sequence", "the scale of the first sequence for all", _SEQUENCE,
             _of_scales(lambda scales, _: np.broadcast_to(scales[:1], scales.shape)),
         )  # fmt: skip
-    if grain not in ("token", "block32") and name not in HEAD_OF:
-        return
-    for which, step in STEPS:
+    by_slot = grain in ("token", "block32") or name in HEAD_OF
+    for which, step in STEPS if by_slot else ():
         yield BatchMistake(
             f"scale_of_the_{which}_slot", f"the scales of the {which} slot", _SLOT,
             _of_scales(_rolled_slots(step)),
         )  # fmt: skip
-    if case.storage != "paged":
+    if case.storage != "paged" or not (by_slot or grain == "page32"):
         return
     for which, step in STEPS:
         yield BatchMistake(
             f"scale_of_the_{which}_page", f"the scales of the {which} page of the cache", _PAGE,
             _of_scales(_rolled(step)),
         )  # fmt: skip
-    yield BatchMistake(
-        "scale_of_the_first_slot", "the scales of a page's first slot for all its slots", _PAGE,
-        _of_scales(lambda scales, _: np.broadcast_to(scales[:, :1], scales.shape)),
-    )  # fmt: skip
+    if by_slot:
+        yield BatchMistake(
+            "scale_of_the_first_slot", "the scales of a page's first slot for all its slots", _PAGE,
+            _of_scales(lambda scales, _: np.broadcast_to(scales[:, :1], scales.shape)),
+        )  # fmt: skip
     yield BatchMistake(
         "scales_without_the_table", "scales are read from the first pages, and codes by the table", _PAGE,
         _of_scales(_without_the_table),

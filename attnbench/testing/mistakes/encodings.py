@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from attnbench.inputs.draw import widen
 from attnbench.types.encoding import encoding_name, encoding_of, grain_of
 from attnbench.types.problem import encoded_specs
+from attnbench.types.storage import RUN
 
 if TYPE_CHECKING:
     from attnbench.types.case import Case
@@ -179,6 +180,7 @@ SCALES: tuple[EncodedMistake, ...] = (
             ("b", "batch_element", "batch element"),
             ("j", "token", "token"),
             ("n", "block", "block of 32 features"),
+            (RUN, "run", "run of 32 keys"),
             ("d", "channel", "channel"),
         )
         for which in ("next", "previous", "first")
@@ -424,10 +426,19 @@ def _zeroed(c: NDArray[Any], first: int, end: int) -> NDArray[Any]:
     return changed
 
 
-def _fifth_bits_moved(c: NDArray[Any], step: int) -> NDArray[Any]:
-    """Return bytes behind the scales of q5_1 in which each code has the fifth bit of one beside it."""
-    bits = np.roll(np.unpackbits(c[..., 2:6], axis=-1, bitorder="little"), step, -1)
-    return np.concatenate([c[..., :2], np.packbits(bits, axis=-1, bitorder="little"), c[..., 6:]], -1)
+def _behind(first: int, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+    """Change the bytes of blocks from so many behind d on."""
+    return _of_blocks(lambda d, c: (d, np.concatenate([c[..., :first], change(c[..., first:])], -1)))
+
+
+def _fifth_bits_moved(step: int) -> Any:
+    """Give each code of q5_1 the fifth bit of one so many places before it."""
+
+    def change(c: NDArray[Any]) -> NDArray[Any]:
+        bits = np.roll(np.unpackbits(c[..., :4], axis=-1, bitorder="little"), step, -1)
+        return np.concatenate([np.packbits(bits, axis=-1, bitorder="little"), c[..., 4:]], -1)
+
+    return _behind(2, change)
 
 
 def _neighbours(c: NDArray[Any]) -> NDArray[Any]:
@@ -442,14 +453,7 @@ def _in_bytes(first: int) -> Iterator[EncodedMistake]:
         ("nibbles_swapped", "the first half of a block is read from the high bits", _swapped),
         ("nibbles_as_neighbours", "neighbours lie in a byte, as in int4", _neighbours),
     ):
-        yield EncodedMistake(
-            name,
-            summary,
-            _BYTES,
-            _of_blocks(
-                lambda d, c, change=change: (d, np.concatenate([c[..., :first], change(c[..., first:])], -1))
-            ),
-        )
+        yield EncodedMistake(name, summary, _BYTES, _behind(first, change))
 
 
 BLOCKS: tuple[EncodedMistake, ...] = (
@@ -524,7 +528,7 @@ OF_BLOCKS: dict[str, tuple[EncodedMistake, ...]] = {
                 f"fifth_bits_of_the_{which}_code",
                 f"the fifth bit of the {which} code",
                 _FIFTH,
-                _of_blocks(lambda d, c, step=step: (d, _fifth_bits_moved(c, step))),
+                _fifth_bits_moved(step),
             )
             for which, step in (("next", -1), ("previous", 1))
         ),
