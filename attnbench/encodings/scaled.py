@@ -44,8 +44,9 @@ runs of keys (B, Hkv, L/32, 32, D)."""
 OF_CACHE = ((0.12, 0.2), (0.25, 0.45))
 """Where the scales of a whole cache lie, one for keys and one for values: unlike, and far from 1. float8_e4m3
 then ends at 54 or beyond, which ordinary numbers hardly reach."""
-END_OF_CACHE = 100.0
-"""Integers end at so many times these numbers, 12 to 45: a scale is an end over the largest code."""
+ENDS_OF_BITS = {8: 250.0, 4: 100.0}
+"""Integers end at so many times these numbers, 30 to 112 or 12 to 45; a scale is an end over the largest
+code. Few bits have a smaller error where they cut the largest numbers off."""
 ZERO_OF_CACHE = ((0.3, 0.42), (0.58, 0.7))
 """Where zero points of a whole cache lie, as shares of the largest code: unlike, and none in the middle."""
 
@@ -62,7 +63,8 @@ def _of_cache(case: ProblemCase, code: NumberCode, side: str) -> tuple[float, fl
     if code.order:
         return end, 0.0
     # With a zero point codes span both signs.
-    return (1 + code.zeros) * END_OF_CACHE * end / code.largest, zero * code.largest * code.zeros
+    span = (1 + code.zeros) * ENDS_OF_BITS[8 // code.in_a_byte] * end
+    return span / code.largest, zero * code.largest * code.zeros
 
 
 def _has_scale_of_cache(case: Case) -> bool:

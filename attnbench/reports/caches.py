@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
-from attnbench.reports.answer import FASTEST_OF_EACH, NARROW, WIDE, Grid, stage_words, times_text, use_text
+from attnbench.reports.answer import (
+    FASTEST_OF_EACH,
+    NARROW,
+    STEP,
+    WIDE,
+    Grid,
+    stage_words,
+    times_text,
+    use_text,
+)
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, reach
 from attnbench.stats.answer import RunAnswer, Total
@@ -34,9 +44,17 @@ def error_text(error: float | None) -> str:
 
 
 def step_labels(steps: Sequence[CacheStep]) -> list[str]:
-    """Name steps by their stage, or by what their case has that others lack; a single case needs no name."""
-    names = short_names(step.case for step in steps) if len(steps) > 1 else {}
-    return [stage_words(step.stage, step.threads) or names.get(step.case, "") for step in steps]
+    """Name steps by their stage, their batch, or what their case has that others lack; one needs no name."""
+    if len(steps) == 1:
+        return [stage_words(steps[0].stage, steps[0].threads)]
+    names = short_names(step.case for step in steps if step.case)
+    return [stage_words(one.stage, one.threads) or names.get(one.case) or _batches(one) for one in steps]
+
+
+def _batches(step: CacheStep) -> str:
+    """Name a step whose counted calls are of no stage, as those of a step of a serving engine."""
+    cases = (case for cache in step.caches for case in cache.totals[0].by_case)
+    return " ".join(filter(None, dict.fromkeys(parse_case(case).batch for case in cases))) or STEP
 
 
 def _fastest(total: Total, answer: RunAnswer) -> tuple[str, str]:

@@ -110,6 +110,24 @@ def test_calls_that_nobody_counted_are_compared_case_by_case() -> None:
     assert [row[0] for row in rows(several)[::8]] == ["Lk1024", "Lk2048"]
 
 
+def test_a_step_of_a_batch_is_named_by_it_beside_another() -> None:
+    run = cache_run(words=("dtype", "q8_0"))
+
+    def moved(case: str) -> str:
+        _, _, kv = case.partition("/kv=")
+        batch = "attention/scaled_dot/4q1s2k-H8-Hkv2-D64/none/bfloat16/cpu/forward/packed"
+        return (batch + (f"/kv={kv}" if kv else "")) if "Lk2048" in case else case
+
+    records = tuple(structs.replace(one, case=moved(one.case)) for one in run.by_file[0])
+    times = tuple((moved(case), *more) for case, *more in run.times[0])
+    cases = list(dict.fromkeys(one.case for one in records))
+    stages = {case: "decode" for case in cases if "Lk1024" in case}
+    head = structs.replace(run.manifests[0], cases=cases, counts=dict.fromkeys(cases, 16.0), stages=stages)
+    text = shown(replace(run, by_file=(records,), manifests=(head,), times=(times,)))
+    assert [row[0] for row in rows(text)[::4]] == ["decode", "4q1s2k"]
+    assert "\n4q1s2k: q8_0 takes" in text
+
+
 def test_of_many_caches_those_that_others_beat_have_no_sentence() -> None:
     run = cache_run(words=tuple(SLOWER))
     # As large and as exact as q8_0, and slower.
