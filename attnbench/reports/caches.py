@@ -8,7 +8,6 @@ from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
 from attnbench.reports.answer import (
     FASTEST_OF_EACH,
-    NARROW,
     STEP,
     WIDE,
     Grid,
@@ -93,15 +92,18 @@ def caches_grid(
     if not rows:
         return None
     columns = ("step", "cache", "bytes/token", "memory ×", "error", "backend", "time", "time ×")
-    # The share of the memory says as much as the bytes.
     left_out = {"step"} - {head for row in rows for head in row if row[head]}
-    left_out |= {"bytes/token"} if width < NARROW else set()
     heads = tuple(head for head in columns if head not in left_out)
+    gap = 2 if width >= WIDE else 1
+    longest = [max(len(row.get(head, "")) for row in (*rows, {head: head})) for head in heads]
+    if sum(longest) + gap * (len(heads) - 1) > width:
+        # The bytes say as much as their share.
+        heads = tuple(head for head in heads if head != "memory ×")
     return Grid(
         heads,
         tuple(tuple(row.get(head, "") for head in heads) for row in rows),
         frozenset(heads) - {"step", "cache", "backend"},
-        2 if width >= WIDE else 1,
+        gap,
         f"×: over the cache in {plain_name(steps)}   error: what a cache changes in exact outputs",
     )
 
