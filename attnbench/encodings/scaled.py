@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attnbench.types.encoding import Encoding, Written, grain_of, is_encoded
 from attnbench.types.operation import Kind, TensorSpec
 from attnbench.types.problem import ProblemCase
-from attnbench.types.storage import KEYS_OF_RUN, OF_ALL, RUN, sizes_of
+from attnbench.types.storage import KEYS_OF_RUN, RUN, sizes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,6 +41,8 @@ SHARED: dict[str, tuple[int, ...]] = {
 }  # fmt: skip
 """The axes over which numbers share a scale, by grain: of (B, Hkv, L, D), of blocks (B, Hkv, L, D/32, 32), of
 runs of keys (B, Hkv, L/32, 32, D)."""
+_ONE_NUMBER = "-"
+"""The letter of the axis of a scale of a whole cache."""
 OF_CACHE = ((0.12, 0.2), (0.25, 0.45))
 """Where the scales of a whole cache lie, one for keys and one for values: unlike, and far from 1. float8_e4m3
 then ends at 54 or beyond, which ordinary numbers hardly reach."""
@@ -113,7 +115,7 @@ def scale_spec(case: Case, spec: TensorSpec, name: str, kind: Kind) -> TensorSpe
     (shape, axes), shared = _grouped(case, spec.shape, spec.axes), SHARED[grain_of(case)]
     kept = [axis for axis in range(len(shape)) if axis not in shared]
     sizes = tuple(shape[axis] for axis in kept) or (1,)
-    letters = "".join(axes[axis] for axis in kept) or OF_ALL
+    letters = "".join(axes[axis] for axis in kept) or _ONE_NUMBER
     return TensorSpec(f"{spec.name}_{name}", sizes, kind, axes=letters)
 
 

@@ -14,6 +14,7 @@ from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.problems import problem_setups, ranges
 from attnbench.types.backend import Setup
 from attnbench.types.operation import operation_of
+from attnbench.types.storage import of_all
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,12 +110,14 @@ class PackedSequences:
 
     make: prepares the function of equal sequences. q, k, v, decay and beta have the steps of all sequences in
     their first axis, and the state has a matrix for each head of each sequence, or of each slot of a pool.
+    The decay of ``lightning`` and the rates of ``selective`` are those of all sequences.
     The state of a sequence without steps is the one before the first.
     """
 
     def __init__(self, setup: Setup, make: Callable[[Setup], Callable[..., Any]]) -> None:
-        # Tensors that say where sequences lie follow.
-        self.count = len(operation_of(setup.case).inputs(setup.case, setup.rule))
+        # The last input is the state; tensors that say where sequences lie follow.
+        inputs = operation_of(setup.case).inputs(setup.case, setup.rule)
+        self.common = [of_all(spec) for spec in inputs[:-1]]
         self.calls = [make(one) if one.case.Lq else None for one in problem_setups(setup)]
         self.places: list[slice] = []
         self.slots: list[int] = []
@@ -127,11 +130,12 @@ class PackedSequences:
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the outputs of all steps, (T, H, Dv), and all states, (N, H, D, Dv) or a pool of them."""
-        *steps, state = inputs[: self.count]
+        *steps, state = inputs[: len(self.common) + 1]
         out, after = steps[2].new_empty(steps[2].shape), state.clone()
         for slot, rows, call in zip(self.slots, self.places, self.calls, strict=True):
             if call is not None:
-                own = (x[rows].transpose(0, 1)[None] for x in steps)
+                pairs = zip(steps, self.common, strict=True)
+                own = (x if common else x[rows].transpose(0, 1)[None] for x, common in pairs)
                 read, left = call(*own, state[slot][None])
                 out[rows] = read[0].transpose(0, 1)
                 after[slot] = left[0]

@@ -254,11 +254,7 @@ def _step(
         sequences = tuple(one for one in sequences if one[0] > 1)
     if not sequences:
         return [], []
-    if kind.update == "selective":
-        return [], ["a batch of sequences, since the rates of the rule belong to all of them"]
     if kind.update:
-        # A decay for each step says a constant one too, and sequences may have it.
-        rule = "gated" if rule == "lightning" else rule
         steps = batch_text(tuple((queries, queries) for queries, _ in sequences))
         fields = _operation(kind) | {"rule": rule, "batch": steps, "storage": "packed"} | _sizes(kind)
         return [_entry("sequences of unlike lengths", fields | {"count": kind.count})], []

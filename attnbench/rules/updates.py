@@ -20,8 +20,10 @@ LINEAR = Rule(
 
 
 def _one_for_all(case: Case) -> str | None:
-    """Refuse batches: a storage has the tensors of each sequence, and such a tensor belongs to all."""
-    return "its decays belong to all sequences, so it has no packed or pooled batches" if case.batch else None
+    """Refuse gradients of batches: that of a tensor of all sequences is a sum over them."""
+    if case.batch and case.pass_ != "forward":
+        return "its decays belong to all sequences, so batches have no gradients"
+    return None
 
 
 LIGHTNING = Rule(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.types.batch import parse_batch
 from attnbench.types.operation import TensorSpec, operation_of
-from attnbench.types.storage import OF_ALL, RUN, Storage
+from attnbench.types.storage import RUN, Storage, of_all
 
 if TYPE_CHECKING:
     from attnbench.types.case import Case
@@ -22,7 +22,7 @@ def tensors(case: Case, specs: Specs) -> Specs:
     Of a tensor without such an axis, as a state or the scales of a head, it counts sequences. What is one for
     all of them stays so.
     """
-    if specs[0].axes == OF_ALL:
+    if of_all(specs[0]):
         return specs[:1]
     first, at = specs[0], token_axis(specs[0])
     if at is None:
@@ -36,7 +36,7 @@ def put(case: Case, specs: Specs, arrays: Sequence[Any]) -> Sequence[Any]:
     """Join the sequences: (1, H, L, D) each to (T, H, D)."""
     import numpy as np
 
-    if specs[0].axes == OF_ALL:
+    if of_all(specs[0]):
         return (arrays[0],)
     at = token_axis(specs[0])
     if at is None:
@@ -48,7 +48,7 @@ def take(case: Case, specs: Specs, stored: Sequence[Any]) -> Sequence[Any]:
     """Cut the sequences apart."""
     import numpy as np
 
-    if specs[0].axes == OF_ALL:
+    if of_all(specs[0]):
         return [stored[0]] * len(specs)
     at = token_axis(specs[0])
     if at is None:

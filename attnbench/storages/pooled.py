@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.storages import packed
 from attnbench.types.operation import TensorSpec, operation_of
-from attnbench.types.storage import Storage
+from attnbench.types.storage import Storage, of_all
 
 if TYPE_CHECKING:
     import numpy as np
@@ -134,7 +134,7 @@ def refuses(case: Case) -> str | None:
 
 
 def _is_state(specs: Specs) -> bool:
-    return not set("ij") & set(specs[0].axes)
+    return not of_all(specs[0]) and packed.token_axis(specs[0]) is None
 
 
 POOLED = Storage(

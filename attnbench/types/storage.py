@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     Specs = tuple[TensorSpec, ...]
 
 
-OF_ALL = "-"
-"""The letter of an axis of size 1 of a tensor that is one and the same for all sequences of a batch."""
 RUN, KEYS_OF_RUN = "r", 32
 """The letter of an axis of runs of so many neighbouring keys of a sequence. Its last run may be short. A run
 lies in a page of its own where pages have as many keys."""
+
+
+def of_all(spec: TensorSpec) -> bool:
+    """Return whether a tensor is one and the same for all sequences of a batch: no axis counts them."""
+    return bool(spec.axes) and "b" not in spec.axes
 
 
 @dataclass(frozen=True)

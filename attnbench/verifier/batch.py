@@ -27,7 +27,7 @@ from attnbench.types.problem import (
     problems_of,
 )
 from attnbench.types.rule import Rule
-from attnbench.types.storage import APART, Storage, storage_of
+from attnbench.types.storage import APART, Storage, of_all, storage_of
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
 from attnbench.verifier.judging import in_turn
 
@@ -80,6 +80,11 @@ class BatchVerifier:
             # backend concludes from one sequence for another is then wrong.
             stay = (number for number in range(counts.get(NEAR_DUPLICATE, 0)) if (number + place) % 2)
             one.take_turns(draws, frozenset(stay) if several else frozenset())
+        if any(map(of_all, self.problems[0].inputs.values())):
+            # One without steps lacks most kinds of inputs.
+            longest = max(self.problems, key=lambda one: one.case.Lq)
+            for one in self.problems:
+                one.follow(longest)
         self.parameters = self.problems[0].parameters
         # By who answered and the draw, what an answer changed that calls must leave.
         self._faults: dict[str, dict[int, str]] = {}

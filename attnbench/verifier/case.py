@@ -41,6 +41,7 @@ from attnbench.types.problem import ProblemCase, mixed, upstreams_of
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
+from attnbench.types.storage import of_all
 from attnbench.verifier.errors import (
     Errors,
     Scatter,
@@ -103,6 +104,7 @@ class CaseVerifier:
         self._in_place_of: dict[int, str] = {}
         self._draws: dict[int, Drawn] = {}
         self._prefixes: dict[int, tuple[CaseVerifier, int]] = {}
+        self._first = self
         self._changes: dict[tuple[int, int], Change] = {}
         self._redrawn: dict[tuple[int, int], Drawn] = {}
         self._scores: dict[str, dict[int, dict[str, Errors]]] = {}
@@ -211,8 +213,9 @@ class CaseVerifier:
         return self._changes[index, seed]
 
     def _random(self, seed: int) -> np.random.Generator:
-        # Problems of one case change each in another way.
-        own = (seed, self.case.number) if isinstance(self.case, ProblemCase) else seed
+        # Problems of one case change each in another way, unless they have inputs in common.
+        case = self._first.case
+        own = (seed, case.number) if isinstance(case, ProblemCase) else seed
         return np.random.default_rng(own)
 
     def expect(self, index: int, gradients: Mapping[str, Array]) -> None:
@@ -537,9 +540,16 @@ class CaseVerifier:
         """Let a draw, before it is solved, have the first keys and values of another problem's draw."""
         self._prefixes[index] = first, keys
 
+    def follow(self, first: CaseVerifier) -> None:
+        """Take from another problem the inputs that all have in common, and the changes of timed calls."""
+        self._first = first
+
     def drawn_inputs(self, index: int) -> dict[str, Stored]:
-        """Return the inputs of a draw in the dtype of the case, with the keys of another problem."""
+        """Return the inputs of a draw in the dtype of the case, with what is another problem's."""
         inputs = self._own_inputs(index)
+        if self._first is not self:
+            theirs = self._first.draw(index).inputs
+            inputs |= {name: theirs[name] for name, spec in self.inputs.items() if of_all(spec)}
         if index in self._prefixes:
             first, keys = self._prefixes[index]
             theirs = first.draw(index).inputs

@@ -63,7 +63,7 @@ def test_fields_as_they_are_published() -> None:
     minimax = config("minimax_text_01", 6144, 80, 64, 8, head_dim=128, attn_type_list=[*[0] * 7, 1] * 10)
     assert recurrent(describe(minimax)) == {("lightning", 64, 64, 128, 128): 70}
     batch = model_suite(describe(minimax), Lengths(sequences="q512s2k_4q1s1k")).text
-    assert 'rule = "gated"' in batch, "a decay for each step says a constant one too"
+    assert 'rule = "lightning"\nbatch = "q512_4q1"' in batch
     assert recurrent(describe(PUBLISHED["qwen3-next-80b"])) == {("gated_delta", 32, 16, 128, 128): 36}
     bamba = config(
         "bamba", 4096, 32, 32, 8, attn_layer_indices=[9, 18, 27], mamba_n_heads=128, mamba_d_state=256,
@@ -132,8 +132,11 @@ def test_jamba_is_whole_and_its_channels_are_shared() -> None:
     }  # fmt: skip
     (kind,) = (kind for kind in jamba.layers if kind.update)
     assert [(one.H, one.Dv) for one in (shard(kind, 1), shard(kind, 8))] == [(1, 8192), (1, 1024)]
-    notes = model_suite(jamba, Lengths(sequences="q512s2k_4q1s1k")).notes
-    assert any("a batch of sequences, since the rates of the rule belong to all" in note for note in notes)
+    step = parse_suite(model_suite(jamba, Lengths(sequences="q512s2k_4q1s1k")).text, "model")
+    counted = zip(step.cases, step.counts or (), strict=True)
+    assert {(case.rule, case.batch): count for case, count in counted} == {
+        ("selective", "q512_4q1"): 28, ("scaled_dot", "q512s2k_4q1s1k"): 4,
+    }  # fmt: skip
 
 
 def test_layers_that_are_left_out_have_a_reason() -> None:

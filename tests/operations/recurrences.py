@@ -64,8 +64,10 @@ PACKED_MISTAKES = {
     "empty_sequence_has_a_state_of_zeros": ("state", 1),
     "states_in_the_other_order": ("state", 0),
     "equal_sequences_exchanged": ("out", 2),
+    "heads_of_the_common_input_move_on": ("out", 2),
 }
-"""In a batch q37_q0_2q5_q64_q65, by name, the part and the first sequence that are wrong."""
+"""In a batch q37_q0_2q5_q64_q65, by name, the part and the first sequence that are wrong. The last one is of
+rules with a decay or rates for all sequences."""
 
 
 POOLED_MISTAKES = {
@@ -254,6 +256,10 @@ def packed(setup, mistake=""):
     """Take one packed sequence after the other."""
     import torch
 
+    def common(place, x):
+        """Return whether an input, a decay or rates, is that of all sequences."""
+        return x.ndim == 1 or (setup.rule.update.decays == "element" and place == RATE)
+
     def alone(length):
         sizes = {"batch": "", "storage": "dense", "B": 1, "Lq": length, "Lk": length}
         return prepare(replace(setup, case=replace(setup.case, **sizes)))
@@ -273,7 +279,11 @@ def packed(setup, mistake=""):
                 zeros = mistake == "empty_sequence_has_a_state_of_zeros"
                 after[number] = torch.zeros_like(begun) if zeros else begun
                 continue
-            own = (x[start:stop].transpose(0, 1)[None] for x in steps)
+            moved = number if mistake == "heads_of_the_common_input_move_on" else 0
+            own = [
+                x.roll(moved, 0) if common(n, x) else x[start:stop].transpose(0, 1)[None]
+                for n, x in enumerate(steps)
+            ]
             read, left = alone(stop - start)(*own, begun[None])
             out[start:end] = read[0, :, : end - start].transpose(0, 1)
             after[number] = left[0]

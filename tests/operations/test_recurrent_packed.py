@@ -21,7 +21,7 @@ from attnbench.types.batch import parse_batch
 from attnbench.types.errors import BadCase
 
 PLUGIN = str(Path(recurrences.__file__))
-POOLED = "recurrent/gated_delta/q37_q0_2q5_q64_q65-H4-Hkv2-D8-Dv12/none/float32/pooled"
+POOLED = "recurrent/{}/q37_q0_2q5_q64_q65-H4-Hkv2-D8-Dv12/none/float32/pooled"
 CASE = "recurrent/{}/q37_q0_2q5_q64_q65-H4-Hkv2-D8-Dv12/none/{}/packed"
 
 
@@ -40,40 +40,53 @@ def judges(registry: Registry) -> Callable[[str], Judge]:
     ("rule", "dtype"),
     [
         ("linear", "bfloat16"), ("gated", "float64"), ("delta", "float32"), ("gated_delta", "float32"),
-        ("gated_delta", "bfloat16"), ("gated_delta_channels", "float32"),
+        ("gated_delta", "bfloat16"), ("gated_delta_channels", "float32"), ("lightning", "float32"),
+        ("selective", "float32"), ("selective", "bfloat16"),
     ],
 )  # fmt: skip
 def test_right_kernels_are_kept(judges: Callable[[str], Judge], rule: str, dtype: str) -> None:
     judge = judges(CASE.format(rule, dtype))
-    names = ("packed", "recurrent_loop", "recurrent_chunked")
+    names = ("packed", "recurrent_loop", *(["recurrent_chunked"] if rule != "selective" else []))
     assert {name: found for name in names if (found := judge.problem(name))} == {}
     assert judge.opened.passing_trivial_answer() == ""
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("mistake", recurrences.PACKED_MISTAKES)
+@pytest.mark.parametrize(
+    ("rule", "dtype"),
+    [
+        ("gated_delta", "float32"), ("gated_delta", "bfloat16"), ("lightning", "float32"),
+        ("selective", "float32"),
+    ],
+)  # fmt: skip
 def test_a_wrong_kernel_is_refused_by_part_and_sequence(
-    judges: Callable[[str], Judge], mistake: str, dtype: str
+    judges: Callable[[str], Judge], rule: str, dtype: str
 ) -> None:
-    part, sequence = recurrences.PACKED_MISTAKES[mistake]
-    problem = judges(CASE.format("gated_delta", dtype)).problem(mistake)
-    assert problem.startswith(f"sequence {sequence}: the output {part!r}: ")
+    judge = judges(CASE.format(rule, dtype))
+    for mistake, (part, sequence) in recurrences.PACKED_MISTAKES.items():
+        problem = judge.problem(mistake)
+        if rule == "gated_delta" and "common" in mistake:
+            assert problem == "", "it has no such input"
+        else:
+            assert problem.startswith(f"sequence {sequence}: the output {part!r}: "), mistake
 
 
-def test_right_kernels_keep_a_pool(judges: Callable[[str], Judge]) -> None:
-    judge = judges(POOLED)
-    names = ("pooled", "recurrent_loop", "recurrent_chunked")
+@pytest.mark.parametrize("rule", ["gated_delta", "selective"])
+def test_right_kernels_keep_a_pool(judges: Callable[[str], Judge], rule: str) -> None:
+    judge = judges(POOLED.format(rule))
+    names = ("pooled", "recurrent_loop", *(["recurrent_chunked"] if rule != "selective" else []))
     assert {name: found for name in names if (found := judge.problem(name))} == {}
     assert judge.opened.passing_trivial_answer() == ""
 
 
-@pytest.mark.parametrize("mistake", recurrences.POOLED_MISTAKES)
-def test_a_wrong_use_of_a_pool_is_refused(judges: Callable[[str], Judge], mistake: str) -> None:
-    assert recurrences.POOLED_MISTAKES[mistake] in judges(POOLED).problem(mistake)
+@pytest.mark.parametrize("rule", ["gated_delta", "selective"])
+def test_a_wrong_use_of_a_pool_is_refused(judges: Callable[[str], Judge], rule: str) -> None:
+    judge = judges(POOLED.format(rule))
+    for mistake, words in recurrences.POOLED_MISTAKES.items():
+        assert words in judge.problem(mistake), mistake
 
 
 def test_a_pool_has_states_of_others_in_any_order(registry: Registry) -> None:
-    judge = Judge(registry, POOLED)
+    judge = Judge(registry, POOLED.format("gated_delta"))
     found = []
     for order in range(6):
         arrays = judge.opened.arrays(judge.draws[-1], change_in(order, 0))
@@ -106,6 +119,7 @@ def test_a_call_has_all_steps_in_one_axis_and_a_state_for_each_sequence(registry
             "no states that a pool could hold: take the",
         ),
         ("recurrent/linear/q4-H2-D8/none/float32/cpu/both/pooled", "a pool of states has no gradients"),
+        ("recurrent/selective/q4-H2-D8/none/float32/cpu/both/packed", "batches have no gradients"),
         ("recurrent/linear/2q0-H2-D8/none/float32/packed", "no sequence has both queries and keys"),
         (
             "multihead/scaled_dot/q4_q9-H2-D8-E16/none/float32/packed",
