@@ -7,6 +7,7 @@ arguments; what calls torch's function itself is noted there. Recurrent layers a
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ from transformers import (
     AutoModelForCausalLM,
 )
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+# transformers calls fla where it is installed, whose kernels have no driver on the meta device.
+sys.modules.setdefault("fla", None)  # type: ignore[arg-type]
 
 TOKENS, TARGET = 8, 5
 """The tokens of a text, and those of a decoder behind an encoder: unlike, so that cross-attention shows."""

@@ -127,12 +127,20 @@ PUBLISHED: dict[str, Config] = {
     "qwen3-next-80b": config(
         "qwen3_next", 2048, 48, 16, 2, head_dim=256, full_attention_interval=4, max_position_embeddings=262144
     ),
+    "qwen3.5-9b": {  # as the example of its class in transformers says, whose defaults these are
+        "model_type": "qwen3_5",
+        "text_config": config(
+            "qwen3_5_text", 4096, 32, 16, 4, head_dim=256, linear_num_key_heads=16, linear_num_value_heads=32,
+            linear_key_head_dim=128, linear_value_head_dim=128, max_position_embeddings=32768,
+            layer_types=[*["linear_attention"] * 3, "full_attention"] * 8,
+        ),
+    },
     "granite-4.0-h-small": config(  # sizes of its model card; 1/128 as of Granites with such heads
         "granitemoehybrid", 4096, 40, 32, 8, attention_multiplier=0.0078125, mamba_n_heads=128,
         mamba_d_state=128, mamba_d_head=64, mamba_n_groups=1, mamba_expand=2,
         layer_types=["attention" if place % 10 == 5 else "mamba" for place in range(40)],
     ),
-    "falcon-h1-7b": config(  # the table of transformers' page on the type
+    "falcon-h1-7b": config(  # the table of transformers' page on the type; the groups of its class
         "falcon_h1", 3072, 44, 12, 2, head_dim=128, mamba_d_ssm=3072, mamba_n_heads=24, mamba_d_head=128,
         mamba_d_state=256, mamba_n_groups=1,
     ),

@@ -52,6 +52,17 @@ def test_recurrent_layers_are_those_that_transformers_builds(type_: str) -> None
     assert found
 
 
+def test_values_that_stand_for_published_ones_are_those_of_the_classes() -> None:
+    transformers = pytest.importorskip("transformers")
+    qwen = PUBLISHED["qwen3.5-9b"]["text_config"]
+    of_falcon = {"model_type": "falcon_h1", "mamba_n_groups": PUBLISHED["falcon-h1-7b"]["mamba_n_groups"]}
+    for own in (qwen, of_falcon):
+        of_class = json.loads(transformers.AutoConfig.for_model(own["model_type"]).to_json_string())
+        assert {name: of_class.get(name) for name in own if name != "torch_dtype"} == {
+            name: value for name, value in own.items() if name != "torch_dtype"
+        }
+
+
 def test_fields_as_they_are_published() -> None:
     kimi = config(
         "kimi_linear", 2304, 27, 32, **MLA,
