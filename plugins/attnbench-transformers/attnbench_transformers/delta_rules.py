@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from attnbench import Backend, Setup
+from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,6 +57,7 @@ def _backend(name: str, summary: str, module: str, function: str, rules: tuple[s
         rules=rules,
         dtypes=("float32", "bfloat16", "float16"),
         devices=("cpu",),
+        passes=PASSES,
         requires=("transformers",),
         quadratic_copies=0,
     )

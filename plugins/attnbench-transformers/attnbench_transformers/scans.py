@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attnbench import Backend, Case, Rule, Setup
+from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -150,6 +151,7 @@ TRANSFORMERS_SELECTIVE_SCAN = replace(
     name="transformers_selective_scan",
     summary="transformers' scan of Mamba, one step after the other",
     prepare=prepare_selective_scan,
+    passes=PASSES,
     rules=("selective",),
 )
 
@@ -158,6 +160,7 @@ TRANSFORMERS_SELECTIVE_STEP = replace(
     name="transformers_selective_step",
     summary="transformers' step of Mamba",
     prepare=prepare_selective_step,
+    passes=("forward",),
     supports=_one_step,
 )
 

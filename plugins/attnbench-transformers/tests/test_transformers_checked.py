@@ -23,6 +23,8 @@ CASES = {
     "recurrent/gated/B1-H4-Hkv2-Lq257-Lk257-D13-Dv8/none/float32/cpu/forward": MAMBA2[:1],
     "recurrent/selective/B2-H4-Hkv2-Lq1-Lk1-D16-Dv8/none/bfloat16/cpu/forward": SELECTIVE,
     "recurrent/selective/B2-H4-Hkv2-Lq17-Lk17-D13-Dv24/none/float32/cpu/forward": SELECTIVE[:1],
+    "recurrent/gated_delta/B2-H4-Hkv2-Lq65-Lk65-D16-Dv8/none/float32/cpu/both": (*GDN, *KDA),
+    "recurrent/selective/B1-H2-Hkv1-Lq17-Lk17-D13-Dv8/none/float32/cpu/both": SELECTIVE[:1],
 }
 """Fewer steps than a chunk, and more; fewer heads of q and k; other features of v; half precision."""
 

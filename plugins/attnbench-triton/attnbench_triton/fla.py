@@ -3,6 +3,8 @@
 Checked with fla-core 0.6.0. Its modules import Triton. The kernel runs in Triton's interpreter here; others
 ask Triton's autotuner for a driver, which a CPU lacks. All take (B, L, H, features), but those of the delta
 rule without decay and of RWKV-7, which have heads first, and give the state as a case has it.
+
+Gradients of the references are autograd's. Those of naive_chunk_kda are NaN, and the kernel refuses them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES, Pass
 from attnbench.types.operation import operation_of
 from attnbench_triton.backend import available_interpreted
 from attnbench_triton.recurrent import supports_interpreted
@@ -59,12 +62,13 @@ def _prepare(module: str, function: str, *, heads_first: bool = False, **words: 
 
 
 def _backend(
-    name: str, summary: str, prepare: Callable[[Setup], Callable[..., Any]], *rules: str, **more: Any
-) -> Backend:
+    name: str, summary: str, prepare: Callable[[Setup], Callable[..., Any]], *rules: str,
+    passes: tuple[Pass, ...] = PASSES, **more: Any,
+) -> Backend:  # fmt: skip
     return Backend(
         name=f"fla_{name}", summary=summary, prepare=prepare, operations=("recurrent",), rules=rules,
         dtypes=("float32", "bfloat16", "float16"), devices=("cpu",), requires=("fla", "einops", "triton"),
-        quadratic_copies=0, **more,
+        quadratic_copies=0, passes=passes, **more,
     )  # fmt: skip
 
 
@@ -99,6 +103,7 @@ FLA = (
     _backend(
         "kda_chunks", f"fla's plain Kimi delta attention, {CHUNK} steps at once",
         _prepare(_KDA, "naive_chunk_kda", decay="g", beta="beta"), "gated_delta_channels",
+        passes=("forward",),
     ),
     _backend(
         "dplr_steps", "fla's plain update of RWKV-7, one step after the other",
@@ -111,5 +116,6 @@ FLA = (
             "fla.ops.gated_delta_rule", "fused_recurrent_gated_delta_rule", decay="g", beta="beta",
         ),
         "delta", "gated_delta", supports=supports_interpreted, available=available_interpreted,
+        passes=("forward",),
     ),
 )  # fmt: skip

@@ -23,13 +23,21 @@ RULES = {rule.name: rule for rule in attnbench_rules()}
 
 
 @pytest.mark.parametrize("backend", FLA, ids=lambda backend: backend.name)
-def test_a_function_of_fla_gives_outputs_and_states_as_a_case_has_them(backend: Backend) -> None:
+def test_a_function_of_fla_gives_what_a_case_has_and_its_gradients(backend: Backend) -> None:
     for rule in backend.rules or ():
-        case = parse_case(f"recurrent/{rule}/B2-H4-Hkv2-L17-D16-Dv8/float32")
+        graded = "both" in backend.passes
+        words = "/cpu/both" if graded else ""
+        case = parse_case(f"recurrent/{rule}/B2-H4-Hkv2-L17-D16-Dv8/none/float32{words}")
         inputs = [torch.from_numpy(x).float() for x in draw_inputs(case, RULES[rule], 3, 0).values()]
         kept = [x.clone() for x in inputs]
         setup = Setup(case, RULES[rule], RULES[rule].bind(case, {}), {}, {})
-        found, expected = (one.prepare(setup)(*inputs) for one in (backend, RECURRENT_LOOP))
-        for part, exact in zip(found, expected, strict=True):
-            torch.testing.assert_close(part, exact, atol=2e-5, rtol=2e-5)
+        answers = []
+        for one in (backend, RECURRENT_LOOP):
+            own = [x.clone().requires_grad_(graded) for x in inputs]
+            answer = list(one.prepare(setup)(*own))
+            if graded:
+                answer += torch.autograd.grad(sum((part * part).sum() for part in answer), own)
+            answers.append(answer)
+        for part, exact in zip(*answers, strict=True):
+            torch.testing.assert_close(part, exact, atol=5e-5, rtol=5e-5)
         assert all(map(torch.equal, inputs, kept)), "inputs stay as they are"
