@@ -121,6 +121,7 @@ def properties(case: Case) -> dict[str, str]:
         (case.pass_ != "forward", "gradients", "case.pass_ != 'forward'"),
         (case.dropout, "dropout", "case.dropout"),
         (case.batch, "a batch", "case.batch"),
+        (case.batch, f"the storage {case.storage}", f"case.storage == {case.storage!r}"),
         ("lse" in case.returns, "a log-sum-exp", "'lse' in case.returns"),
         (max(case.Lq, case.Lk) > 128, "long sequences", "max(case.Lq, case.Lk) > 128"),
         (True, f"the dtype {case.dtype}", f"case.dtype == {case.dtype!r}"),

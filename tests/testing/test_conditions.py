@@ -11,6 +11,8 @@ LONG, SMALL = "attention/dot/H4-L129-D8", "attention/dot/H1-L65-D1"
 def test_one_property_that_all_failing_cases_have_and_no_right_one() -> None:
     assert "with fewer key/value heads than query heads (case.Hkv != case.H)" in condition([HEADS], [PLAIN])
     assert "case.dtype == 'bfloat16'" in condition([PLAIN + "/bfloat16"], [PLAIN])
+    packed = "recurrent/delta/q9-H4-D8/none/float32/packed"
+    assert "the storage pooled (case.storage == 'pooled')" in condition([packed[:-6] + "pooled"], [packed])
     assert condition([HEADS, PLAIN], ["attention/dot/H4-L9-D8/causal"]) == ""
     assert condition([HEADS], []) == ""
 
