@@ -64,10 +64,14 @@ PACKED_MISTAKES = {
     "empty_sequence_has_a_state_of_zeros": ("state", 1),
     "states_in_the_other_order": ("state", 0),
     "equal_sequences_exchanged": ("out", 2),
+    "states_of_sequences_with_steps_in_a_row": ("state", 1),
     "heads_of_the_common_input_move_on": ("out", 2),
+    "first_decay_with_that_of_the_sequence_before": ("out", 2),
 }
-"""In a batch q37_q0_2q5_q64_q65, by name, the part and the first sequence that are wrong. The last one is of
-rules with a decay or rates for all sequences."""
+"""In a batch q37_q0_2q5_q64_q65, by name, the part and the first sequence that are wrong."""
+
+OF_COMMON_INPUTS, OF_DECAYS = list(PACKED_MISTAKES)[-2:]
+"""What only rules have that share decays or rates, and only those with a decay for each step."""
 
 
 POOLED_MISTAKES = {
@@ -269,6 +273,9 @@ def packed(setup, mistake=""):
         out, after = torch.empty_like(steps[2]), state.clone()
         if mistake == "state_of_the_next_sequence":
             state = state.roll(-1, 0)
+        if mistake == OF_DECAYS:
+            first = ends[:-1][(ends.diff() > 0) & (ends[:-1] > 0)].long()
+            steps[3] = steps[3].index_add(0, first, steps[3][first - 1])
         for number, (start, end) in enumerate(pairwise(ends.tolist())):
             stop, begun = end, state[number]
             if mistake == "state_carried_over" and number:
@@ -279,7 +286,7 @@ def packed(setup, mistake=""):
                 zeros = mistake == "empty_sequence_has_a_state_of_zeros"
                 after[number] = torch.zeros_like(begun) if zeros else begun
                 continue
-            moved = number if mistake == "heads_of_the_common_input_move_on" else 0
+            moved = number if mistake == OF_COMMON_INPUTS else 0
             own = [
                 x.roll(moved, 0) if common(n, x) else x[start:stop].transpose(0, 1)[None]
                 for n, x in enumerate(steps)
@@ -287,6 +294,9 @@ def packed(setup, mistake=""):
             read, left = alone(stop - start)(*own, begun[None])
             out[start:end] = read[0, :, : end - start].transpose(0, 1)
             after[number] = left[0]
+        if mistake == "states_of_sequences_with_steps_in_a_row":
+            filled = after[ends.diff() > 0]
+            after = torch.cat([filled, state[len(filled) :]])
         if mistake == "states_in_the_other_order":
             after = after.flip(0)
         if mistake == "equal_sequences_exchanged":
