@@ -49,8 +49,13 @@ def attention_kind(word: str, fields: Fields, family: ModelFamily) -> LayerKind:
     if alibi and (slowest := first_of(fields, "alibi_bias_max") or 8) != 8:
         beyond.append(f"ALiBi slopes down to 2^-{slowest}")
     window = needed(fields, *WINDOW) if word in ("sliding", "compressed") else None
+    summaries = None
     if window and family.encoder:  # half of them on either side, and the token itself
         window = window // 2 + 1
+    elif family.encoder and (radius := first_of(fields, "local_radius")):  # LongT5
+        window = radius + 1
+        if fields.get("encoder_attention_type") == "transient-global":
+            summaries = needed(fields, "global_block_size")
     sink = f"add_{'swa' if word == 'sliding' else 'full'}_attention_sink_bias"  # MiMo-V2
     encoder = "sliding encoder" if window else "encoder"
     return LayerKind(
@@ -64,6 +69,7 @@ def attention_kind(word: str, fields: Fields, family: ModelFamily) -> LayerKind:
         padded=family.encoder,
         window=window,
         chunk=needed(fields, "attention_chunk_size") if word == "chunked" else None,
+        summaries=summaries,
         softcap=None if cap is None else positive("attn_logit_softcapping", cap),
         indexed=needed(fields, "index_topk") if word == "indexed" else None,
         sinks=family.sinks or bool(fields.get(sink)),
@@ -133,8 +139,6 @@ def encoder_decoder_kinds(fields: Fields, family: ModelFamily) -> tuple[LayerKin
     tokens = first_of(fields, "max_source_positions")
     # Where nothing fixes the length of the source, it is the longest; T5 has no longest, and learned on 512.
     keys = tokens or first_of(fields, *LIMITS) or 512
-    # Of both parts one is an encoder, which is said below.
-    family = replace(family, encoder=False)
     parts = {}
     for name, own, numbers in (
         ("encoder", "encoder_attention_heads", ("encoder_layers", *layers)),
@@ -142,12 +146,10 @@ def encoder_decoder_kinds(fields: Fields, family: ModelFamily) -> tuple[LayerKin
     ):
         H = needed(fields, own, *heads)
         alone: Fields = {"num_attention_heads": H, "decoder_attention_heads": H, **dict.fromkeys(_KV_HEADS)}
-        kind = attention_kind("full", ChainMap(alone, fields), family)
+        kind = attention_kind("full", ChainMap(alone, fields), replace(family, encoder=name == "encoder"))
         parts[name] = replace(kind, name=name, count=needed(fields, *numbers))
     decoder = parts["decoder"]
-    encoder = replace(
-        parts["encoder"], causal=False, padded=tokens is None, tokens=tokens, stages=("prefill",)
-    )
+    encoder = replace(parts["encoder"], padded=tokens is None, tokens=tokens)
     stages: tuple[Stage, ...] = ("prefill", "decode")
     cross = replace(
         decoder, name="cross-attention", causal=False, keys=keys, buckets=None, beyond=(), stages=stages

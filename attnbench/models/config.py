@@ -203,6 +203,11 @@ def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
         notes.append(f"left out: attention to another model's tokens ({number} layers)")
     if known is None and layers:
         notes.append(_assumed(type_, fields, layers, others))
+    if summed := next((kind.summaries for kind in layers if kind.summaries), None):
+        notes.append(
+            f"its encoder also sees a summary of each {summed} tokens: these are the first keys, whose bias "
+            "counts tokens here and summaries in the model"
+        )
     rope = fields.get("qk_rope_head_dim")
     if rope and rope == fields.get("qk_nope_head_dim"):
         notes.append(

@@ -54,7 +54,8 @@ HARMLESS = (
     "layerscale*", "expand_*", "use_flash_attn*",
     "_flash_attn*", "_attn_implementation*", "attn_implementation",
     "num_nextn_predict_layers", "max_source_positions", "decoder_attention_heads",
-    "encoder_attention_heads", "cross_attention_hidden_size", "qkv_*",
+    "encoder_attention_heads", "cross_attention_hidden_size", "qkv_*", "global_block_size",
+    "scale_decoder_outputs", "*_rescale", "mtp_*",
 )  # fmt: skip
 """Fields, as patterns, that MATTERS finds though they change nothing, or only where other fields say so."""
 
@@ -177,7 +178,10 @@ FAMILIES: dict[str, ModelFamily] = {
         ),
     ),
     "longt5": ModelFamily(
-        {"is_encoder_decoder": True}, scale=1.0, biased=True, beyond=("blocks of neighbours in its encoder",)
+        {"is_encoder_decoder": True, "local_radius": 127, "global_block_size": 16},
+        encoder=True,
+        scale=1.0,
+        biased=True,
     ),
     "bloom": ModelFamily({"alibi": True}),
     "cohere2": ModelFamily({"sliding_window": 4096, "sliding_window_pattern": 4}),

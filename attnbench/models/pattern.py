@@ -27,6 +27,9 @@ _PLACES = {
 }
 """Lists of layers, with the number of the first layer, their word and that of the others."""
 
+_UNREAD = ("window_length", "num_sink_tokens", "sparsify")
+"""Fields of a block of Nemotron-NAS that no published file sets."""
+
 _INDEXERS = {"full": "full", "F": "full", "shared": "shared", "S": "shared"}
 
 
@@ -37,8 +40,10 @@ def each_layer(fields: Fields) -> Iterator[tuple[str, Fields]]:
         H = heads_of(fields)
         for block in blocks:
             attention = block.get("attention") if isinstance(block, dict) else None
-            group = first_of(attention, "n_heads_in_group") if isinstance(attention, dict) else None
-            yield ("", {}) if group is None else ("full", {"num_key_value_heads": divided(H, H // group)})
+            attention = attention if isinstance(attention, dict) else {}
+            group = None if attention.get("replace_with_linear") else first_of(attention, "n_heads_in_group")
+            special = next((f"attention with {name}" for name in _UNREAD if attention.get(name)), "full")
+            yield ("", {}) if group is None else (special, {"num_key_value_heads": divided(H, H // group)})
         return
     words = _words(fields)
     places = list(range(len(words)))
@@ -67,6 +72,8 @@ def _own(fields: Fields, word: str, place: int) -> Fields:
         own |= other
     if word == "sliding":
         own |= {name[4:]: fields[name] for name in fields if name.startswith("swa_") and fields[name]}
+        if H := first_of(fields, "num_sliding_attention_heads"):  # Step-3.5 as transformers 5 writes it
+            own["num_attention_heads"] = H
     if word == "full":  # Gemma 4
         if D := first_of(fields, "global_head_dim"):
             own["head_dim"] = D

@@ -259,6 +259,8 @@ def _step(
         fields = _operation(kind) | {"rule": rule, "batch": steps, "storage": "packed"} | _sizes(kind)
         return [_entry("sequences of unlike lengths", fields | {"count": kind.count})], []
     longest = max(keys for _, keys in sequences)
+    if kind.summaries:
+        return [], ["a batch whose first keys are summaries"]
     if kind.keys or kind.tokens:
         return [], ["a batch whose keys or queries are always as many"]
     # A query that is alone is the last token, which sees all others.
@@ -287,7 +289,10 @@ def _keys_and_mask(kind: LayerKind, call: _Call) -> tuple[int, str]:
         return Lq, "none"
     words: list[str] = []
     if not kind.causal:
+        summaries = Lk // kind.summaries if kind.summaries else 0
         words += [f"window:{kind.window}"] if kind.window and kind.window < Lk else []
+        words += [f"first:{summaries}"] if summaries and words else []
+        Lk += summaries
         words += ["padding"] if kind.padded else []
         return Lk, "+".join(words) or "none"
     if kind.chunk is not None:

@@ -29,7 +29,7 @@ from typing import Any
 import transformers
 from forward import built
 from published import FACTS, PUBLISHED
-from readings import Layer, expected_of, layers_of, told
+from readings import Layer, expected_of, layers_of, parts_of, told
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from attnbench.models.config import describe
@@ -94,11 +94,9 @@ def model_rows(names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
 def _computed(fields: Mapping[str, Any]) -> Counter[Layer]:
     """Return the layers of a published config, its encoders of images and sound included; none unless all are
     built."""
-    parts = [fields[name] for name in ("text_config", "vision_config", "audio_config") if name in fields]
     layers: Counter[Layer] = Counter()
-    for part in parts or [fields]:
-        # A number there says how many tokens; a newer class asks whether there is any.
-        own = {name: bool(v) if name == "attn_temperature_tuning" else v for name, v in part.items()}
+    for part in parts_of(fields):
+        own = dict(part)
         if (found := built(own.pop("model_type"), own)) is None:
             return Counter()
         layers += found.layers

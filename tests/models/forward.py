@@ -1,7 +1,8 @@
 """The layers that transformers computes for a config, noted in one forward pass without weights.
 
 The model is built on the meta device. Its attention goes through a registered function that notes its
-arguments; what calls torch's function itself is noted there. Recurrent layers are read off their modules.
+arguments; what calls torch's function itself is noted there. Layers that call no attention function are read
+off their modules.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def mask_words(keeps: Callable[..., Any], local: int | None) -> str:
 
 
 def recurrent_layers(model: torch.nn.Module) -> Counter[Layer]:
-    """Return the layers of a model that keep a state, or mix tokens in another way than attention does."""
+    """Return the layers of a model that its modules tell: recurrences, indexers, and LongT5's encoder."""
     found: Counter[Layer] = Counter()
     for module in model.modules():
         layer: Any = module
@@ -168,6 +169,14 @@ def recurrent_layers(model: torch.nn.Module) -> Counter[Layer]:
             found[Layer(*[layer.num_attention_heads] * 2, *[layer.head_dim] * 2, rule="lightning")] += 1
         elif name.endswith("Indexer") and hasattr(layer, "n_heads"):  # not DeepSeek-V4's, of compressed keys
             found[Layer(layer.n_heads, 1, layer.head_dim, layer.head_dim, rule="select")] += 1
+        elif hasattr(layer, "local_radius") and hasattr(
+            layer, "n_heads"
+        ):  # LongT5: its encoder calls no attention function
+            mask = f"none window {layer.block_len}"
+            if hasattr(layer, "global_block_size"):
+                mask += f" summaries {layer.global_block_size}"
+            sizes = layer.n_heads, layer.n_heads, layer.key_value_proj_dim, layer.key_value_proj_dim
+            found[Layer(*sizes, scale="1", mask=mask, biased=True)] += 1
         elif name.endswith("DeltaAttention"):
             sizes = layer.num_heads, layer.num_heads, layer.head_dim, layer.head_dim
             found[Layer(*sizes, rule="gated_delta_channels")] += 1
@@ -191,17 +200,28 @@ def built(type_: str, fields: Mapping[str, Any], *, causal: bool = False) -> Bui
 
     causal: of the model with a head for the next token, as of a decoder that also has an encoder.
     """
-    try:
-        config = AutoConfig.for_model(IN_THE_CLASSES_OF.get(type_, type_), **fields)
-        written = json.loads(config.to_json_string())
-    except Exception:  # Default configs that contradict themselves, and types that are not there.
+    if (config := _config(type_, fields)) is None:
         return None
     for make in (AutoModelForCausalLM.from_config,) if causal else _makers(config):
         for implementation in ("noted", "sdpa"):
             layers = _forward(make, config, implementation)
             if layers:
-                return Built(written, layers)
+                return Built(json.loads(config.to_json_string()), layers)
     return None
+
+
+def written(fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a config with every field of its class, as save_pretrained writes it; None without a class."""
+    own = dict(fields)
+    config = _config(own.pop("model_type"), own)
+    return None if config is None else json.loads(config.to_json_string())
+
+
+def _config(type_: str, fields: Mapping[str, Any]) -> Any:
+    try:
+        return AutoConfig.for_model(IN_THE_CLASSES_OF.get(type_, type_), **fields)
+    except Exception:  # Default configs that contradict themselves, and types that are not there.
+        return None
 
 
 def _makers(config: Any) -> Iterator[Callable[..., Any]]:
@@ -240,8 +260,8 @@ def _one_pass(noted: Noted, make: Callable[..., Any], config: Any, implementatio
                 model(**inputs)
         except Exception:  # Code that needs numbers.
             continue
-        if recurrent := recurrent_layers(model):
-            return noted.layers + recurrent
+        if own := recurrent_layers(model):
+            return noted.layers + own
         if noted.layers:
             return noted.layers
     return Counter()

@@ -31,6 +31,8 @@ def config(
 NEMOTRON_H = {"M": "linear_attention", "*": "full_attention", "-": "mlp"}
 NEMOTRON_H_8B = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"
 KIMI = [4, 8, 12, 16, 20, 24, 27]
+NAS_WITHOUT = {6, 7, 11, *range(42, 52), *range(53, 71)}
+"""The blocks of Nemotron-Super without attention."""
 ZAMBA = [6, *range(11, 78, 6)]
 
 PUBLISHED: dict[str, Config] = {
@@ -161,13 +163,19 @@ PUBLISHED: dict[str, Config] = {
     },
     "glm-4.5": config("glm4_moe", 5120, 92, 96, 8, head_dim=128, attention_bias=True, use_qk_norm=True),
     "ernie-4.5-21b": config("ernie4_5_moe", 2560, 28, 20, 4, head_dim=128),
-    "nemotron-super-49b, four of its blocks": config(
-        "nemotron-nas", 8192, 4, 64, num_key_value_heads=None,
+    "nemotron-super-49b": config(
+        "nemotron-nas", 8192, 80, 64, num_key_value_heads=None, max_position_embeddings=131072,
         block_configs=[
-            {"attention": {"n_heads_in_group": 8, "no_op": False}},
-            {"attention": {"n_heads_in_group": None, "no_op": True}},
-            {"attention": {"n_heads_in_group": 16, "no_op": False}},
-            {"attention": {"n_heads_in_group": 8, "no_op": False}},
+            {
+                "attention": {
+                    "n_heads_in_group": None if place in NAS_WITHOUT else 8, "no_op": place in NAS_WITHOUT,
+                    "num_sink_tokens": None, "replace_with_linear": False, "sparsify": None,
+                    "unshifted_sink": False, "use_prefill_window_in_sink_attention": False,
+                    "window_length": None,
+                },
+                "ffn": {"ffn_mult": 5.25, "no_op": False, "replace_with_linear": False, "sparsify": None},
+            }
+            for place in range(80)
         ],
     ),
     "mimo-7b": config("mimo", 4096, 36, 32, 8, head_dim=128, sliding_window=32768, use_sliding_window=False),
@@ -187,6 +195,14 @@ PUBLISHED: dict[str, Config] = {
     "umt5-small": {
         "model_type": "umt5", "is_encoder_decoder": True, "d_model": 512, "d_kv": 64, "num_heads": 6,
         "num_layers": 8, "num_decoder_layers": 8,
+    },
+    **{
+        f"long-t5-{name}": {
+            "model_type": "longt5", "is_encoder_decoder": True, "d_model": 768, "d_kv": 64, "num_heads": 12,
+            "num_layers": 12, "num_decoder_layers": 12, "n_positions": 4096, "local_radius": 127,
+            "encoder_attention_type": type_, "global_block_size": 16,
+        }
+        for name, type_ in (("local-base", "local"), ("tglobal-base", "transient-global"))
     },
     "gemma-4-e2b, ten of its layers": {
         "model_type": "gemma4",
@@ -300,7 +316,7 @@ CONFIG = "published config"
 FACTS: dict[str, tuple[str, tuple[tuple[int, int, int, int, int], ...]]] = {
     "mpt-7b": (GROUND_TRUTH, ((32, 32, 32, 128, 128),)),
     "mimo-7b": (GROUND_TRUTH, ((36, 32, 8, 128, 128),)),
-    "nemotron-super-49b, four of its blocks": (CONFIG, ((2, 64, 8, 128, 128), (1, 64, 4, 128, 128))),
+    "nemotron-super-49b": (CONFIG, ((49, 64, 8, 128, 128),)),
     # transformers repeats its key/value heads before it calls torch's function.
     "falcon-40b": (GROUND_TRUTH, ((60, 128, 8, 64, 64),)),
     "falcon-7b, as first published": (GROUND_TRUTH, ((32, 71, 1, 64, 64),)),

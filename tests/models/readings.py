@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,8 @@ def _layer(kind: LayerKind, type_: str) -> Layer:
     mask = "cross" if kind.keys else "causal" if kind.causal else "none"
     if kind.window:
         mask += f" window {kind.window}"
+    if kind.summaries:
+        mask += f" summaries {kind.summaries}"
     if kind.chunk:
         mask += f" chunk {kind.chunk}"
     scale = "1" if type_ in SCALED_BEFORE else f"{kind.scale:.4g}"
@@ -85,6 +87,14 @@ def _layer(kind: LayerKind, type_: str) -> Layer:
         biased=kind.buckets is not None,
         tokens=kind.tokens or 0,
     )
+
+
+def parts_of(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the configs of the text and of each encoder of a published config, or itself."""
+    parts = [fields[name] for name in ("text_config", "vision_config", "audio_config") if name in fields]
+    for part in parts or [fields]:
+        # A number there says how many tokens; a newer class asks whether there is any.
+        yield {name: bool(v) if name == "attn_temperature_tuning" else v for name, v in part.items()}
 
 
 def expected_of(row: Mapping[str, Any], model: Model) -> tuple[Counter[Layer], Counter[Layer]]:

@@ -12,7 +12,6 @@ NAMED = {
     "inkling_text",
     "inkling2_text",
     "inkling2_loop_text",
-    "longt5",
     "moshi",
     "t5gemma",
 }

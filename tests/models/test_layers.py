@@ -62,7 +62,7 @@ LAYERS: dict[str, list[tuple[str, int, int, int, int, int]]] = {
     "dbrx": [(FULL, 40, 48, 8, 128, 128)],
     "glm-4.5": [(FULL, 92, 96, 8, 128, 128)],
     "ernie-4.5-21b": [(FULL, 28, 20, 4, 128, 128)],
-    "nemotron-super-49b, four of its blocks": [(FULL, 2, 64, 8, 128, 128), (FULL, 1, 64, 4, 128, 128)],
+    "nemotron-super-49b": [(FULL, 49, 64, 8, 128, 128)],
     "mimo-7b": [(FULL, 36, 32, 8, 128, 128)],
     "nemotron-3-nano": [(FULL, 6, 32, 2, 128, 128), ("Mamba-2 scan", 23, 64, 8, 128, 64)],
     "granite-3.0-8b": [(FULL, 40, 32, 8, 128, 128)],

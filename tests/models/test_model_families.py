@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
-from published import MLA, Config, config
+from published import MLA, PUBLISHED, Config, config
 
 from attnbench.cases.ids import case_id
 from attnbench.cases.suites import parse_suite
+from attnbench.masks import keep_rows
 from attnbench.models.config import describe
 from attnbench.models.layers import LayerKind, rule_of
 from attnbench.models.suite import Lengths, model_suite
-from attnbench.types.mask import mask_text
+from attnbench.types.mask import mask_text, parse_mask
 
 FULL, SLIDING = "full attention", "sliding attention"
 
@@ -73,11 +77,35 @@ def test_full_layers_of_gemma_4_unified_have_larger_heads() -> None:
     }
 
 
-def test_cross_attention_has_none_of_the_positions_of_its_decoder() -> None:
-    t5 = {"is_encoder_decoder": True, "d_model": 768, "d_kv": 64, "num_heads": 12, "num_layers": 12}
-    kinds = layers(t5 | {"model_type": "longt5", "num_decoder_layers": 12})
-    assert [name for name, kind in kinds.items() if not rule_of(kind)[1]] == ["cross-attention"]
-    assert kinds["cross-attention"].buckets is None
+def test_blocks_of_nemotron_nas_differ_in_heads_and_some_have_no_attention() -> None:
+    blocks = [
+        {"n_heads_in_group": 8, "no_op": False}, {"n_heads_in_group": None, "no_op": True},
+        {"n_heads_in_group": 16, "window_length": None}, {"n_heads_in_group": 8, "replace_with_linear": True},
+        {"n_heads_in_group": 8, "window_length": 8192},
+    ]  # fmt: skip
+    model = describe(
+        config("nemotron-nas", 8192, 5, 64, block_configs=[{"attention": block} for block in blocks])
+    )
+    assert [(kind.count, kind.Hkv) for kind in model.layers] == [(1, 8), (1, 4)]
+    assert model.unknown == (("attention with window_length", 1),)
+
+
+def test_an_encoder_of_longt5_sees_neighbours_and_a_summary_of_each_sixteen_tokens() -> None:
+    tglobal = PUBLISHED["long-t5-tglobal-base"]
+    kinds = layers(tglobal)
+    assert [(kind.window, kind.summaries, kind.buckets) for kind in kinds.values()] == [
+        (128, 16, (32, 128)), (None, None, (32, 128)), (None, None, None),
+    ]  # fmt: skip
+    assert shapes(tglobal) >= {("window:128+padding+first:64", 1088)}
+    assert shapes(PUBLISHED["long-t5-local-base"]) >= {("window:128+padding", 1024)}
+    # Query i stands at key 64 + i, sees the 64 summaries and its neighbours, and no more.
+    made = parse_suite(model_suite(describe(tglobal), Lengths((1024,), (), (), (1,))).text, "its")
+    (case,) = [case for case in made.cases if case.Lk == 1088]
+    kept = keep_rows(replace(case, mask=case.mask.without(parse_mask("padding"))), np.array([500]))
+    assert kept is not None
+    tokens = np.flatnonzero(kept[0, 0, 0]) - 64
+    np.testing.assert_array_equal(tokens, [*range(-64, 0), *range(500 - 127, 500 + 128)])
+    assert any("a summary of each 16 tokens" in note for note in describe(tglobal).notes)
 
 
 def test_layers_that_a_pass_runs_several_times_are_counted_so() -> None:

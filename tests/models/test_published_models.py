@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from published import PUBLISHED
-from readings import expected_of, told
+from readings import expected_of, layers_of, parts_of, told
 
 from attnbench.models.config import describe
 
@@ -37,6 +37,25 @@ def test_no_layer_is_missing_or_another_than_expected(row: dict[str, Any]) -> No
 @pytest.mark.parametrize("row", ROWS, ids=[row["model"] for row in ROWS])
 def test_the_table_says_what_attnbench_says(row: dict[str, Any]) -> None:
     assert {name: row[name] for name in told(row["model"])} == told(row["model"])
+
+
+def test_the_fields_that_a_class_adds_change_nothing_and_none_is_left_unread() -> None:
+    pytest.importorskip("transformers")
+    from forward import written
+
+    compared = 0
+    for name, published in PUBLISHED.items():
+        for fields in parts_of(published):
+            whole = written(fields)
+            if whole is None:  # transformers has no such type
+                continue
+            compared += 1
+            ours, theirs = describe(fields), describe(whole)
+            assert layers_of(theirs) == layers_of(ours), name
+            assert (theirs.others, theirs.unknown) == (ours.others, ours.unknown), name
+            assert set(theirs.notes) <= set(ours.notes), name
+            assert not [note for note in theirs.notes if note.startswith("not used")], name
+    assert compared >= 60
 
 
 @pytest.mark.slow
