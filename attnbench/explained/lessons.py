@@ -38,6 +38,10 @@ _MASKS = (
     ("blocks:2", 6, 6, "blocks of 2 by 2 pairs, kept or dropped whole; a case draws which"),
     ("causal+image:1,3", 6, 6, "3 tokens behind the first are an image, whose tokens see each other"),
     ("tree:0,0,1,1", 4, 6, "2 tokens of text, then 4 drafts: two follow the text, two the first of these"),
+    ("causal+window:2+document:3,3", 6, 6, "the window ends where the query's own document begins"),
+    ("causal+window:2+image:1,3", 6, 6, "tokens of an image see all of it; window and causal drop others"),
+    ("causal+document:3,3+prefix:2", 6, 6, "a prefix lifts causal, not documents: the second sees none"),
+    ("causal:lower_right+window:3+first:1+tree:0,0,1", 3, 6, "drafts see the window, and the first key"),
 )  # fmt: skip
 
 

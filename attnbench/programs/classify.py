@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from itertools import product
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -27,7 +29,7 @@ from attnbench.types.mask_structures import (
     Reach,
     Tree,
 )
-from attnbench.types.mask_words import Align, Window
+from attnbench.types.mask_words import Align, Causal, Padding, Window
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -111,7 +113,7 @@ def mask_words(mask: Tensor, B: int, H: int, Lq: int, Lk: int) -> ClassifiedMask
         found = None
         if not adds and not per_head:
             pairs = kept[:, 0].expand(-1, Lq, Lk)
-            found = _ranges_words(pairs, B, H) or _structure_words(pairs, B, H)
+            found = _ranges_words(pairs, B, H) or _structure_words(pairs, B)
         if found is not None:
             return ClassifiedMask(found)
         share = float(kept.expand(-1, -1, Lq, Lk).double().mean())
@@ -161,50 +163,60 @@ MOST_PAIRS = 1 << 24
 """A mask of more pairs is not held against words of a structure: that would take the program's time."""
 MOST_DRAFTS = 64
 BLOCK_SIZES = (256, 128, 64, 32, 16, 8)
+SOME_ROWS = 8
+"""Queries whose keys tell most wrong masks apart, before all pairs are compared."""
 ALIGNS: tuple[Align | None, ...] = (None, "upper_left", "lower_right")
 
 
-def _structure_words(kept: Tensor, B: int, H: int) -> str | None:
+def _structure_words(kept: Tensor, B: int) -> str | None:
     """Return the words for a structure of kept pairs (B or 1, Lq, Lk), or None.
 
-    Where batch elements differ, each may have documents of its own, drawn in a case. Blocks are drawn too.
+    Where batch elements differ by more than their padding, each may have documents of its own, drawn in a
+    case. Blocks are drawn too.
     """
-    Lq, Lk = kept.shape[1:]
-    if Lq * Lk > MOST_PAIRS:
+    if kept.numel() > MOST_PAIRS:
         return None
-    if not bool((kept == kept[:1]).all()):
-        return None if kept.numel() > MOST_PAIRS else _own_documents(kept.cpu().numpy())
-    pairs = kept[0].cpu().numpy()
-    tree = _tree(pairs)
-    for mask in (*_structured_masks(pairs), *([tree] if tree else [])):
-        if _keeps(mask, pairs):
-            return mask_text(mask)
-    return _blocks(pairs)
+    every: NDArray[np.bool_] = (kept[:1] if bool((kept == kept[:1]).all()) else kept).cpu().numpy()
+    seen = np.asarray(every.any(1))
+    lengths = np.where(seen.any(1), every.shape[2] - seen[:, ::-1].argmax(1), 0)
+    pairs, keys = every[lengths.argmax()], int(lengths.max())
+    if not np.array_equal(every, pairs & (np.arange(every.shape[2]) < lengths[:, None, None])):
+        return _own_documents(every, lengths)
+    padding = Padding(tuple(int(length) for length in np.broadcast_to(lengths, B)))
+    for mask in _structured_masks(pairs, keys):
+        for whole in (mask, mask_of([*mask.words, padding])):
+            if _keeps(whole, every, B):
+                return mask_text(whole)
+    return _blocks(pairs) if len(every) == 1 else None
 
 
-def _keeps(mask: Mask, pairs: NDArray[np.bool_]) -> bool:
-    """Return whether a mask keeps just these pairs (Lq, Lk)."""
-    Lq, Lk = pairs.shape
+def _keeps(mask: Mask, every: NDArray[np.bool_], B: int) -> bool:
+    """Return whether a mask of B elements keeps just these pairs (B or 1, Lq, Lk)."""
+    _, Lq, Lk = every.shape
     try:
-        case = Case("attention", "scaled_dot", 1, 1, 1, Lq, Lk, 1, 1, mask=mask)
+        case = Case("attention", "scaled_dot", B, 1, 1, Lq, Lk, 1, 1, mask=mask)
     except BadCase:
         return False
     found = keep_rows(case, np.arange(Lq))
-    return bool(pairs.all()) if found is None else np.array_equal(found[0, 0], pairs)
+    return bool(every.all() if found is None else (found[:, 0] == every).all())
 
 
-def _own_documents(kept: NDArray[np.bool_]) -> str | None:
+def _own_documents(every: NDArray[np.bool_], lengths: Ints) -> str | None:
     """Return the words where each element (B, Lq, Lk) has documents of its own; None where one has none."""
     shared: set[Mask] | None = None
-    for pairs in kept:
-        masks = (
-            mask
-            for mask in _structured_masks(pairs)
+    for pairs, keys in zip(every, lengths.tolist(), strict=True):
+        padding = () if keys == pairs.shape[1] else (Padding((keys,)),)
+        fits = {
+            mask.unlisted()
+            for mask in _structured_masks(pairs, keys)
             if any(isinstance(word, Document) for word in mask.words)
-        )
-        fits = {mask.unlisted() for mask in masks if _keeps(mask, pairs)}
+            and _keeps(mask_of([*mask.words, *padding]), pairs[None], 1)
+        }
         shared = fits if shared is None else shared & fits
-    return min(map(mask_text, shared), key=len) if shared else None
+    if not shared:
+        return None
+    padded = [] if lengths.min() == every.shape[2] else [Padding(tuple(lengths.tolist()))]
+    return mask_text(mask_of([*min(shared, key=_unlikely).words, *padded]))
 
 
 def _blocks(pairs: NDArray[np.bool_]) -> str | None:
@@ -229,73 +241,110 @@ def _causal(align: Align | None) -> Mask:
     return Mask(causal=align)
 
 
-def _structured_masks(pairs: NDArray[np.bool_]) -> Iterator[Mask]:
+def _structured_masks(pairs: NDArray[np.bool_], keys: int) -> list[Mask]:
+    """Return masks that may keep these pairs (Lq, Lk) of the first so many keys, those of few words first.
+
+    Each has at most one word for distances, one for groups of tokens, and one that lifts these. The numbers
+    of a word are read where no other word decides; whether they fit is asked of a few queries here.
+    """
     Lq, Lk = pairs.shape
+    rows = np.unique(np.linspace(0, Lq - 1, SOME_ROWS).astype(int))
+    some = pairs[rows, :keys]
+    everything: NDArray[np.bool_] = np.ones_like(some)
+    found: dict[Mask, None] = {}
     for causal in map(_causal, ALIGNS):
-        position = np.arange(Lq) + causal.query_offset(Lq, Lk)
-        for words in _structures(pairs, position):
-            yield mask_of([*causal.words, *words])
+        case = Case("attention", "scaled_dot", 1, 1, 1, Lq, Lk, 1, 1, mask=causal)
+        position = np.arange(Lq) + case.query_offset
+        kept = {word: word.keeps(case, rows)[0, 0, :, :keys] for word in causal.words}
+        for lifting in (None, *_lifting(pairs, position)):
+            known = pairs
+            if lifting is not None:
+                known = pairs & ~lifting.keeps(case, np.arange(Lq))[0, 0]
+            near, groups = _near(known, position, bool(causal.words)), _groups(pairs, known, position, keys)
+            for words in product((None, *near), (None, *groups), (lifting,)):
+                given = [word for word in words if word is not None]
+                kept |= {word: word.keeps(case, rows)[0, 0, :, :keys] for word in given if word not in kept}
+                mask = mask_of([*causal.words, *given])
+                each = (reduce(np.logical_or, (kept[word] for word in group)) for group in mask.groups)
+                if given and np.array_equal(reduce(np.logical_and, each, everything), some):
+                    found[mask] = None
+    return sorted(found, key=_unlikely)
 
 
-def _structures(pairs: NDArray[np.bool_], position: Ints) -> Iterator[tuple[MaskWord, ...]]:
-    """Yield words that may keep these pairs (Lq, Lk), beside a causal mask that puts queries at positions."""
+def _unlikely(mask: Mask) -> tuple[bool, int, bool, int]:
+    """Order masks that say the same: a tree may say documents, and a reach a causal window."""
+    kinds = {type(word) for word in mask.words}
+    return Tree in kinds, len(kinds - {Causal}), Reach in kinds, len(mask_text(mask))
+
+
+def _lifting(pairs: NDArray[np.bool_], position: Ints) -> Iterator[MaskWord]:
+    """Yield words whose keys may be seen whatever other words say."""
     Lk = pairs.shape[1]
-    some = pairs.any(1)
-    if not some.any():
-        return
-    low, high = pairs.argmax(1), Lk - pairs[:, ::-1].argmax(1)
-    starts = sorted({0, *low[some].tolist()})
-    lengths = tuple(end - start for start, end in zip(starts, [*starts[1:], Lk], strict=True))
-    if len(lengths) > 1:
-        yield (Chunked(lengths[0]),)
-    yield (Document(lengths),)
-    far = position - low + 1
-    width = int(far[some & (low > 0)].min(initial=Lk))
-    # Behind a window or not, the first query of a document sees its own key first.
-    begins = sorted({0, *position[some & (low == position) & (low >= 0)].tolist()})
-    own = tuple(end - start for start, end in zip(begins, [*begins[1:], Lk], strict=True))
-    if far[some].max() > 0:
-        yield Window(int(far[some].max())), Document(own)
-    behind, ahead = (position - low)[some & (low > 0)], (high - 1 - position)[some & (high < Lk)]
-    left, right = (int(side.max()) if side.size else None for side in (behind, ahead))
-    if (left is None or left >= 0) and (right is None or right >= 0):
-        yield (Reach(left, right),)
-    kept_last = np.flatnonzero(pairs[-1])
-    if len(kept_last) > 1 and kept_last[-1] - kept_last[-2] > 1:
-        yield (Dilated(int(kept_last[-1] - kept_last[-2])),)
-    # Leading keys that every query keeps, and those up to the last query's own.
-    shown = int(np.where(pairs.all(1), Lk, (~pairs).argmax(1)).min())
-    last = min(int(position[-1]), Lk - 1)
-    past = pairs[-1, : last + 1][::-1]
-    recent = 0 if past.all() else int((~past).argmax())
-    first = int((~pairs[-1]).argmax())
-    if shown:
-        yield (Prefix(shown),)
-    if recent and first:
-        yield Window(recent), First(first)
-    if recent and shown:
-        yield Window(recent), Global(shown)
+    run = np.where(pairs.all(1), Lk, (~pairs).argmax(1))
+    # Leading keys that every query keeps, if it keeps the first; those of the last queries.
+    counts = {int(run[run > 0].min(initial=Lk)), int(run[-1]), int(run[-SOME_ROWS // 2 :].min())}
+    for count in sorted(count for count in counts if 0 < count < Lk):
+        yield from (Prefix(count), First(count), Global(count))
     images: list[tuple[int, int]] = []
-    for end in sorted({*high[some & (high > position + 1)].tolist()}):
+    high = np.where(pairs.any(1), Lk - pairs[:, ::-1].argmax(1), 0)
+    for end in sorted({*high[high > position + 1].tolist()}):
         start = int(position[high == end].min())
         if start < sum(images[-1] if images else (0, 0)):
             return
-        images.append((start, int(end) - start))
+        images.append((start, end - start))
     if images:
-        image = Image(tuple(images))
-        yield (image,)
-        if width > 0:
-            yield Window(width), image
-        outside = np.all([(position < start) | (position >= start + n) for start, n in images], axis=0)
-        if (begins_later := low[some & outside & (low > 0)]).size:
-            yield Chunked(int(begins_later.min())), image
+        yield Image(tuple(images))
 
 
-def _tree(pairs: NDArray[np.bool_]) -> Mask | None:
-    """Return the tree of drafts that these pairs may be, if all queries are drafts behind a text."""
-    Lq, Lk = pairs.shape
-    if not 2 <= Lq <= min(MOST_DRAFTS, Lk - 1):
-        return None
-    drafts = np.tril(pairs[:, Lk - Lq :], -1)
-    parents = tuple(int(np.flatnonzero(row)[-1]) + 1 if row.any() else 0 for row in drafts)
-    return Mask(more=(Tree(parents),))
+def _near(known: NDArray[np.bool_], position: Ints, causal: bool) -> Iterator[MaskWord]:
+    """Yield words for the farthest keys that are seen."""
+    some = known.any(1)
+    if not some.any():
+        return
+    behind = int((position - known.argmax(1))[some].max())
+    ahead = int((known.shape[1] - 1 - known[:, ::-1].argmax(1) - position)[some].max())
+    if (width := behind if causal else max(behind, ahead)) >= 0:
+        yield Window(width + 1)
+    if causal:
+        return
+    for left, right in ((behind, ahead), (behind, None), (None, ahead)):
+        if min(side for side in (left, right) if side is not None) >= 0:
+            yield Reach(left, right)
+
+
+def _groups(
+    pairs: NDArray[np.bool_], known: NDArray[np.bool_], position: Ints, keys: int
+) -> Iterator[MaskWord]:
+    """Yield words for groups of tokens. known: the pairs that no word lifts."""
+    Lk = pairs.shape[1]
+    some = known.any(1)
+    inside = (position > 0) & (position < keys)
+    begins = position[inside][~pairs[inside, position[inside] - 1]]
+    low = known.argmax(1)[some]
+    # The first query of a group does not see the key before; without a window each query sees the first key.
+    for starts in {(*low,), (*begins,), (*begins, *low[:1])}:
+        bounds = sorted({0, *map(int, starts)})
+        yield Document(tuple(end - start for start, end in zip(bounds, [*bounds[1:], Lk], strict=True)))
+    sizes = {
+        shared // part
+        for shared in (int(np.gcd.reduce(low, initial=0)), int(np.gcd.reduce(begins, initial=0)))
+        for part in range(1, SOME_ROWS)
+        if shared and shared % part == 0
+    }
+    yield from map(Chunked, sorted(sizes))
+    last = int(np.flatnonzero(some)[-1]) if some.any() else 0
+    apart = int(np.gcd.reduce(np.abs(position[last] - np.flatnonzero(known[last])), initial=0))
+    if apart > 1:
+        yield Dilated(apart)
+    # All queries are drafts, or the first key that a later query does not see is the first draft.
+    later = np.arange(Lk) < position[:, None]
+    unseen = np.flatnonzero((later & ~pairs).any(0))
+    for count in {len(position), Lk - int(unseen[0]) if unseen.size else 0}:
+        if 2 <= count <= min(MOST_DRAFTS, Lk, len(position)):
+            drafts = np.tril(pairs[-count:, Lk - count :], -1)
+            parents = [int(np.flatnonzero(row)[-1]) + 1 if row.any() else 0 for row in drafts]
+            yield Tree(tuple(parents))
+            # Beside a causal mask, first drafts that all others follow from are as good as text.
+            shared = [n for n in range(1, count) if parents[:n] == [*range(n)] and min(parents[n:]) >= n]
+            if shared:
+                yield Tree(tuple(parent - shared[-1] for parent in parents[shared[-1] :]))

@@ -94,10 +94,40 @@ def test_structures_are_told(written: str, told: str | None, Lq: int) -> None:
         assert told in found.mask
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "causal+window:5+document:9,3,12,16", "causal:lower_right+window:8+first:2+tree:0,0,1,1",
+        "causal+chunked:10+first:2", "causal+chunked:10+prefix:13", "causal+window:10+dilated:3",
+        "causal+dilated:2+first:3", "window:7+dilated:2+global:3", "global:2+reach:6,2",
+        "document:9,3,12,16+reach:6,2", "causal+document:9,3,12,16+image:14,5",
+        "causal+document:9,3,12,16+prefix:4", "causal+window:4+chunked:8", "causal+window:4+prefix:6",
+        "window:3+chunked:10+global:1", "window:4+document:9,3,12,16+first:2", "causal+tree:0,0,1,2,2",
+        "causal+window:6+image:4,7,20,5", "causal+padding:40,30+prefix:7", "causal+padding:40,30+chunked:9",
+        "causal+window:5+padding:31,22+first:2", "causal+padding:29,29+image:5,8",
+        "window:4+padding:40,11+global:2",
+    ],
+)  # fmt: skip
+def test_words_that_meet_are_told(written: str) -> None:
+    mask = kept(case_of(written, 2, 40, 40))[:, None]
+    found = mask_words(mask, 2, 2, 40, 40).mask
+    assert found.replace(":lower_right", "") == written.replace(":lower_right", "")
+    changed = mask.clone()
+    changed[:, 0, 33, 17] ^= True
+    assert mask_words(changed, 2, 2, 40, 40).mask == "bool"
+    # Of fewer queries the tensor may be said in other words.
+    few = kept(case_of(written, 2, 11, 40))
+    assert torch.equal(kept(case_of(mask_words(few[:, None], 2, 2, 11, 40).mask, 2, 11, 40)), few)
+
+
 def test_documents_of_each_batch_element_are_drawn_in_a_case() -> None:
     for beside in ("", "causal+", "causal+window:3+"):
         own = [kept(case_of(f"{beside}document:{its}", 1, 12, 12)) for its in ("3,4,5", "7,5", "12")]
         assert mask_words(torch.stack(own), 3, 2, 12, 12).mask == f"{beside}document"
+        padded = torch.stack(own) & (torch.arange(12) < torch.tensor([11, 12, 9]).view(3, 1, 1, 1))
+        assert set(mask_words(padded, 3, 2, 12, 12).mask.split("+")) == {
+            *filter(None, beside.split("+")), "padding:11,12,9", "document",
+        }  # fmt: skip
         own[2] = own[2].clone()
         own[2][0, 8, 7] ^= True
         assert mask_words(torch.stack(own), 3, 2, 12, 12).mask == "bool"
