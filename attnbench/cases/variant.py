@@ -14,10 +14,11 @@ from random import Random
 import numpy as np
 
 from attnbench.cases.classes import AS_MANY, FEWER, KEYS, MORE, ONE, draw_queries
-from attnbench.masks import keep_rows
+from attnbench.masks import keep_rows, kept_pairs
 from attnbench.types.batch import parse_batch
 from attnbench.types.case import Case, Dtype, Layer
 from attnbench.types.errors import BadCase
+from attnbench.types.mask import Mask
 from attnbench.types.problem import problems_of, with_lengths
 from attnbench.types.rule import Rule
 
@@ -47,8 +48,9 @@ def variant_cases(
     Each has its keys from another class than the others. Their lengths differ from those of the case. They
     also differ from each other, in the order of the case, unless a layer has one source, or the case has as
     many queries as keys: then some variants do. At least half of the queries that see a key see two, so that
-    weights matter. A variant has at most three batch elements and two key/value heads, and a seed of its own.
-    Of a batch the lengths of a few sequences vary, in the same storage.
+    weights matter. Each window and each word of a structure keeps or drops a pair that it alone decides, if
+    that can be drawn. A variant has at most three batch elements and two key/value heads, and a seed of its
+    own. Of a batch the lengths of a few sequences vary, in the same storage.
 
     backend_dtypes: of the backend. The variants have float32 where the backend does and the case is not in
     float64, which is precise but slow to check; otherwise they have the dtype of the case.
@@ -61,10 +63,10 @@ def variant_cases(
             break
         # One that is not possible waits until the others were tried.
         word = classes.pop(0)
-        # Later attempts use equal lengths, for rules that need them.
-        same = case.is_self_attention or attempt > ATTEMPTS // 2
-        made = _variant(case, rule, backend_dtypes, (word, same), random, rng)
-        if made is None:
+        # Later attempts use equal lengths, for rules that need them, and take words that decide nothing.
+        later = attempt > ATTEMPTS // 2
+        made = _variant(case, rule, backend_dtypes, (word, case.is_self_attention or later), random, rng)
+        if made is None or not (later or words_matter(made)):
             classes.append(word)
         else:
             found.append(made)
@@ -124,9 +126,11 @@ def _batch_variant(
     words = [word, *(random.choice(SMALL) for _ in chosen[1:])]
     drawn = [_varied(*each, one, random) for each, one in zip(chosen, words, strict=True)]
     lengths = tuple(each for each in drawn if each is not None)
-    if len(lengths) < len(chosen) or case.H * case.D * sum(q * k for q, k in lengths) > MOST_WORK:
+    whole = [each for each in lengths if all(each)]
+    if len(lengths) < len(chosen) or not 0 < case.H * case.D * sum(q * k for q, k in whole) <= MOST_WORK:
         return None
-    Lq, Lk = (max(each) for each in zip(*lengths, strict=True))
+    # Some words must fit the shortest sequence, and others matter in the longest alone.
+    Lq, Lk = random.choice(whole)
     try:
         mask, seed = case.mask.smaller(len(lengths), Lq, Lk, rng), int(rng.integers(SEEDS))
         variant = with_lengths(replace(case, mask=mask, seed=seed), lengths)
@@ -174,3 +178,15 @@ def weights_matter(case: Case) -> bool:
         return case.Lk > 1
     seen = keep.sum(-1)
     return bool(2 * (seen > 1).sum() >= max(1, (seen > 0).sum()))
+
+
+def words_matter(case: Case) -> bool:
+    """Return whether each window and word of a structure decides about a pair, which no other word does."""
+    problems = problems_of(case)
+    parts = [part for part in case.mask.parts() if part.window is not None or part.more]
+    return all(any(_decides(part, problem) for problem in problems) for part in parts)
+
+
+def _decides(part: Mask, case: Case) -> bool:
+    # A word alone drops pairs or keeps more, so their number tells.
+    return kept_pairs(case) != kept_pairs(replace(case, mask=case.mask.without(part)))

@@ -144,9 +144,9 @@ class Window(MaskWord):
 
     def smaller(self, B: int, Lq: int, Lk: int, rng: np.random.Generator) -> Window:
         """Return a window that drops a key of some query, if it is wider than one key."""
-        if self.width == 1 or self.width < Lk:
-            return self
-        return Window(int(rng.integers(2, max(3, Lk))))
+        # Queries that stand at the first keys are as far from the first one as there are of them.
+        most = Lk if Lq == 1 else min(Lq, Lk)
+        return self if self.width < max(2, most) else Window(int(rng.integers(2, max(3, most))))
 
     def band(self) -> Band:
         """Return as many keys after a query's own as before it."""

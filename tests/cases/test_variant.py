@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from attnbench.cases.classes import KEYS
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.variant import MOST_WORK, SMALL, variant_cases
-from attnbench.masks import keep_rows
+from attnbench.masks import keep_rows, kept_pairs
 from attnbench.plugins.registry import load_registry
 from attnbench.types.batch import parse_batch
 from attnbench.types.case import DTYPES, Case
+from attnbench.types.mask import mask_of
+from attnbench.types.problem import problems_of
 
 SCALED = rule("scaled_dot")
 REGISTRY = load_registry()
@@ -133,3 +135,36 @@ def test_there_is_none_where_none_could_tell_anything() -> None:
         "its one query sees one key"
     )
     assert variant("attention/scaled_dot/H2-Lq1-Lk1-D4").Lk > 1
+
+
+STRUCTURED = (
+    "causal+document", "causal+document:100,200,212", "causal:lower_right+chunked:64", "causal+prefix:100",
+    "causal+window:64+first:4", "window:64+global:2", "causal+dilated:3", "reach:31,7", "reach:*,9",
+    "blocks:64", "causal:lower_right+tree:0,0,1,1", "causal+image:10,200,300,100",
+    "causal+window:100+document:100,200,212", "causal+window:64+image:10,200", "causal+document+prefix:30",
+    "causal+chunked:100+first:4", "window:40+dilated:2+global:3",
+)  # fmt: skip
+
+
+def test_each_word_of_a_structure_alone_decides_about_a_pair_of_a_variant() -> None:
+    dense = "B2-H4-L512-D64/{}/bfloat16", "B2-H4-Lq128-Lk512-D64/{}/bfloat16"
+    for mask in STRUCTURED:
+        # In a batch no word lists documents.
+        packed = () if "document:" in mask else ("2q564_q512_q3s460-H4-D64/{}/bfloat16/packed",)
+        for shape in (*dense, *packed):
+            case = parse_case(f"attention/scaled_dot/{shape.format(mask)}")
+            for seed in range(4):
+                (found,) = variant_cases(case, SCALED, ("float32",), np.random.default_rng(seed), 1)
+                for word in found.mask.words:
+                    if word.family or word.part == "window":
+                        without = found.mask.without(mask_of([word]))
+                        pairs = [
+                            sum(map(kept_pairs, problems_of(replace(found, mask=one))))
+                            for one in (found.mask, without)
+                        ]
+                        assert pairs[0] != pairs[1], (case_id(found), word)
+
+
+def test_a_word_that_can_decide_nothing_keeps_its_variants() -> None:
+    for mask in ("reach:*,9", "causal:lower_right+image:10,20"):
+        assert variant(f"attention/scaled_dot/H2-Lq1-Lk64-D8/{mask}").Lq == 1
