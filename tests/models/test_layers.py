@@ -184,6 +184,21 @@ def test_features_are_width_over_heads_unless_the_config_says_another_number() -
     assert only(config("plamo2", 4096, 32, 32, hidden_size_per_head=96)).D == 96
 
 
+@pytest.mark.parametrize(
+    ("name", "layers", "sliding"),
+    [("gemma-2-9b", 3, 2), ("gemma-3-27b", 7, 6), ("gemma-3-27b", 5, 5), ("gpt-oss-120b", 3, 2)],
+)
+def test_a_pattern_begins_with_sliding_layers(name: str, layers: int, sliding: int) -> None:
+    fields = PUBLISHED[name].get("text_config", PUBLISHED[name])
+    found = {kind.name: kind.count for kind in describe(fields | {"num_hidden_layers": layers}).layers}
+    assert found == {SLIDING: sliding} | ({FULL: layers - sliding} if layers > sliding else {})
+
+
+@pytest.mark.parametrize("said", [{}, {"num_key_value_heads": None}, {"num_key_value_heads": 0}])
+def test_key_heads_are_as_many_as_query_heads_unless_a_number_is_said(said: Config) -> None:
+    assert only(config("llama", 4096, 32, 32) | said).Hkv == 32
+
+
 def test_falcon_has_one_key_head_whatever_its_number_says() -> None:
     assert kinds("falcon-7b", num_kv_heads=71)[FULL].Hkv == 1
     assert kinds("falcon-40b", num_kv_heads=8, multi_query=True)[FULL].Hkv == 8
