@@ -16,6 +16,7 @@ from typing import Any
 from attnbench.cases.covering import Row, covering_rows
 from attnbench.cases.ids import build_case, case_id, parse_storage, rule_word, storage_word
 from attnbench.cases.select import Overrides
+from attnbench.cases.variant import words_matter
 from attnbench.plugins.calling import Raised, call
 from attnbench.runner.case import refusal
 from attnbench.testing.advice import RAISES_NOTHING
@@ -36,10 +37,15 @@ from attnbench.worker.prepared import missing_modules
 MASKS = ("none", "causal", "causal:lower_right", "window:9", "padding", "bool", "float")
 MASKS_BY_HEAD = ("bool:per_head", "float:per_head")
 STRUCTURED = (
-    "causal+document+chunked:9+first:3", "causal:lower_right+reach:9,2+dilated:2+image:3,6+global:1",
-    "causal:lower_right+tree:0,0,1,1,3+blocks:8+prefix:5",
+    "causal+document+chunked:9+first:3",
+    "causal:lower_right+reach:9,2+dilated:2+image:3,6,{tail},4+global:1",
+    "causal:lower_right+tree:0,0,1,1,3+blocks:8+prefix:5", "window:5+document+global:2",
+    "reach:5,2+chunked:9+prefix:3", "causal:lower_right+window:7+chunked:9+first:3",
+    "causal+document+prefix:5", "causal+window:7+image:3,6,{tail},4", "causal+prefix:{Lk}",
 )  # fmt: skip
-"""Words for a structure, each once. A backend that takes few of these is asked for those that it declares."""
+"""Words for a structure, each in several company: a backend that takes few of these is asked for those that
+it declares. tail: four keys before the last."""
+MOST_STRUCTURED = 5
 LENGTHS = ((33, 33), (17, 65), (65, 20), (1, 70))
 """Past a block, fewer queries than keys, more (causal:lower_right leaves some without keys), one query."""
 FEATURES = ((16, 16), (64, 64), (13, 13), (8, 24))
@@ -546,21 +552,34 @@ def _with_constants(backend: Backend, taken: list[PossibleCase], rules: Mapping[
 def _with_structures(
     backend: Backend, taken: list[PossibleCase], takes: Callable[[Case], bool]
 ) -> list[Case]:
-    """Return a case for each of :data:`STRUCTURED` that a backend takes in part, if it can with shared heads.
+    """Return cases of :data:`STRUCTURED` that a backend takes in part, if it can with shared heads.
 
-    Where it declines the words together, its case has one of them, with causal.
+    Each word decides about a pair. Where the backend declines the words together, its case has one of them,
+    with those that are no structure.
     """
     plain = [one.case for one in taken if one.case.pass_ == "forward" and one.case.Lq > 1]
     plain.sort(key=lambda case: (case.Hkv == case.H, case.operation != "attention", case.Lk < case.Lq))
-    found: dict[Case, None] = {}
+    found: dict[Mask, Case] = {}
     for text in STRUCTURED[:1] if backend.compiles else STRUCTURED:
-        words = [word for word in parse_mask(text).words if not backend.lacks_masks(mask_of([word]))]
-        structures = [word for word in words if word.family]
-        alone = [[other for other in words if other is word or not other.family] for word in structures]
-        masks = [mask_of(some) for some in (words, *alone)] if structures else []
-        made = (_masked(case, mask) for mask in masks for case in plain)
-        found |= dict.fromkeys(islice((case for case in made if case and takes(case)), 1))
-    return list(found)
+        # Of as many queries as keys, the first stands at the first key in both alignments.
+        cases = sorted(plain, key=lambda case: "lower_right" in text and case.Lq == case.Lk)
+        alone: list[Case] = []
+        together = []
+        for case in cases:
+            words = [
+                word
+                for word in parse_mask(text.format(tail=max(9, case.Lk - 4), Lk=case.Lk)).words
+                if not backend.lacks_masks(mask_of([word]))
+            ]
+            structures = [word for word in words if word.family]
+            some = [[other for other in words if other is word or not other.family] for word in structures]
+            together += _masked(case, mask_of(words)) if structures else []
+            alone += [made for few in some for made in _masked(case, mask_of(few))]
+        made = (case for case in (*together, *alone) if takes(case))
+        made = (case for case in made if words_matter(case))
+        for case in islice(made, 1):
+            found.setdefault(case.mask, case)
+    return list(found.values())[:MOST_STRUCTURED]
 
 
 def _with_steps(backend: Backend, taken: list[PossibleCase], takes: Callable[[Case], bool]) -> list[Case]:
@@ -578,12 +597,12 @@ def _with_steps(backend: Backend, taken: list[PossibleCase], takes: Callable[[Ca
     return found
 
 
-def _masked(case: Case, mask: Mask) -> Case | None:
-    """Return the case with another mask; None where it can't have it."""
+def _masked(case: Case, mask: Mask) -> list[Case]:
+    """Return the case with another mask; nothing where it can't have it."""
     try:
-        return replace(case, mask=mask)
+        return [replace(case, mask=mask)]
     except BadCase:
-        return None
+        return []
 
 
 def _with_dropout(backend: Backend, taken: list[PossibleCase], rules: Mapping[str, Rule]) -> list[Case]:

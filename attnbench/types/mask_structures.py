@@ -55,11 +55,14 @@ def _numbers(value: str | None, example: str, text: str) -> tuple[int, ...]:
 
 
 def _cuts(Lk: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """Draw lengths of two to eight documents of Lk keys together."""
+    """Draw lengths of two to eight documents of Lk keys together; of three or more, one has a single key."""
     if Lk < 2:
         return (Lk,) if Lk else ()
     count = min(Lk, int(rng.integers(2, 8, endpoint=True)))
-    ends = sorted(1 + int(at) for at in rng.permutation(Lk - 1)[: count - 1])
+    drawn = [1 + int(at) for at in rng.permutation(Lk - 1)[: count - 1]]
+    if count > 2:
+        drawn[1] = drawn[0] + 1 if drawn[0] + 1 < Lk else drawn[0] - 1
+    ends = sorted({*drawn})
     return tuple(end - start for start, end in zip([0, *ends], [*ends, Lk], strict=True))
 
 

@@ -12,11 +12,13 @@ import pytest
 import wrong_shapes
 
 from attnbench import Backend, Case, Rule
+from attnbench.cases.variant import words_matter
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.options import make_options
 from attnbench.testing.cases import MOST, MOST_COMPILED, ChosenCases, absent, ask, candidates, choose
 from attnbench.testing.findings import merged
 from attnbench.testing.judge import located, plan, records_of, rules_in
+from attnbench.types.mask import mask_text
 from attnbench.types.mask_structures import STRUCTURES
 
 RULES = rules_in(load_registry())
@@ -87,18 +89,23 @@ def test_words_for_a_structure_are_asked_of_those_that_declare_them() -> None:
         return [case for case in small(choose(replace(SIMPLE, **change), RULES)) if case.mask.more]
 
     of_any = structured(masks=("any",))
-    assert len(of_any) == 3
+    assert len(of_any) == 5
     assert {word.word for case in of_any for word in case.mask.more} == {word.word for word in STRUCTURES}
-    assert all(case.mask.causal and case.Hkv < case.H and case.Lq > 1 for case in of_any)
+    assert {case.mask.causal for case in of_any} == {None, "upper_left", "lower_right"}
+    assert all(case.Hkv < case.H and case.Lq > 1 and words_matter(case) for case in of_any)
     assert structured() == []
     some = structured(masks=("causal", "chunked", "tree"))
-    assert [[word.word for word in case.mask.words] for case in some] == [
-        ["causal", "chunked"], ["causal", "tree"],
-    ]  # fmt: skip
+    assert {mask_text(case.mask) for case in some} == {
+        "causal+chunked:9", "causal:lower_right+tree:0,0,1,1,3", "chunked:9", "causal:lower_right+chunked:9",
+    }  # fmt: skip
+    assert all(case.query_offset for case in some if case.mask.causal == "lower_right")
+    # An image may end at the last key, and a prefix have all of them.
+    ends = {(mask_text(case.mask), case.Lk) for case in structured(masks=("causal", "image", "prefix"))}
+    assert ends >= {("causal:lower_right+image:3,6,61,4", 65), ("causal+prefix:65", 65)}
     one_word = structured(
         masks=("any",), supports=lambda case, rule: "one alone" if len(case.mask.words) > 2 else None
     )
-    assert [len(case.mask.words) for case in one_word] == [2, 2, 2]
+    assert {len(case.mask.words) for case in one_word} == {1, 2}
     packed = structured(masks=("any",), storages=("packed",))
     assert packed, "a word that fits each sequence is asked in a batch too"
     assert all(case.storage == "packed" for case in packed)
