@@ -49,6 +49,7 @@ from attnbench.testing.mistakes.factors import factors_in
 from attnbench.testing.mistakes.inputs import WEIGHS
 from attnbench.testing.mistakes.masks import added_mask
 from attnbench.testing.mistakes.parts import Mistake
+from attnbench.testing.pairs import can_be_read, differing, kept_by
 from attnbench.trial.judge import ALL_DRAWS, EQUAL_CALLS, equal_calls, judge, surroundings
 from attnbench.trial.point import Point
 from attnbench.trial.shrink import least_sizes, shrink
@@ -83,6 +84,7 @@ WRONG_AFTER = "after calls on other cases, in one process, its answer was wrong"
 
 _NAMES = tuple(family.name for family in (*STRESS_INPUTS, *SEARCHED))
 _DROPPED_WEIGH = "dropped_keys_weigh"
+_OTHER_PAIRS = "other_pairs"
 _SIMPLE = "one_hot"
 """If one key has all the weight, scores hardly matter, so a second mistake shows alone."""
 _AXES = {4: "bhie", 3: "bie"}
@@ -258,9 +260,28 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
     else:
         # Wrong everywhere on each of these inputs, or right on all.
         family = shown[0]
+    if pairs := _other_pairs(case, backend, source, look.rule_source):
+        return Diagnosed(pairs, _OTHER_PAIRS)
     if placed is not None and _dropped_keys_weigh(case, backend, source, look.rule_source, family):
         return Diagnosed(WEIGH, _DROPPED_WEIGH, equals={_DROPPED_WEIGH: WEIGH})
     return placed or Diagnosed()
+
+
+def _other_pairs(case: Case, backend: str, source: Source, rule_source: Source) -> str:
+    """Return in words which other pairs a backend keeps; "" where they are those of the mask, or not told."""
+    if not can_be_read(case) or is_encoded(case):
+        return ""
+    with surroundings(case):
+        trial = begin(case, backend, source, rule_source)
+        if trial.held.setup.scoring.bias is not None:
+            return ""
+
+        def answer(stored: dict[str, Any]) -> NDArray[Any]:
+            held = trial.held.with_inputs(stored | upstreams, fresh=True)
+            return replace(trial, held=held).call()[OUT]
+
+        upstreams = draw_upstreams(case, case.seed, 0) if case.pass_ != "forward" else {}
+        return differing(kept_by(answer, case), case)
 
 
 def _near(got: Parts, right: Parts, case: Case, units: float = RIGHT) -> bool:
