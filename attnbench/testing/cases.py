@@ -37,14 +37,15 @@ from attnbench.worker.prepared import missing_modules
 MASKS = ("none", "causal", "causal:lower_right", "window:9", "padding", "bool", "float")
 MASKS_BY_HEAD = ("bool:per_head", "float:per_head")
 STRUCTURED = (
-    "causal+document+chunked:9+first:3",
+    "causal+window:6+document+chunked:9+first:3",
     "causal:lower_right+reach:9,2+dilated:2+image:3,6,{tail},4+global:1",
-    "causal:lower_right+tree:0,0,1,1,3+blocks:8+prefix:5", "window:5+document+global:2",
+    "causal:lower_right+window:12+tree:0,0,1,1,3+blocks:8+prefix:5", "window:5+padding+document+global:2",
     "reach:5,2+chunked:9+prefix:3", "causal:lower_right+window:7+chunked:9+first:3",
-    "causal+document+prefix:5", "causal+window:7+image:3,6,{tail},4", "causal+prefix:{Lk}",
+    "causal+window:7+document+prefix:5", "causal+window:7+document+image:3,20,{tail},4",
+    "causal+padding+prefix:{Lk}",
 )  # fmt: skip
 """Words for a structure, each in several company: a backend that takes few of these is asked for those that
-it declares. tail: four keys before the last."""
+it declares. tail: where the last four keys begin."""
 MOST_STRUCTURED = 5
 LENGTHS = ((33, 33), (17, 65), (65, 20), (1, 70))
 """Past a block, fewer queries than keys, more (causal:lower_right leaves some without keys), one query."""
@@ -568,7 +569,7 @@ def _with_structures(
         for case in cases:
             words = [
                 word
-                for word in parse_mask(text.format(tail=max(9, case.Lk - 4), Lk=case.Lk)).words
+                for word in parse_mask(text.format(tail=max(23, case.Lk - 4), Lk=case.Lk)).words
                 if not backend.lacks_masks(mask_of([word]))
             ]
             structures = [word for word in words if word.family]

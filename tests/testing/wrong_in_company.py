@@ -109,6 +109,30 @@ def prefix_of_all_documents(case: Case, words: Words, p: Tensor, j: Tensor) -> T
     return keep | (j < (words["prefix"].keys if "prefix" in words else 0))
 
 
+def first_keys_of_each_document(case: Case, words: Words, p: Tensor, j: Tensor) -> Tensor:
+    near_or_first = near(case, p, j)
+    if "first" in words and "document" in words:
+        starts = [
+            sum((j >= start) * (j < end) * start for start, end in its)
+            for its in words["document"].ranges(case)
+        ]
+        near_or_first = near_or_first | (j - torch.stack(starts) < words["first"].keys)[:, None, None]
+    return causal(words, p, j) & documents(case, words, p, j) & near_or_first
+
+
+def images_over_documents(case: Case, words: Words, p: Tensor, j: Tensor) -> Tensor:
+    keep = causal(words, p, j) & documents(case, words, p, j)
+    for start, length in words["image"].blocks if "image" in words else ():
+        end = start + length
+        keep = keep | ((p >= start) & (p < end) & (j >= start) & (j < end))
+    return keep
+
+
+def prefix_over_padding(case: Case, words: Words, p: Tensor, j: Tensor) -> Tensor:
+    padded = torch.tensor(case.mask.lengths(case) or [case.Lk])[:, None, None, None]
+    return (causal(words, p, j) & (j < padded)) | (j < (words["prefix"].keys if "prefix" in words else 0))
+
+
 def right_documents(case: Case, words: Words, p: Tensor, j: Tensor) -> Tensor:
     return causal(words, p, j) & documents(case, words, p, j)
 
@@ -155,6 +179,18 @@ WRONG: dict[Keep, tuple[tuple[str, ...], str, str]] = {
     ),
     prefix_of_all_documents: (
         ("causal", "document", "prefix"), f"{SQUARE}/causal+document:5,8,2,9+prefix:3", "query 5 sees key 0",
+    ),
+    first_keys_of_each_document: (
+        ("causal", "window", "document", "first"), f"{SQUARE}/causal+window:2+document:9,15+first:2",
+        "query 11 sees key 9",
+    ),
+    images_over_documents: (
+        ("causal", "document", "image"), f"{SQUARE}/causal+document:9,15+image:6,6",
+        "query 6 sees key 9, which causal+document:9,15+image:6,6 drops",
+    ),
+    prefix_over_padding: (
+        ("causal", "padding", "prefix"), f"B2-{SQUARE}/causal+padding:24,9+prefix:12",
+        "query 0 of batch element 1 and head 0 sees key 9",
     ),
 }  # fmt: skip
 """The words that a kernel declares, a case that shows it, and words of its diagnosis."""
