@@ -12,6 +12,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from unittest.mock import patch
 
@@ -25,6 +26,7 @@ from attnbench.cli.parameters import load_plugins
 from attnbench.doctor.readings import Readings
 from attnbench.explained.attention import WEIGHTS, explain
 from attnbench.explained.examples import EXAMPLES
+from attnbench.explained.lessons import LESSONS
 from attnbench.explained.picture import svg
 from attnbench.explained.steps import Step
 from attnbench.plugins.commands import PluginCommands
@@ -34,6 +36,7 @@ from attnbench.plugins.sources import installed
 from attnbench.reports.answer import SUMMARY
 from attnbench.reports.columns import COLUMNS
 from attnbench.types.exit_status import EXIT_STATUS
+from attnbench.types.mask import parse_mask
 from attnbench.types.rule import Rule
 from attnbench.types.status import CHECKS, MEANING
 
@@ -133,6 +136,23 @@ def columns() -> str:
 def summary() -> str:
     """A row for each column of the summary."""
     return _table(("name", "contents"), [(f"`{name}`", text) for name, (_, text) in SUMMARY.items()])
+
+
+def masks() -> str:
+    """The masks with a structure that the lesson draws, three beside each other; a mark keeps a pair."""
+    grids = []
+    for step in LESSONS["masks"][1](lambda name: _ours().rules[name].record, 0):
+        mask, _, sizes = step.name.partition(", ")
+        if sizes and parse_mask(mask).more:
+            rows = [" ".join("█" if kept else "·" for kept in row) for row in step.values]
+            grids.append((mask.replace("+", " +").split(" "), rows))
+    text = ""
+    for first in range(0, len(grids), 3):
+        for part in zip(*grids[first : first + 3], strict=True):  # the words, then the rows
+            for cells in zip_longest(*part, fillvalue=""):
+                text += "".join(cell.ljust(26) for cell in cells).rstrip() + "\n"
+            text += "\n"
+    return f"\n```text\n{text[:-1]}```\n"
 
 
 def statuses() -> str:
@@ -346,7 +366,9 @@ def documents() -> dict[Path, str]:
         DOCS / "reports.md": with_part(
             "reports.md", "columns", columns(), with_part("reports.md", "summary", summary())
         ),
-        DOCS / "concepts.md": with_part("concepts.md", "statuses", statuses()),
+        DOCS / "concepts.md": with_part(
+            "concepts.md", "statuses", statuses(), with_part("concepts.md", "masks", masks())
+        ),
         DOCS / "files.md": with_part("files.md", "checks", checks()),
         DOCS / "index.md": with_part("index.md", "exit_status", exit_status()),
         DOCS / "judge.md": with_part("judge.md", "score", score()),
