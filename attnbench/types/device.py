@@ -101,7 +101,7 @@ def told_kinds(kinds: Iterable[str]) -> dict[str, str]:
 def shown_kinds(kinds: Iterable[str]) -> dict[str, str]:
     """Return for each kind its name in reports: with as many details as tell it from all others."""
     every = dict.fromkeys(kinds)
-    found = {}
+    found: dict[str, str] = {}
     for names in ({kind: without_details(kind) for kind in every}, {kind: _named(kind) for kind in every}):
         counted = Counter(names.values())
         found |= {kind: name for kind, name in names.items() if counted[name] == 1 and kind not in found}
