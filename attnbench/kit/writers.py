@@ -62,7 +62,11 @@ def writer(case: Case) -> Write:
 def _scaled(name: str, grain: str, x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
     import torch
 
-    grouped = in_blocks(x) if grain == "block32" else in_runs(x) if grain == "page32" else x
+    grouped = x
+    if grain == "block32":
+        grouped = in_blocks(x)
+    elif grain == "page32":
+        grouped = in_runs(x)
     largest, zeros = _LARGEST[name], name.startswith("u")
     axes = _SHARED[grain]
     if given:

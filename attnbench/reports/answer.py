@@ -380,8 +380,8 @@ def totals_grids(
     """
     for totals in _stages(answer).values():
         grid = _totals_grid(answer, totals, numbers, details=details, bounds=bounds or details)
-        # A row alone has nothing to compare; the sentence of the step has its time.
-        if len(grid.rows) > 1:
+        # A row alone compares nothing; but the sentence of the step, which has its time, lacks its interval.
+        if details or len(grid.rows) > 1:
             yield grid
 
 

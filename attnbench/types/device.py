@@ -101,15 +101,20 @@ def told_kinds(kinds: Iterable[str]) -> dict[str, str]:
 def shown_kinds(kinds: Iterable[str]) -> dict[str, str]:
     """Return for each kind its name in reports: with as many details as tell it from all others."""
     every = dict.fromkeys(kinds)
-    found: dict[str, str] = {}
-    for names in ({kind: without_details(kind) for kind in every}, {kind: _named(kind) for kind in every}):
-        counted = Counter(names.values())
-        found |= {kind: name for kind, name in names.items() if counted[name] == 1 and kind not in found}
-    return {kind: found.get(kind, kind) for kind in every}
+    plain, by_model = Counter(map(without_details, every)), Counter(map(_with_model, every))
+    names = {}
+    for kind in every:
+        if plain[without_details(kind)] == 1:
+            names[kind] = without_details(kind)
+        elif by_model[_with_model(kind)] == 1:
+            names[kind] = _with_model(kind)
+        else:
+            names[kind] = kind
+    return names
 
 
-def _named(kind: str) -> str:
+def _with_model(kind: str) -> str:
     """Return a kind with the first of its details, which say the family and model."""
     if "[" not in kind:
-        return f"{kind}, no details recorded" if kind != UNKNOWN else kind
+        return f"{kind}, no details recorded"
     return re.sub(r" \[([^,\]]*)[^\]]*\]", r" [\1]", kind)

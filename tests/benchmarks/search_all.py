@@ -37,8 +37,8 @@ def main() -> int:
     print("|---|---:|---:|---:|---:|---:|---:|")
     names = options.backends or list(registry.backends)
     # Before the first search, since a name may be wrong.
-    wanted = [name for name in names if not absent(registry.backend(name))]
-    for name in [name for name in wanted if name not in searched(options.out)]:
+    done = searched(options.out)
+    for name in [name for name in names if name not in done and not absent(registry.backend(name))]:
         found = search(name, registry, options.seconds, seed)
         print(
             f"| `{name}` | {found.asked} | {found.met} of {found.possible} | {found.triples:.0%} "

@@ -71,7 +71,7 @@ PACKED_MISTAKES = {
 """In a batch q37_q0_2q5_q64_q65, by name, the part and the first sequence that are wrong."""
 
 OF_COMMON_INPUTS, OF_DECAYS = list(PACKED_MISTAKES)[-2:]
-"""What only rules have that share decays or rates, and only those with a decay for each step."""
+"""Mistakes that rules with shared decays or rates alone can have, and those with a decay for each step."""
 
 
 POOLED_MISTAKES = {

@@ -296,6 +296,12 @@ def test_a_run_with_counts_ends_with_what_all_calls_of_a_backend_take() -> None:
     assert slow.endswith("220 ms in 5, 170 ms in 1, 44 ms in 4")
     assert "| all counted calls | time | × | loses most in case |" in render(step.parts, "markdown")
     assert "| all counted calls | time | interval | × |" in render(step.parts, "markdown", View(details=True))
+    # A row alone compares nothing, but details have its interval.
+    alone = run_of({case(64): {"bmm": 1.0}}, counts={case(64): 2.0})
+    assert "| all counted calls |" not in render(alone.parts, "markdown")
+    assert "| all counted calls | time | interval | × |" in render(
+        alone.parts, "markdown", View(details=True)
+    )
     rows = [row for row in step.summary_rows if row["kind"] == "step"]
     assert [row["median_ms"] for row in rows] == [total.ms for total in answer.totals]
 

@@ -69,9 +69,9 @@ def _answers(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sen
             continue
         numbers = short_names(case_numbers([part]))
         before = f"{label}: " if several else ""
-        steps = steps_words(part.answer, numbers)
+        steps, unsure = steps_words(part.answer, numbers), weakened(part.answer)
         for words, proved in steps.items():
-            tone = "good" if proved and not weakened(part.answer) else "unsure"
+            tone = "good" if proved and not unsure else "unsure"
             yield Sentence("", f"{before}{words if several else capital(words)}.", tone)
         if not several or (not steps and len(parts) <= _MOST_RUNS):
             yield from use_words(part, before)

@@ -220,6 +220,7 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
     for lead in part.answer.leads:
         use = cells[lead.best.case, part.answer.chosen[lead.best.case]].record
         also = [name for name in lead.candidates if name != use.backend]
+        following = next(iter(slower(lead).values()), None)
         row = LeadRow(
             lead.best.case,
             name_text(use),
@@ -229,7 +230,7 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
             disturbed(use),
             tuple(case_cell(cells.get((lead.best.case, user)), lead, bounds=True) for user in users),
             "alone" if lead.sure == "alone" else next_text(lead, details=True),
-            any(takes.ratio >= SLOW for takes in [*slower(lead).values()][:1]),
+            following is not None and following.ratio >= SLOW,
         )
         rows.append(row)
     return rows
