@@ -28,13 +28,22 @@ def strides_of(order: str, shape: Shape, row: int) -> tuple[int, ...]:
 
 def input_strides(case: Case) -> dict[str, tuple[int, ...]]:
     """Return the strides of q, k and v, and of the gradient of ``out``; none with the layout ``own``."""
+    shapes = {**_shapes(case), "out": (case.B, case.H, case.Lq, case.Dv)}
+    strides = {name: strides_in(case, name, shape) for name, shape in shapes.items()}
+    return {name: own for name, own in strides.items() if own is not None}
+
+
+def strides_in(case: Case, name: str, shape: Shape) -> tuple[int, ...] | None:
+    """Return the strides of an input, or ``out``, in the layout of a case; None where the layout says none.
+
+    shape: its own. A rule that pairs keys with queries has as many keys as queries, whatever ``Lk`` is.
+    """
     if case.layout == "own":
-        return {}
-    shapes = _shapes(case)
-    row = _row(*shapes.values())
-    orders = dict(zip(shapes, orders_of(case.layout), strict=True)) | {"out": output_order(case.layout)}
-    shapes["out"] = (case.B, case.H, case.Lq, case.Dv)
-    return {name: strides_of(order, shapes[name], row) for name, order in orders.items()}
+        return None
+    orders = dict(zip("qkv", orders_of(case.layout), strict=True)) | {"out": output_order(case.layout)}
+    if name not in orders:
+        return None
+    return strides_of(orders[name], shape, _row(*_shapes(case).values()))
 
 
 def taken_layout(case: Case, backend: Backend) -> Layout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnbench.cases.layouts import input_strides, output_order, reach_of
+from attnbench.cases.layouts import output_order, reach_of, strides_in
 from attnbench.ipc.names import OUT, UPSTREAM
 from attnbench.types.backend import Layout
 from attnbench.types.case import Case
@@ -24,7 +24,7 @@ def seen_in_layout(tensor: Tensor, layout: Layout) -> Tensor:
 
 def laid_out(name: str, tensor: Tensor, case: Case, layout: Layout) -> Tensor:
     """Return an input, or the gradient of the output, with the strides that case and backend ask for."""
-    strides = input_strides(case).get(OUT if name == UPSTREAM else name)
+    strides = strides_in(case, OUT if name == UPSTREAM else name, tuple(tensor.shape))
     if strides is None:
         return seen_in_layout(tensor, layout).contiguous()
     return seen_in_layout(with_strides(tensor, strides), layout)

@@ -23,7 +23,7 @@ from attnbench.testing.cases import absent
 
 
 def main() -> int:
-    """Print the table, and each failure after it."""
+    """Print the table, and each failure on the standard error stream."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("backends", nargs="*")
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -32,7 +32,7 @@ def main() -> int:
     options = parser.parse_args()
     seed = randrange(10**9) if options.seed is None else options.seed
     registry = load_wanted()
-    wrong = []
+    wrong = 0
     print(f"seed {seed}\n\n| backend | cases | pairs met | triples | declined | late | wrong |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     names = options.backends or list(registry.backends)
@@ -45,7 +45,20 @@ def main() -> int:
             f"| {found.declined} | {len(found.late)} | {len(found.failures) + found.more} |",
             flush=True,
         )
-        wrong += [(name, failure) for failure in found.failures]
+        wrong += len(found.failures) + found.more
+        # At once, since a search of hours may be ended before its table is.
+        failures = [
+            {
+                "problem": failure.outcome.problem,
+                "point": str(failure.point),
+                "found": str(failure.found),
+                "alone": failure.alone,
+                "needs": list(failure.shrunk.needed),
+            }
+            for failure in found.failures
+        ]
+        for failure in failures:
+            print(json.dumps({"backend": name, **failure}), file=sys.stderr, flush=True)
         if options.out is not None:
             source = registry.backends[name].source
             row = {
@@ -58,12 +71,10 @@ def main() -> int:
                 "pairs": [found.met, found.possible],
                 "triples": found.triples,
                 "wrong": len(found.failures) + found.more,
+                "failures": failures,
             }
             with options.out.open("a") as file:
                 file.write(f"{json.dumps(row)}\n")
-    for name, failure in wrong:
-        needed = ", ".join(failure.shrunk.needed) or "a plain case"
-        print(f"\n{name}: {failure.outcome.problem}\n  {failure.point}\n  needs {needed}")
     return int(bool(wrong))
 
 

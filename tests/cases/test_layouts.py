@@ -11,6 +11,7 @@ from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.layouts import input_strides, layout_of, lies_as
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
+from attnbench.worker.layouts import laid_out
 
 B, H, L, D = 2, 3, 5, 4
 X = torch.randn(B, L, 3 * H * D)
@@ -70,3 +71,11 @@ def test_inputs_lie_as_in_another_layout_where_the_axes_that_differ_have_one_ele
 def test_other_words_are_refused(words: str, said: str) -> None:
     with pytest.raises(BadCase, match=said):
         parse_case(words)
+
+
+@pytest.mark.parametrize("layout", ["BHLD", "BLHD", "LBHD"])
+@pytest.mark.parametrize("queries", [L - 2, L + 3])
+def test_keys_that_are_paired_with_queries_have_places_of_their_own(layout: str, queries: int) -> None:
+    case = parse_case(f"attention/concat_linear/B{B}-H{H}-Lq{queries}-Lk{L}-D{D}/{layout}")
+    k = torch.arange(B * H * queries * D, dtype=torch.float32).reshape(B, H, queries, D)
+    assert torch.equal(laid_out("k", k, case, "BHLD"), k)
