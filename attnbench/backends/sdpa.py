@@ -140,6 +140,8 @@ def call_with_lse(setup: Setup, added: Tensor | None, is_causal: bool) -> Call:
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
             q, k = map_queries(dot, q), map_keys(dot, k)
+            # Called by its name it takes features to lie together, and reads other places where they don't.
+            q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
             out, lse = kernel(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
             return out, lse if empty is None else lse.masked_fill(empty, -torch.inf)
 

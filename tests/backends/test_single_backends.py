@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from attnbench.backends.chunked import block_shape
 from attnbench.backends.compiled import set_if_known
-from attnbench.backends.sdpa import flash_takes_groups, pin
+from attnbench.backends.sdpa import attention_with_lse, flash_takes_groups, pin
 from attnbench.cases.ids import parse_case
 from attnbench.kit.masks import chunks_of
 from attnbench.types.backend import Setup
@@ -34,6 +34,16 @@ def test_blocks_that_are_alike_are_one_and_dropped_ones_are_gone() -> None:
     # One for each distance between a block's first row and first column: O(L), not O(L²).
     assert len(distinct) <= 1024 // rows + 1024 // cols
     assert len(blocks) > 2 * len(distinct)
+
+
+def test_the_log_sum_exp_is_right_where_features_lie_apart() -> None:
+    one = solved("attention/scaled_dot/B2-H3-L9-D4/causal/float32")
+    with torch.inference_mode():
+        call = attention_with_lse(one.setup)
+        for expected, found in zip(
+            call(*one.inputs), call(*(x.mT.contiguous().mT for x in one.inputs)), strict=True
+        ):
+            torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ from attnbench.types.status import CHECKS, MEANING
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURE = DOCS / "pictures" / "weights.svg"
 SCORE = DOCS / "measured" / "judge-score.json"
+SEARCHES = DOCS / "measured" / "searches.jsonl"
 CONTRACTS = DOCS / "measured" / "serving-contracts.json"
 MODELS = DOCS / "measured" / "models.json"
 VERSIONS = DOCS / "measured" / "versions.json"
@@ -240,6 +241,27 @@ def score() -> str:
     )
 
 
+def searches() -> str:
+    """A row for each backend that tests/benchmarks/search_all.py searched, and what it found."""
+    if not SEARCHES.exists():
+        return "No outcome is stored yet.\n"
+    found = {one["backend"]: one for one in map(json.loads, SEARCHES.read_text().splitlines())}
+    rows = [
+        (f"`{name}`", one["package"], f"{one['cases']:,}",
+         f"{one['pairs'][0]:,} of {one['pairs'][1]:,}", f"{one['triples']:.0%}", str(one["wrong"]))
+        for name, one in found.items()
+    ]  # fmt: skip
+    head = ("backend", "package", "cases", "pairs met", "triples", "wrong")
+    failures = [
+        (f"`{name}`", f"`{failure['point']}`", _tidy(failure["problem"]))
+        for name, one in found.items()
+        for failure in one["failures"]
+    ]
+    if not failures:
+        return _table(head, rows)
+    return f"{_table(head, rows)}\n{_table(('backend', 'smallest case', 'outcome'), failures)}"
+
+
 def contracts() -> str:
     """A row for each part of the contract that tests/benchmarks/serving_contracts.py asked of libraries."""
     return _asked("batches", "part of the contract")
@@ -371,7 +393,9 @@ def documents() -> dict[Path, str]:
         ),
         DOCS / "files.md": with_part("files.md", "checks", checks()),
         DOCS / "index.md": with_part("index.md", "exit_status", exit_status()),
-        DOCS / "judge.md": with_part("judge.md", "score", score()),
+        DOCS / "judge.md": with_part(
+            "judge.md", "score", score(), with_part("judge.md", "searches", searches())
+        ),
         DOCS / "serving.md": with_part(
             "serving.md",
             "contracts",
