@@ -259,10 +259,10 @@ def _growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
 
     A state is rounded in each step. Of n steps that it remembers, these errors add up as a random walk does
     (Higham and Mary 2019, A new approach to probabilistic rounding error analysis). They are spread evenly
-    over a unit, whose standard deviation is 1 / sqrt(12), so the sum has sqrt(n / 12) units. Besides, a
-    kernel that takes a chunk at once has e^(G_i - G_j) for the decays between two of its steps. G is a sum
-    from the chunk's beginning, so its rounding is relative to the sum, and that of the power is absolute: it
-    counts in nats.
+    over a unit, whose standard deviation is 1 / sqrt(12), so the sum has sqrt(n r / 12) units, where r counts
+    the roundings of a step (:func:`_roundings`). Besides, a kernel that takes a chunk at once has
+    e^(G_i - G_j) for the decays between two of its steps. G is a sum from the chunk's beginning, so its
+    rounding is relative to the sum, and that of the power is absolute: it counts in nats.
     """
     import numpy as np
 
@@ -276,15 +276,28 @@ def _growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
     elif decay.ndim == 1:
         decay = np.broadcast_to(decay[:, None], (case.B, case.H, case.Lq))
     elif "decay" not in inputs:
-        walk = sqrt(case.Lq / 12)
+        walk = sqrt(case.Lq * _roundings(case, rule) / 12)
         return walk, walk
     # Squares of what is left of an error are summed, so a head that decays by g a step remembers 1 / 2|g|.
     slowest = np.abs(decay).mean(axis=2).min()
-    walk = sqrt(min(case.Lq, 0.5 / slowest if slowest else case.Lq) / 12)
+    walk = sqrt(min(case.Lq, 0.5 / slowest if slowest else case.Lq) * _roundings(case, rule) / 12)
     since = np.cumsum(decay, axis=2)
     before = since[:, :, :-SUMMED] if case.Lq > SUMMED else np.zeros_like(since[:, :, :1])
     sums = since[:, :, -before.shape[2] :] - before
     return walk + float(np.sqrt((sums**2).mean())), walk + float(np.abs(sums).max())
+
+
+def _roundings(case: Case, rule: Rule) -> float:
+    """Return how often a step rounds an element of the state.
+
+    Once where the update is added to it. Where a step multiplies the state by a matrix, a kernel may form
+    that, as I - beta k kᵀ of delta rules. Each element is then a sum of D products. The one with the element
+    itself is as large as the sum, and comes after half of the others on average: the D / 2 additions behind
+    it are rounded as the element is. A chunk of C steps at once sums C products of an element, for C steps:
+    C / 2 additions in place of C.
+    """
+    update = _update(rule)
+    return 1 + case.D / 2 if update.corrects or update.removes else 1.0
 
 
 def _gradient_growth(

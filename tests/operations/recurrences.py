@@ -253,6 +253,33 @@ def right_by_heads(setup):
     return call
 
 
+def right_by_matrices(setup):
+    """Multiply the state by a matrix that is formed in each step."""
+    import torch
+
+    case, named = setup.case, named_inputs(setup)
+
+    def call(*inputs):
+        given = named(*inputs)
+        q, k, v, state = (given[name] for name in ("q", "k", "v", "past_state"))
+        one, read = torch.eye(case.D, dtype=state.dtype), []
+        for i in range(case.Lq):
+            step = one * given["decay"][:, :, i, None].exp() if "decay" in given else one
+            if "a" in given:
+                step = step + given["b"][:, :, i, :, None] * given["a"][:, :, i, None]
+            key = k[:, :, i, :, None]
+            added = key
+            if "beta" in given:
+                added = given["beta"][:, :, i, None] * key
+                step = (one - added * key.mT) @ step
+            state = step @ state + added * v[:, :, i, None]
+            read.append((q[:, :, i, None] @ state)[:, :, 0])
+        return (torch.stack(read, 2) * case.D**-0.5).to(case_dtype(case)), state
+
+    return call
+
+
+BY_MATRICES = "by_matrices"
 RIGHT = {"in_two_pieces": right_in_two_pieces, "in_float64": right_in_float64, "by_heads": right_by_heads}
 
 
@@ -344,7 +371,7 @@ def attnbench_backends():
             operations=("recurrent",), storages=("pooled",),
         )  # fmt: skip
     made = {name: lambda setup, name=name: prepare(setup, name) for name in MISTAKES}
-    for name, function in ({"step_by_step": prepare} | RIGHT | made).items():
+    for name, function in ({"step_by_step": prepare, BY_MATRICES: right_by_matrices} | RIGHT | made).items():
         yield Backend(name=name, summary=name, prepare=function, operations=("recurrent",))
     for name in ("packed", *PACKED_MISTAKES):
         mistake = "" if name == "packed" else name

@@ -154,6 +154,14 @@ def test_a_wrong_kernel_is_refused_by_the_part(
     assert "worst at (b=" in problem
 
 
+@pytest.mark.parametrize("rule", ["delta", "rwkv7"])
+def test_a_step_may_be_a_product_with_a_matrix(registry: Registry, rule: str) -> None:
+    """Each element is a sum of D products, so it is rounded more often than by an update that is added."""
+    judge = Judge(registry, f"recurrent/{rule}/H1-L256-D128-Dv32/none/float32")
+    assert judge.problem(recurrences.BY_MATRICES) == ""
+    assert "the output" in judge.problem("state_in_bfloat16")
+
+
 @pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
