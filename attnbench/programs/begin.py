@@ -37,7 +37,8 @@ BATCHED = {
 RECURRENCES = (
     "torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule", "chunk_kimi_delta_attention",
     "recurrent_kimi_delta_attention", "mamba2_chunk_scan", "mamba2_selective_state_update",
-    "mamba2_split_conv1d_scan_combined",
+    "mamba2_split_conv1d_scan_combined", "mamba_selective_scan", "mamba_selective_state_update",
+    "mamba_inner_fn",
 )  # fmt: skip
 """Functions of the modules of transformers that have models with a state."""
 

@@ -40,6 +40,18 @@ def _step(name: str, given: Given) -> Kind | None:
     return _recurrence(name, "gated", x, (len(x), 1), x.shape[1], keys.shape[1], keys.shape[2], x.shape[2])
 
 
+def _selective(name: str, given: Given) -> Kind | None:
+    """Read Mamba-1's scan: x (B, Dv, L), A (Dv, D). All channels are one head of v."""
+    x, rate = given["hidden_states"], given["A"]
+    return _recurrence(name, "selective", x, (len(x), x.shape[2]), 1, 1, rate.shape[1], x.shape[1])
+
+
+def _selective_step(name: str, given: Given) -> Kind | None:
+    """Read one step of it: x (B, Dv), A (Dv, D)."""
+    x, rate = given["hidden_states"], given["A"]
+    return _recurrence(name, "selective", x, (len(x), 1), 1, 1, rate.shape[1], x.shape[1])
+
+
 def _recurrence(
     name: str, rule: str, x: Tensor, lengths: tuple[int, int], H: int, Hkv: int, D: int, Dv: int,
     ends: Tensor | None = None,
@@ -62,5 +74,7 @@ READ_RECURRENCES: dict[str, Callable[[str, Given], Kind | None]] = {
     "recurrent_kimi_delta_attention": partial(_delta, "gated_delta_channels"),
     "mamba2_chunk_scan": _scan,
     "mamba2_selective_state_update": _step,
+    "mamba_selective_scan": _selective,
+    "mamba_selective_state_update": _selective_step,
 }
 """By the name of a function, what reads its calls from the arguments by their names."""

@@ -152,8 +152,15 @@ def mamba2_chunk_scan(hidden_states, dt, A, B, C, chunk_size, D=None, **kwargs):
     return hidden_states * 1
 
 
+def mamba_selective_scan(hidden_states, dt, A, B, C, D=None, z=None, **kwargs):
+    """Has the arguments of transformers' function."""
+    return hidden_states * 1
+
+
 def test_recurrences_of_transformers_become_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    functions = (torch_chunk_gated_delta_rule, recurrent_kimi_delta_attention, mamba2_chunk_scan)
+    functions = (
+        torch_chunk_gated_delta_rule, recurrent_kimi_delta_attention, mamba2_chunk_scan, mamba_selective_scan
+    )  # fmt: skip
     own = module(
         monkeypatch, "transformers.models.any.modeling_any", **{one.__name__: one for one in functions}
     )
@@ -164,11 +171,14 @@ def test_recurrences_of_transformers_become_cases(monkeypatch: pytest.MonkeyPatc
         own.torch_chunk_gated_delta_rule(q[:1], q[:1], v[:1], g=g, beta=g, cu_seqlens=ends(30, 40))
         own.recurrent_kimi_delta_attention(q[:, :1], q[:, :1], v[:, :1, :2], g, g, None, True)
         own.mamba2_chunk_scan(v, g, g, q, q, chunk_size=64)
+        x, keys = torch.ones(2, 96, 70), torch.ones(2, 16, 70)
+        own.mamba_selective_scan(x, x, torch.ones(96, 16), keys, keys, delta_softplus=True)
     assert words(calls) == {
         "recurrent/gated_delta/B2-H4-Hkv2-L70-D8-Dv12/both": 1,
         "recurrent/gated_delta/q30_q40-H4-Hkv2-D8-Dv12/packed": 1,
         "recurrent/gated_delta_channels/B2-H2-L1-D8-Dv12": 1,
         "recurrent/gated/B2-H4-Hkv2-L70-D8-Dv12": 1,
+        "recurrent/selective/B2-H1-L70-D16-Dv96": 1,
     }
     assert calls.captured.notes == ()
 
@@ -179,7 +189,7 @@ def test_the_names_are_those_of_transformers() -> None:
     from attnbench.programs.begin import functions_in
 
     found = set()
-    for model in ("qwen3_next", "kimi_linear", "mamba2"):
+    for model in ("qwen3_next", "kimi_linear", "mamba2", "mamba"):
         name = f"transformers.models.{model}.modeling_{model}"
         spec = importlib.util.find_spec(name)
         text = Path(str(getattr(spec, "origin", ""))).read_text()
