@@ -24,6 +24,7 @@ from attnbench.trial.point import PLAINLY, Point
 from attnbench.trial.shrink import Shrunk, needed, shrink, thresholds
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
+from attnbench.types.operation import operation_of
 from attnbench.types.words import count_of
 
 LIMIT_S, COMPILED_LIMIT_S = 60.0, 600.0
@@ -272,9 +273,11 @@ def _diagnosed(failures: Sequence[Fault], backend: str, registry: Registry) -> t
 def _longer(case: Case) -> Case:
     """Return a case with many keys, or the same where its mask lists single ones or its batch all lengths.
 
+    A recurrence has no keys to count.
+
     In the smallest case that overflows, rounding decides which numbers do. With many keys all do.
     """
-    if case.batch:
+    if case.batch or operation_of(case).heads is None:
         return case
     try:
         return replace(case, Lk=max(case.Lk, MANY_KEYS))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from attnbench.testing.diagnosis_process import Diagnosed
 from attnbench.types.backend import Setup
+from attnbench.types.operation import operation_of
 from attnbench.worker.gradients import leaf_inputs, passed, with_gradients
 
 if TYPE_CHECKING:
@@ -107,7 +108,10 @@ def answered(
 
     if upstream is None:
         with torch.inference_mode():
-            return {"out": prepare(setup)(*inputs).double().cpu().numpy()}
+            given = prepare(setup)(*inputs)
+        parts = given if isinstance(given, tuple) else (given,)
+        names = [spec.name for spec in operation_of(setup.case).outputs(setup.case)]
+        return {name: x.double().cpu().numpy() for name, x in zip(names, parts, strict=True)}
     with torch.inference_mode(False), torch.enable_grad():
         own, sources = with_gradients(setup), leaf_inputs(inputs)
         made = passed(prepare(own), own, upstream.clone())

@@ -225,6 +225,8 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
     case = parse_case(look.case)
     if case.batch:
         return look_at_batch(look, backend, source)
+    if operation_of(case).heads is None:
+        return _looked_at_plainly(look, backend, source)
     rule = judges_rule(look.rule_source, case.rule)
     shown = sorted(set(look.families) & set(_NAMES), key=_NAMES.index)[:2] or [NORMAL]
     placed = None
@@ -265,6 +267,18 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
     if placed is not None and _dropped_keys_weigh(case, backend, source, look.rule_source, family):
         return Diagnosed(WEIGH, _DROPPED_WEIGH, equals={_DROPPED_WEIGH: WEIGH})
     return placed or Diagnosed()
+
+
+def _looked_at_plainly(look: Look, backend: str, source: Source) -> Diagnosed:
+    """Compare wrong answers to ordinary inputs with those of known mistakes, by an operation's reference."""
+    case = parse_case(look.case)
+    reference = operation_of(case).reference
+    assert reference is not None, "operations with known mistakes have a reference"
+    with surroundings(case):
+        trial = begin(case, backend, source, look.rule_source)
+        got, right = trial.call(), answered(reference, *_in_float64(trial))
+        known = [] if _near(got, right, case) else _known_mistakes(got, right, trial)
+    return diagnosed_as(known) if known else Diagnosed()
 
 
 def _other_pairs(case: Case, backend: str, source: Source, rule_source: Source) -> str:
@@ -361,7 +375,7 @@ def _known_mistakes(
         return _mistaken(one, trial, wide)
 
     known = nearest(mistakes, answer, got, right, rounding)
-    if not known and OUT in got and trial.stored is None:
+    if not known and OUT in got and trial.stored is None and operation_of(case).heads is not None:
         known = nearest(factors_in(lambda one: answer(one)[OUT], got[OUT]), answer, got, right, rounding)
     return known
 

@@ -110,7 +110,12 @@ def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str,
 def may_be_known(case: Case) -> bool:
     """Return whether wrong answers to a case can be compared with those of known mistakes, in short time."""
     computed = case.B * case.H * case.Lq * case.Lk * case.D
-    has_mistakes = operation_of(case).heads is not None and (not case.batch or case.operation == "attention")
+    operation = operation_of(case)
+    if operation.heads is None:
+        told = operation.updates and operation.reference is not None
+        has_mistakes = told and not case.batch and case.pass_ == "forward"
+    else:
+        has_mistakes = not case.batch or case.operation == "attention"
     return has_mistakes and not case.dropout and computed <= MOST_COMPUTED
 
 

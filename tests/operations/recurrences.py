@@ -53,6 +53,35 @@ MISTAKES = {
 }
 """By name, the rule of a case that shows it."""
 
+KNOWN = {
+    "decay_after_the_update": "decay_after_the_update",
+    "decay_as_a_power_of_two": "decay_as_a_power_of_two",
+    "decay_of_the_step_before": "decay_of_the_step_before",
+    "decay_in_the_correction_forgotten": "correction_before_the_decay",
+    "beta_twice": "beta_twice",
+    "beta_on_the_value_alone": "beta_on_the_value_alone",
+    "beta_forgotten": "beta_left_out",
+    "correction_forgotten": "correction_left_out",
+    "state_transposed": "state_transposed",
+    "state_transposed_at_the_start": "initial_state_transposed",
+    "state_of_the_neighbour": "state_of_another_sequence",
+    "state_with_the_scale": "scale_in_the_state",
+    "state_of_zeros_at_the_start": "initial_state_left_out",
+    "state_as_it_was": "state_not_updated",
+    "read_before_the_update": "read_before_the_update",
+    "scale_forgotten": "scale_left_out",
+    "scale_twice": "scale_twice",
+    "heads_tiled": "heads_modulo",
+    "tail_of_the_last_chunk_dropped": "tail_not_added_32",
+    "a_and_b_exchanged": "a_and_b_exchanged",
+    "removed_after_the_decay": "found_after_the_decay",
+    "nothing_removed": "nothing_removed",
+    "queries_of_length_one": "queries_of_length_one",
+    "rate_of_the_first_key_feature": "rate_of_the_first_feature",
+    "dt_left_out_of_the_value": "dt_left_out_of_the_value",
+}
+"""The name that a diagnosis has for some. In a case of 37 steps whole chunks of 32 and of 16 are alike."""
+
 CHUNK = 16
 RATE = 4
 """The place of the rates, (H, D, Dv), among the inputs of the selective rule."""

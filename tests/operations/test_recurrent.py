@@ -20,6 +20,8 @@ from attnbench.cases.select import check_case
 from attnbench.inputs.draw import draw_inputs, draw_parameters, widen_inputs, widened
 from attnbench.oracle.solve import solve_outputs
 from attnbench.plugins.registry import Registry, load_wanted
+from attnbench.testing.diagnose import diagnose
+from attnbench.testing.diagnosis_process import Look
 from attnbench.testing.judge import plan
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
@@ -152,6 +154,20 @@ def test_a_wrong_kernel_is_refused_by_the_part(
     }  # fmt: skip
     assert f"the output {'state' if mistake in in_state else 'out'!r}: " in problem
     assert "worst at (b=" in problem
+
+
+def test_a_known_mistake_is_named(registry: Registry) -> None:
+    """Others are not given the name of one that they resemble."""
+    found = {}
+    for backend, rule in (recurrences.MISTAKES | {"by_heads": "gated_delta"}).items():
+        look = Look(CASE.format(rule, "float32"), registry.rules[rule].source, ("normal",))
+        found[backend] = diagnose(look, backend, registry.backends[backend].source)
+    names = {backend: one.mistake for backend, one in found.items() if one.mistake}
+    assert names == recurrences.KNOWN
+    assert found["beta_twice"].do == (
+        "Your output equals the known mistake “beta applied twice”: multiply v - Sᵀk by beta once: not v or "
+        "k too."
+    )
 
 
 @pytest.mark.parametrize("rule", ["delta", "rwkv7"])

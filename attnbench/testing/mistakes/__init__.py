@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from attnbench.testing.mistakes.gradients import GRADIENTS
 from attnbench.testing.mistakes.inputs import ENDS, FIRST_TRIES, HEADS, LAYER, MASKS, WEIGHS
 from attnbench.testing.mistakes.parts import Mistake
+from attnbench.testing.mistakes.recurrences import UPDATES
 from attnbench.testing.mistakes.scores import (
     BLOCKS,
     OVERFLOWS,
@@ -20,6 +21,7 @@ from attnbench.testing.mistakes.scores import (
 )
 from attnbench.testing.mistakes.structures import STRUCTURES
 from attnbench.types.case import AUTOCAST, Case
+from attnbench.types.operation import operation_of
 
 VALUES: tuple[Mistake, ...] = (
     *FIRST_TRIES, *SCORES, *BLOCKS, *MASKS, *WEIGHS, *HEADS, *ENDS, *RULES, *LAYER, *PRECISION,
@@ -29,6 +31,9 @@ VALUES: tuple[Mistake, ...] = (
 
 def mistakes_for(case: Case) -> Iterator[Mistake]:
     """Yield the mistakes to compare an answer on a case with. Some can't be made in it, and then raise."""
+    if operation_of(case).updates:
+        yield from UPDATES
+        return
     structures = STRUCTURES if case.mask.more else ()
     gradients = GRADIENTS if case.pass_ != "forward" else ()
     overflows = OVERFLOWS if case.dtype == "float16" else ()
