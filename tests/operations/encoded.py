@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,11 @@ def one(name: str, change: Callable[[Array], Array]) -> Wrong:
 
 def next_one(axis: int, name: str = "_scale") -> Wrong:
     return both(name, lambda s: np.roll(s, 1, axis))
+
+
+def with_zeros(change: Callable[[Array], Array]) -> Wrong:
+    """Change scales and zero points alike."""
+    return lambda t: both("_zero", change)(both("_scale", change)(t))
 
 
 def exchanged(name: str) -> Wrong:
@@ -133,7 +139,8 @@ ZEROS: dict[str, Wrong] = {
     "zero points left out": both("_zero", lambda z: z * 0),
     "sign of zero points": both("_zero", lambda z: -z.astype(np.int32)),
     "zero points of k and v exchanged": exchanged("_zero"),
-    "zero point of the next head": next_one(1, "_zero"),
+    "zero point of v left out": one("v_zero", lambda z: z * 0),
+    "scales and zero points of k and v exchanged": lambda t: exchanged("_zero")(exchanged("_scale")(t)),
     "zero points in units of the scale": lambda t: (
         t | {f"{x}_zero": t[f"{x}_zero"] / t[f"{x}_scale"] for x in "kv"}
     ),
@@ -197,12 +204,18 @@ def ungrouped(word: str) -> dict[str, Wrong]:
         found[f"scale of the first {what} for all"] = both(
             "_scale", lambda s, a=axis: np.broadcast_to(s.take([0], a), s.shape)
         )
+        if name.startswith("uint"):
+            found[f"zero point of the next {what}"] = next_one(axis, "_zero")
+            found[f"scale and zero point of the next {what}"] = with_zeros(
+                partial(np.roll, shift=1, axis=axis)
+            )
     if name in ("int4", "uint4"):
         found |= NIBBLES
     if name.startswith("uint"):
         found |= ZEROS
-        if grain == "tensor":
-            del found["zero point of the next head"]
+        if grain == "token":
+            # Of coarser grains it adds the same to all scores of a row, and weights stay as they are.
+            found["zero point of k left out"] = one("k_zero", lambda z: z * 0)
     if name == "int8":
         found["codes without sign"] = both("", lambda x: x.astype(np.int32) % 256)
         found["codes one too small"] = one("v", lambda x: x - 1)
@@ -281,6 +294,15 @@ def attend_latent(setup: Any, how: Mapping[str, Any]) -> Any:
     return call
 
 
+def next_page(scales: Array) -> Array:
+    """Without pages all are 0."""
+    return np.roll(scales, 1, 0) if scales.ndim > 2 else scales * 0
+
+
+def next_slot(scales: Array) -> Array:
+    return np.roll(scales.reshape(-1, scales.shape[-1]), -1, 0).reshape(scales.shape)
+
+
 def of_logical_pages(t: Arrays, scales: Array) -> Array:
     """Let page n of each sequence have the scales of page n of the cache; without pages all are 0."""
     if "block_table" not in t:
@@ -302,12 +324,10 @@ IN_BATCHES: dict[str, dict[str, Wrong]] = {
     },
     "int8:token": {
         # Packed (S, Hkv), or paged (pages, page, Hkv).
-        "scale of the next slot": both(
-            "_scale", lambda s: np.roll(s.reshape(-1, s.shape[-1]), -1, 0).reshape(s.shape)
-        ),
+        "scale of the next slot": both("_scale", next_slot),
         "scale of the first slot": both("_scale", lambda s: s[:, :1] + 0 * s if s.ndim > 2 else s * 0 + 1),
         "scale of the next head": next_one(-1),
-        "scale of the next page": both("_scale", lambda s: np.roll(s, 1, 0) if s.ndim > 2 else s * 0 + 1),
+        "scale of the next page": both("_scale", next_page),
         "scales of k and v exchanged": exchanged("_scale"),
         "scale of the logical page": lambda t: t | {
             f"{x}_scale": of_logical_pages(t, t[f"{x}_scale"]) for x in "kv"
@@ -333,6 +353,14 @@ IN_BATCHES: dict[str, dict[str, Wrong]] = {
         for name in ("scale of k ignored", "scales of k and v exchanged", "zero points left out",
             "sign of zero points", "zero points of k and v exchanged")
     },
+    "uint8:token": {
+        "zero point of the next page": both("_zero", next_page),
+        "zero point of the logical page": lambda t: t | {
+            f"{x}_zero": of_logical_pages(t, t[f"{x}_zero"]) for x in "kv"
+        },
+        "scale and zero point of the next slot": with_zeros(next_slot),
+    },
+    "uint4:head": {"zero point of the next sequence": next_one(0, "_zero")},
     "q8_0": {
         "scale of the next slot": of_blocks(34, scale_bytes(lambda d: np.roll(
             d.reshape(-1, *d.shape[-3:]), -1, 0).reshape(d.shape))),

@@ -52,7 +52,14 @@ NAMED: dict[str, dict[str, str]] = {
         "sign of zero points": "zero_points_added",
         "zero points of k and v exchanged": "zero_points_exchanged",
         "zero point of the next head": "zero_point_of_the_next_head",
+        "scale and zero point of the next head": "scale_and_zero_point_of_the_next_head",
         "zero points in units of the scale": "zero_points_after_the_scale",
+    },
+    "uint8:token": {
+        "zero point of the next token": "zero_point_of_the_previous_token",
+        "scale and zero point of the next batch element": "scale_and_zero_point_of_the_next_batch_element",
+        "zero point of k left out": "zero_point_of_k_ignored",
+        "scales and zero points of k and v exchanged": "scales_and_zero_points_exchanged",
     },
     "uint4:channel": {"scale of the first channel for all": "scale_of_the_first_channel"},
     "fp8_e4m3:head": {"scales squared": "scales_squared", "sign left out": "float8_without_sign"},
@@ -157,7 +164,7 @@ IN_BATCHES: dict[str, dict[str, str]] = {
         "scale of the next slot": "scale_of_the_next_slot",
         "scale of the next page": "scale_of_the_previous_page",
         "scale of the first slot": "scale_of_the_first_slot",
-        "scale of the logical page": "scales_without_the_table",
+        "scale of the logical page": "scale_without_the_table",
         "scales of k and v exchanged": "scales_exchanged",
     },
     "fp8_e4m3:tensor": {
@@ -169,7 +176,7 @@ IN_BATCHES: dict[str, dict[str, str]] = {
     },
     "int8:page32": {
         "scale of the next page": "scale_of_the_previous_page",
-        "scale of the logical page": "scales_without_the_table",
+        "scale of the logical page": "scale_without_the_table",
         "scale of the next head": "scale_of_the_next_head",
     },
     "uint8:tensor": {
@@ -179,18 +186,27 @@ IN_BATCHES: dict[str, dict[str, str]] = {
         "sign of zero points": "zero_points_added",
         "zero points of k and v exchanged": "zero_points_exchanged",
     },
+    "uint8:token": {
+        "zero point of the next page": "zero_point_of_the_previous_page",
+        "zero point of the logical page": "zero_point_without_the_table",
+        "scale and zero point of the next slot": "scale_and_zero_point_of_the_next_slot",
+    },
+    "uint4:head": {"zero point of the next sequence": "zero_point_of_the_previous_sequence"},
     "q8_0": {
         "scale of the next slot": "scale_of_the_next_slot",
         "scale of the next head": "scale_of_the_next_head",
     },
     "q5_1": {
         "scale of the next page": "scale_of_the_previous_page",
-        "scale of the logical page": "scales_without_the_table",
+        "scale of the logical page": "scale_without_the_table",
         "least number ignored": "least_number_ignored",
         "fifth bit of the next code": "fifth_bits_of_the_next_code",
     },
 }
-OF_PAGES = ("scale of the next page", "scale of the first slot", "scale of the logical page")
+OF_PAGES = (
+    "scale of the next page", "scale of the first slot", "scale of the logical page",
+    "zero point of the next page", "zero point of the logical page",
+)  # fmt: skip
 """They can't be made without pages."""
 
 

@@ -15,10 +15,14 @@ from numpy.typing import NDArray
 
 from attnbench.testing.mistakes.encodings import (
     HEAD_OF,
+    OTHERS,
+    WITH_ZEROS,
     EncodedMistake,
     Numbers,
     StoredTensors,
     encoded_mistakes,
+    from_place,
+    from_words,
     stored_tensors,
 )
 from attnbench.types.batch import parse_batch
@@ -59,21 +63,18 @@ class BatchTensors:
             for problem, one in zip(problems_of(self.case), own, strict=True)
         ]
 
-    def scales(self, side: str) -> Array:
-        """Return the scales of k or v, by sequence, slot, or page and slot; those of blocks as bytes."""
-        if grain_of(self.case):
-            return self.arrays[f"{side}_scale"]
-        head, size = HEAD_OF[encoding_name(self.case)]
-        codes = self.arrays[side]
-        return codes.reshape(*codes.shape[:-1], -1, size)[..., :head]
+    def changed(self, side: str, words: tuple[str, ...], change: Change) -> dict[str, Array]:
+        """Return tensors of k or v that a change of scales makes, by name.
 
-    def with_scales(self, side: str, scales: Array) -> dict[str, Array]:
-        """Return the tensor that holds other scales of k or v, by name."""
+        Scales lie by sequence, slot, or page and slot; those of blocks are bytes. words: "_scale", "_zero".
+        """
         if grain_of(self.case):
-            return {f"{side}_scale": scales}
+            names = [f"{side}{word}" for word in words]
+            return {name: change(self.arrays[name], self) for name in names}
         head, size = HEAD_OF[encoding_name(self.case)]
         codes = self.arrays[side].copy()
-        codes.reshape(*codes.shape[:-1], -1, size)[..., :head] = scales
+        scales = codes.reshape(*codes.shape[:-1], -1, size)[..., :head]
+        scales[:] = change(scales.copy(), self)
         return {side: codes}
 
 
@@ -110,12 +111,10 @@ def _in_each(mistake: EncodedMistake) -> BatchMistake:
     return BatchMistake(mistake.name, mistake.summary, mistake.advice, reads)
 
 
-def _of_scales(change: Change) -> Callable[[BatchTensors], list[Numbers]]:
+def _of_scales(words: tuple[str, ...], change: Change) -> Callable[[BatchTensors], list[Numbers]]:
     def reads(batch: BatchTensors) -> list[Numbers]:
-        changed: dict[str, Array] = {}
-        for side in "kv":
-            changed |= batch.with_scales(side, change(batch.scales(side), batch))
-        return [one.read() for one in batch.sequences(changed)]
+        k, v = (batch.changed(side, words, change) for side in "kv")
+        return [one.read() for one in batch.sequences(k | v)]
 
     return reads
 
@@ -126,12 +125,12 @@ def _slots(scales: Array, batch: BatchTensors) -> Array:
     return scales.reshape(-1, *scales.shape[2:]) if paged else scales
 
 
-def _rolled(step: int) -> Change:
-    return lambda scales, batch: np.roll(scales, step, 0)
+def _from(which: str) -> Change:
+    return lambda scales, batch: from_place(scales, 0, which)
 
 
-def _rolled_slots(step: int) -> Change:
-    return lambda scales, batch: np.roll(_slots(scales, batch), step, 0).reshape(scales.shape)
+def _from_slot(which: str) -> Change:
+    return lambda scales, batch: from_place(_slots(scales, batch), 0, which).reshape(scales.shape)
 
 
 def _without_the_table(scales: Array, batch: BatchTensors) -> Array:
@@ -147,43 +146,41 @@ def _without_the_table(scales: Array, batch: BatchTensors) -> Array:
 _SEQUENCE = "scales of the grains head and channel are (sequences, Hkv, ·): take those of the own sequence"
 _SLOT = "codes and scales of a token lie in the same slot"
 _PAGE = "scales lie in the page of their codes, which block_table names; those of a token in its slot"
-STEPS = (("next", -1), ("previous", 1))
+STEPS = OTHERS[:2]
 
 
 def batch_mistakes(case: Case) -> Iterator[BatchMistake]:
     """Yield the mistakes in reading the codes of a batch. Some can't be made in it, and then raise."""
     for mistake in encoded_mistakes(case):
         yield _in_each(mistake)
+    yield from _of_places(case, "scale", ("_scale",))
+    if encoding_name(case) in WITH_ZEROS:
+        yield from _of_places(case, "zero point", ("_zero",))
+        yield from _of_places(case, "scale and zero point", ("_scale", "_zero"))
+
+
+def _of_places(case: Case, what: str, words: tuple[str, ...]) -> Iterator[BatchMistake]:
+    """Yield the mistakes that read something from another sequence, slot or page."""
+
+    named = what.replace(" ", "_")
+
+    def mistake(which: str, place: str, advice: str, change: Change) -> BatchMistake:
+        name, summary = f"{named}_of_the_{which}_{place}", from_words(what, which, place)
+        return BatchMistake(name, summary, advice, _of_scales(words, change))
+
     name, grain = encoding_name(case), grain_of(case)
     if grain in ("head", "channel"):
-        for which, step in STEPS:
-            yield BatchMistake(
-                f"scale_of_the_{which}_sequence", f"the scale of the {which} sequence", _SEQUENCE,
-                _of_scales(_rolled(step)),
-            )  # fmt: skip
-        yield BatchMistake(
-            "scale_of_the_first_sequence", "the scale of the first sequence for all", _SEQUENCE,
-            _of_scales(lambda scales, _: np.broadcast_to(scales[:1], scales.shape)),
-        )  # fmt: skip
+        for which in OTHERS:
+            yield mistake(which, "sequence", _SEQUENCE, _from(which))
     by_slot = grain in ("token", "block32") or name in HEAD_OF
-    for which, step in STEPS if by_slot else ():
-        yield BatchMistake(
-            f"scale_of_the_{which}_slot", f"the scales of the {which} slot", _SLOT,
-            _of_scales(_rolled_slots(step)),
-        )  # fmt: skip
+    for which in STEPS if by_slot else ():
+        yield mistake(which, "slot", _SLOT, _from_slot(which))
     if case.storage != "paged" or not (by_slot or grain == "page32"):
         return
-    for which, step in STEPS:
-        yield BatchMistake(
-            f"scale_of_the_{which}_page", f"the scales of the {which} page of the cache", _PAGE,
-            _of_scales(_rolled(step)),
-        )  # fmt: skip
+    for which in STEPS:
+        yield mistake(which, "page", _PAGE, _from(which))
     if by_slot:
-        yield BatchMistake(
-            "scale_of_the_first_slot", "the scales of a page's first slot for all its slots", _PAGE,
-            _of_scales(lambda scales, _: np.broadcast_to(scales[:, :1], scales.shape)),
-        )  # fmt: skip
-    yield BatchMistake(
-        "scales_without_the_table", "scales are read from the first pages, and codes by the table", _PAGE,
-        _of_scales(_without_the_table),
-    )  # fmt: skip
+        yield mistake("first", "slot", _PAGE, lambda scales, _: np.broadcast_to(scales[:, :1], scales.shape))
+    summary = f"the {what} is read from the first pages, and codes by the table"
+    without = _of_scales(words, _without_the_table)
+    yield BatchMistake(f"{named}_without_the_table", summary, _PAGE, without)

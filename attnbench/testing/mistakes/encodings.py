@@ -35,6 +35,8 @@ _FIFTH = "bit i of the four bytes behind m is the fifth bit of code i"
 _LATENT = "the keys are all D features of kv, the values its first Dv"
 HEAD_OF = {"q8_0": (2, 34), "q4_0": (2, 18), "q5_1": (4, 24)}
 """The bytes of a block in front of its codes, and all of them, by encoding."""
+WITH_ZEROS = ("uint8", "uint4")
+"""The encodings with zero points."""
 
 
 @dataclass(frozen=True)
@@ -89,24 +91,29 @@ def _each(words: str, change: Callable[[NDArray[Any]], NDArray[Any]], sides: str
     return lambda s: s.read(**{f"{x}{words}": change(s.tensors[f"{x}{words}"]) for x in sides})
 
 
-def _moved(letter: str, words: str = "_scale", which: str = "next") -> Any:
-    """Take the scale of the next place of an axis, of the one before, or of the first place for all."""
+def _moved(letter: str, which: str, words: tuple[str, ...]) -> Any:
+    """Take what belongs to another place of an axis, :func:`from_place`; words: as of :func:`_each`."""
 
     def reads(s: StoredTensors) -> Numbers:
-        changed = {}
-        for name in (f"k{words}", f"v{words}"):
-            axis = s.axis(name, _own(letter, name))
-            array = s.tensors[name]
-            if array.shape[axis] == 1:
-                raise ValueError("there is one place alone")
-            one = np.take(array, [0], axis)
-            step = 1 if which == "previous" else -1
-            changed[name] = (
-                np.broadcast_to(one, array.shape) if which == "first" else np.roll(array, step, axis)
-            )
-        return s.read(**changed)
+        names = [f"{side}{word}" for side in "kv" for word in words]
+        return s.read(
+            **{name: from_place(s.tensors[name], s.axis(name, _own(letter, name)), which) for name in names}
+        )
 
     return reads
+
+
+def from_place(array: NDArray[Any], axis: int, which: str) -> NDArray[Any]:
+    """Return at each place of an axis what the next or the previous place has, or the first for all.
+
+    Raises:
+        ValueError: there is one place alone.
+    """
+    if array.shape[axis] == 1:
+        raise ValueError("there is one place alone")
+    if which == "first":
+        return np.broadcast_to(np.take(array, [0], axis), array.shape)
+    return np.roll(array, 1 if which == "previous" else -1, axis)
 
 
 def _own(letter: str, name: str) -> str:
@@ -114,8 +121,10 @@ def _own(letter: str, name: str) -> str:
     return "e" if letter == "d" and name.startswith("v") else letter
 
 
-def _exchanged(words: str) -> Any:
-    return lambda s: s.read(**{f"k{words}": s.tensors[f"v{words}"], f"v{words}": s.tensors[f"k{words}"]})
+def _exchanged(*words: str) -> Any:
+    return lambda s: s.read(
+        **{f"{x}{word}": s.tensors[f"{y}{word}"] for x, y in ("kv", "vk") for word in words}
+    )
 
 
 def _one_side(side: str, words: str) -> Any:
@@ -143,6 +152,35 @@ def _keys_are_values(s: StoredTensors) -> Numbers:
     return v, v
 
 
+PLACES = (
+    ("g", "head", "key head"),
+    ("b", "batch_element", "batch element"),
+    ("j", "token", "token"),
+    ("n", "block", "block of 32 features"),
+    (RUN, "run", "run of 32 keys"),
+    ("d", "channel", "channel"),
+)
+"""What may have a scale of its own: its axis, its name and its words."""
+OTHERS = ("next", "previous", "first")
+
+
+def from_words(what: str, which: str, place: str) -> str:
+    """Say that something is read from another place, as :func:`from_place` does."""
+    return f"the {what} of the {which} {place}" + (" for all" if which == "first" else "")
+
+
+def _of_places(what: str, words: tuple[str, ...]) -> Iterator[EncodedMistake]:
+    """Yield the mistakes that read something from another place; words: as of :func:`_each`."""
+    for letter, name, place in PLACES:
+        for which in OTHERS:
+            yield EncodedMistake(
+                f"{what.replace(' ', '_')}_of_the_{which}_{name}",
+                from_words(what, which, place),
+                _GRAIN,
+                _moved(letter, which, words),
+            )
+
+
 SCALES: tuple[EncodedMistake, ...] = (
     EncodedMistake("scales_ignored", "codes without their scales", _SCALES, _times(0)),
     EncodedMistake("scales_squared", "the scale is applied twice", f"apply it once: {_SCALES}", _times(2)),
@@ -168,23 +206,7 @@ SCALES: tuple[EncodedMistake, ...] = (
     EncodedMistake(
         "scale_of_v_for_both", "the scale of v for k too", "k has k_scale", _one_side("v", "_scale")
     ),
-    *(
-        EncodedMistake(
-            f"scale_of_the_{which}_{name}",
-            f"the scale of the {which} {words}" + (" for all" if which == "first" else ""),
-            _GRAIN,
-            _moved(letter, which=which),
-        )
-        for letter, name, words in (
-            ("g", "head", "key head"),
-            ("b", "batch_element", "batch element"),
-            ("j", "token", "token"),
-            ("n", "block", "block of 32 features"),
-            (RUN, "run", "run of 32 keys"),
-            ("d", "channel", "channel"),
-        )
-        for which in ("next", "previous", "first")
-    ),
+    *_of_places("scale", ("_scale",)),
     EncodedMistake(
         "scale_is_the_first_number",
         "one number of the scales for all",
@@ -242,8 +264,22 @@ ZEROS: tuple[EncodedMistake, ...] = (
         _exchanged("_zero"),
     ),
     EncodedMistake(
-        "zero_point_of_the_next_head", "the zero point of the next key head", _GRAIN, _moved("g", "_zero")
+        "scales_and_zero_points_exchanged",
+        "scale and zero point of k for v, and those of v for k",
+        "k_scale and k_zero belong to k, v_scale and v_zero to v",
+        _exchanged("_scale", "_zero"),
     ),
+    *(
+        EncodedMistake(
+            f"zero_point_of_{side}_ignored",
+            f"{'keys' if side == 'k' else 'values'} without their zero point",
+            _ZERO,
+            _each("_zero", np.zeros_like, side),
+        )
+        for side in "kv"
+    ),
+    *_of_places("zero point", ("_zero",)),
+    *_of_places("scale and zero point", ("_scale", "_zero")),
 )
 
 
@@ -374,15 +410,8 @@ def _with_heads(s: StoredTensors, change: Callable[[NDArray[Any], str], NDArray[
     return s.read(**changed)
 
 
-def _rolled(axis: int, step: int = -1, *, first: bool = False) -> Any:
-    def change(heads: NDArray[Any], name: str) -> NDArray[Any]:
-        if heads.shape[axis] == 1:
-            raise ValueError("there is one place alone")
-        return (
-            np.broadcast_to(np.take(heads, [0], axis), heads.shape) if first else np.roll(heads, step, axis)
-        )
-
-    return lambda s: _with_heads(s, change)
+def _block_heads_moved(axis: int, which: str) -> Any:
+    return lambda s: _with_heads(s, lambda heads, _: from_place(heads, axis, which))
 
 
 def _scales_of_the_other_side(s: StoredTensors) -> Numbers:
@@ -466,24 +495,16 @@ BLOCKS: tuple[EncodedMistake, ...] = (
     EncodedMistake(
         "scales_squared", "the scale of a block is applied twice", _BLOCK, _of_blocks(lambda d, c: (d * d, c))
     ),
-    EncodedMistake(
-        "scale_of_the_next_block", "the scale of the next block of 32 features", _BLOCK, _rolled(-2)
+    *(
+        EncodedMistake(
+            f"scale_of_the_{which}_{name}",
+            from_words("scale", which, place),
+            _BLOCK,
+            _block_heads_moved("bgjn".index(letter) - 5, which),
+        )
+        for letter, name, place in PLACES[:4]
+        for which in OTHERS
     ),
-    EncodedMistake(
-        "scale_of_the_first_block",
-        "the scale of the first block of a row for all",
-        _BLOCK,
-        _rolled(-2, first=True),
-    ),
-    EncodedMistake("scale_of_the_next_token", "the scales of the next token", _BLOCK, _rolled(-3)),
-    EncodedMistake("scale_of_the_previous_token", "the scales of the token before", _BLOCK, _rolled(-3, 1)),
-    EncodedMistake(
-        "scale_of_the_previous_block",
-        "the scale of the block of 32 features before",
-        _BLOCK,
-        _rolled(-2, 1),
-    ),
-    EncodedMistake("scale_of_the_next_head", "the scales of the next key head", _BLOCK, _rolled(-4)),
     EncodedMistake(
         "scales_exchanged", "the scales of k for v, and those of v for k", _BLOCK, _scales_of_the_other_side
     ),
@@ -622,7 +643,7 @@ def encoded_mistakes(case: Case) -> Iterator[EncodedMistake]:
         return
     if not grain_of(case):
         return
-    if name in ("uint8", "uint4"):
+    if name in WITH_ZEROS:
         yield from ZEROS
     if name in ("int4", "uint4"):
         yield from NIBBLES
