@@ -8,7 +8,7 @@ from math import log, prod, sqrt
 
 from attnbench.models.families import ModelFamily
 from attnbench.models.fields import Fields, first_of, needed, positive, same
-from attnbench.models.layers import OF_T5, LayerKind, Stage
+from attnbench.models.layers import OF_T5, LayerKind
 from attnbench.types.errors import BadFile
 
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "decoder_attention_heads")
@@ -25,6 +25,8 @@ LIMITS = (
     "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
     "max_target_positions",
 )  # fmt: skip
+SOURCE = 512
+"""The tokens of a source of which nothing says even the most: T5 has no longest, and learned on so many."""
 WINDOW = ("sliding_window", "sliding_window_size", "attention_window_size", "local_attention")
 
 
@@ -50,8 +52,8 @@ def attention_kind(word: str, fields: Fields, family: ModelFamily) -> LayerKind:
         beyond.append(f"ALiBi slopes down to 2^-{slowest}")
     window = needed(fields, *WINDOW) if word in ("sliding", "compressed") else None
     summaries = None
-    if window and family.encoder:  # half of them on either side, and the token itself
-        window = window // 2 + 1
+    if window and family.encoder:  # the token itself beside those on either side: half of them, or all
+        window = window // (1 if family.each_side else 2) + 1
     elif family.encoder and (radius := first_of(fields, "local_radius")):  # LongT5
         window = radius + 1
         if fields.get("encoder_attention_type") == "transient-global":
@@ -132,13 +134,12 @@ def _is_stretched(positions: Fields) -> bool:
 
 def encoder_decoder_kinds(fields: Fields, family: ModelFamily) -> tuple[LayerKind, ...]:
     """Return the kinds of an encoder, of a decoder, and of its attention to the encoder."""
-    if isinstance(fields.get("decoder"), dict):  # T5Gemma
+    if isinstance(fields.get("decoder"), dict):  # T5Gemma 2, MusicGen
         raise BadFile("its encoder and decoder have configs of their own: give each in a file of its own")
     heads = ("num_heads", "num_attention_heads")
     layers = ("num_layers", "num_hidden_layers")
     tokens = first_of(fields, "max_source_positions")
-    # Where nothing fixes the length of the source, it is the longest; T5 has no longest, and learned on 512.
-    keys = tokens or first_of(fields, *LIMITS) or 512
+    keys = tokens or first_of(fields, *LIMITS) or SOURCE
     parts = {}
     for name, own, numbers in (
         ("encoder", "encoder_attention_heads", ("encoder_layers", *layers)),
@@ -148,13 +149,16 @@ def encoder_decoder_kinds(fields: Fields, family: ModelFamily) -> tuple[LayerKin
         alone: Fields = {"num_attention_heads": H, "decoder_attention_heads": H, **dict.fromkeys(_KV_HEADS)}
         kind = attention_kind("full", ChainMap(alone, fields), replace(family, encoder=name == "encoder"))
         parts[name] = replace(kind, name=name, count=needed(fields, *numbers))
-    decoder = parts["decoder"]
     encoder = replace(parts["encoder"], padded=tokens is None, tokens=tokens)
-    stages: tuple[Stage, ...] = ("prefill", "decode")
-    cross = replace(
-        decoder, name="cross-attention", causal=False, keys=keys, buckets=None, beyond=(), stages=stages
-    )
-    return encoder, decoder, cross
+    return encoder, parts["decoder"], cross_kind(parts["decoder"], keys)
+
+
+def cross_kind(decoder: LayerKind, keys: int) -> LayerKind:
+    """Return the attention to so many tokens of an encoder, in the heads that a decoder has for itself."""
+    return replace(
+        decoder, name="cross-attention", causal=False, window=None, chunk=None, keys=keys, buckets=None,
+        beyond=(), stages=("prefill", "decode"),
+    )  # fmt: skip
 
 
 def audio_kind(fields: Fields, family: ModelFamily) -> LayerKind:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -14,8 +14,10 @@ from typing import Any
 from attnbench.models.attention import (
     HEAD_DIM,
     LIMITS,
+    SOURCE,
     attention_kind,
     audio_kind,
+    cross_kind,
     encoder_decoder_kinds,
     heads_of,
     image_kinds,
@@ -96,11 +98,51 @@ def describe(config: object) -> Model:
     while inner := next((part[name] for name in _TEXT if isinstance(part.get(name), dict)), None):
         towers += [(name, part[name]) for name in _TOWERS if isinstance(part.get(name), dict)]
         outside, part = outside | dict(part), inner
-    model = _described(part, config)
+    encoder, decoder = part.get("encoder"), part.get("decoder")
+    if isinstance(encoder, dict) and isinstance(decoder, dict) and not any(name in encoder for name in _TEXT):
+        model = _encoder_and_decoder(encoder, decoder, config)
+    else:
+        model = _described(part, config)
     model = _with_prompts(model, part, outside)
     for name, tower in towers:
         model = _with_tower(model, name, tower)
     return model
+
+
+def _encoder_and_decoder(
+    encoder: Mapping[str, Any], decoder: Mapping[str, Any], config: Mapping[str, Any]
+) -> Model:
+    """Return a model whose encoder and decoder have configs of their own, as T5Gemma, and meet in
+    cross-attention. config: all of it."""
+    reads = _described({**encoder, "use_bidirectional_attention": True}, config)
+    writes = _described({**decoder, "is_decoder": True, "add_cross_attention": False}, config)
+    notes = [*reads.notes, *writes.notes]
+    keys = next((kind.tokens for kind in reads.layers if kind.tokens), None)
+    if keys is None:
+        keys = reads.limit or SOURCE
+        notes.append(_source_of(keys))
+    cross: Counter[LayerKind] = Counter()
+    for kind in writes.layers:
+        cross[replace(cross_kind(kind, keys), count=1)] += kind.count
+    return replace(
+        writes,
+        type=clean(config.get("model_type") or "unknown"),
+        layers=(
+            *reads.layers,
+            *(replace(kind, name=f"decoder {kind.name}") for kind in writes.layers),
+            *(replace(kind, count=number) for kind, number in cross.items()),
+        ),
+        others=(*reads.others, *writes.others),
+        unknown=(*reads.unknown, *writes.unknown),
+        limit=min((limit for limit in (reads.limit, writes.limit) if limit), default=None),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _source_of(keys: int) -> str:
+    return (
+        f"no field fixes the length of the source: cross-attention has {keys} keys, whatever --prefill says"
+    )
 
 
 def _with_tower(model: Model, name: str, tower: Mapping[str, Any]) -> Model:
@@ -185,10 +227,7 @@ def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
     if fields.get("is_encoder_decoder"):
         layers = encoder_decoder_kinds(fields, family)
         if not fields.get("max_source_positions"):
-            notes.append(
-                f"no field fixes the length of the source: cross-attention has {layers[-1].keys} keys, "
-                "whatever --prefill says"
-            )
+            notes.append(_source_of(layers[-1].keys or SOURCE))
     elif fields.get("max_source_positions"):
         layers = (audio_kind(fields, family),)
     elif (

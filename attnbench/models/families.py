@@ -74,7 +74,8 @@ class ModelFamily:
     """The facts of a model type that its configs leave out.
 
     defaults: fields with the values they have where a config leaves them out. encoder: all tokens see each
-    other. sinks: the weights hold a sink for each head. scale: of the dot products, if neither a field nor D
+    other. each_side: an encoder's window counts the keys of one side, not of both.
+    sinks: the weights hold a sink for each head. scale: of the dot products, if neither a field nor D
     gives it. biased: T5's bias is added to the scores. width: the width of the attention over
     that of the model; with more than 1, the scale is that of D / width. per_layer: attentions in a layer.
     reserved: positions that no token can have. class_tokens: of a vision model, the tokens beside those of
@@ -86,6 +87,7 @@ class ModelFamily:
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
     encoder: bool = False
+    each_side: bool = False
     sinks: bool = False
     scale: float | None = None
     biased: bool = False
@@ -187,8 +189,10 @@ FAMILIES: dict[str, ModelFamily] = {
     "cohere2": ModelFamily({"sliding_window": 4096, "sliding_window_pattern": 4}),
     **dict.fromkeys(("RefinedWeb", "RefinedWebModel"), _FALCON),
     "falcon": replace(_FALCON, defaults={**_FALCON.defaults, "multi_query": True}),
+    "t5gemma2_decoder": ModelFamily(beyond=("the keys of an encoder beside those of the decoder",)),
     "gemma": ModelFamily({"head_dim": 256}),
     "gemma2": ModelFamily(_GEMMA_2),
+    "t5_gemma_module": ModelFamily(_GEMMA_2, each_side=True),
     "gemma3_text": ModelFamily(_GEMMA_3),
     "gemma4_text": ModelFamily(
         _GEMMA_3 | {"sliding_window": 512, "global_head_dim": 512, "query_pre_attn_scalar": None}, scale=1.0

@@ -204,6 +204,16 @@ PUBLISHED: dict[str, Config] = {
         }
         for name, type_ in (("local-base", "local"), ("tglobal-base", "transient-global"))
     },
+    "t5gemma-2b-2b": {
+        "model_type": "t5gemma", "is_encoder_decoder": True, "torch_dtype": "bfloat16",
+        **dict.fromkeys(
+            ("encoder", "decoder"),
+            config(
+                "t5_gemma_module", 2304, 26, 8, 4, head_dim=256, sliding_window=4096,
+                attn_logit_softcapping=50.0, query_pre_attn_scalar=256, max_position_embeddings=8192,
+            ),
+        ),
+    },
     "gemma-4-e2b, ten of its layers": {
         "model_type": "gemma4",
         "text_config": config(

@@ -13,7 +13,6 @@ NAMED = {
     "inkling2_text",
     "inkling2_loop_text",
     "moshi",
-    "t5gemma",
 }
 """Types that differ, and of which attnbench says why (docs/your-model.md)."""
 

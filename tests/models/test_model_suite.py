@@ -127,6 +127,28 @@ def test_an_encoder_and_its_decoder() -> None:
     }  # fmt: skip
 
 
+def test_an_encoder_and_its_decoder_may_have_configs_of_their_own() -> None:
+    bert = PUBLISHED["bert-base"]
+    both = describe({"model_type": "encoder-decoder", "encoder": bert, "decoder": bert})
+    assert [(kind.name, kind.count, kind.causal, kind.keys) for kind in both.layers] == [
+        ("encoder", 12, False, None),
+        ("decoder full attention", 12, True, None),
+        ("cross-attention", 12, False, 512),
+    ]
+    sees = describe({"encoder": PUBLISHED["vit-b16"], "decoder": PUBLISHED["gpt2"]})
+    assert sees.layers[-1].keys == 197
+    assert not [note for note in sees.notes if "length of the source" in note]
+    # In T5Gemma the encoder's window counts one side; cross-attention has none.
+    t5gemma = describe(PUBLISHED["t5gemma-2b-2b"])
+    assert [(kind.name, kind.count, kind.window) for kind in t5gemma.layers] == [
+        ("sliding encoder", 13, 4097), ("encoder", 13, None),
+        ("decoder sliding attention", 13, 4096), ("decoder full attention", 13, None),
+        ("cross-attention", 26, None),
+    ]  # fmt: skip
+    with pytest.raises(BadInput, match="configs of their own: give each in a file of its own"):
+        describe({"encoder": {"text_config": bert}, "decoder": bert, "is_encoder_decoder": True})
+
+
 def test_no_case_is_longer_than_the_model_can_be() -> None:
     suite = made("gpt2")
     assert max(case.Lk for case in cases(suite)) == 1024
