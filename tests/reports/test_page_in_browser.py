@@ -180,6 +180,21 @@ def test_charts_are_drawn_for_the_paper_they_are_printed_on(browser: Any, tmp_pa
     )
 
 
+def test_a_browser_that_prints_at_once_has_all_charts(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(page(WHOLE), encoding="utf-8")
+    tab = browser.new_page()
+    # A browser without a window prints when the page is loaded, before any frame is shown.
+    tab.add_init_script("""addEventListener("load", () => {
+        dispatchEvent(new Event("beforeprint"));
+        const missing = () => document.querySelectorAll("figure[data-chart]:not([data-drawn])").length;
+        new Promise((done) => setTimeout(() => done(missing()))).then((n) => (window.missing = n));
+    })""")
+    tab.goto(file.as_uri())
+    tab.wait_for_function("() => window.missing !== undefined")
+    assert tab.evaluate("window.missing") == 0
+
+
 def test_two_thousand_records_are_interactive_in_two_seconds(browser: Any, tmp_path: Path) -> None:
     """The best of a few tries: other work on the machine only adds."""
     times = []

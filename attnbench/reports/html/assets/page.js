@@ -99,6 +99,7 @@
     const name = figure.dataset.chart;
     const { backends, colours, shapes, specs } = data();
     const view = safe("", figure.querySelector("select")?.value ?? figure.querySelector(".view").textContent);
+    if (figure.dataset.drawn === view) return;
     const chosen = data().rows.filter((row) => row[`in_${name}`] === view);
     const places = unique(chosen, "backend").map((backend) => backends.indexOf(backend)).sort((a, b) => a - b);
     const values = (field) => {
@@ -142,13 +143,12 @@
   // On paper a reader can't open what is folded, and a chart drawn for a screen would have tiny letters.
   // Three backends stand in a row of a legend. Names at the ends of lines are a share of the height apart.
   const paper = { width: 660, height: (backends) => 255 + 14 * Math.ceil(backends / 3) };
+  const fit = ({ drawn, backends }) => drawn.view.width(paper.width).height(paper.height(backends)).run();
+  // A browser without a window prints as soon as the page is loaded. Drawing waits for nothing but promises, so
+  // what begins here is done before the browser lays out the paper.
   addEventListener("beforeprint", () => {
     for (const one of document.querySelectorAll("details.on-paper")) one.open = true;
-    for (const figure of figures) {
-      const { drawn, backends } = figure;
-      if (drawn) drawn.view.width(paper.width).height(paper.height(backends)).run();
-      else figure.querySelector(".note").textContent = "This chart was not drawn yet: print the page again.";
-    }
+    for (const figure of figures) figure.drawn ? fit(figure) : draw(figure).then(() => fit(figure));
   });
   addEventListener("afterprint", () => {
     for (const { drawn } of figures) drawn?.view.height(drawn.vgSpec.height).run();
