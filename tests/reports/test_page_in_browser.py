@@ -144,6 +144,22 @@ def test_on_a_phone_the_deciding_columns_are_seen_and_frames_that_scroll_say_so(
     frame = opened.tab.locator(".scroll", has=opened.tab.locator(".heat"))
     assert frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
     assert "to the right" in frame.evaluate("frame => frame.previousElementSibling.textContent")
+    # After printing, charts are wider than their frames for a moment.
+    opened.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    opened.tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert opened.tab.locator(".hint + .drawing").count() == 0
+
+
+def test_on_a_phone_no_column_of_two_machines_or_caches_is_outside(browser: Any, tmp_path: Path) -> None:
+    times = {case(n): {"eager": 2.0, "a_backend_with_a_long_name": 1.0} for n in (64, 128)}
+    machines = together(*(run_of(times, cpu=cpu, name=f"{cpu}.jsonl") for cpu in ("one", "two")))
+    for place, run in enumerate((machines, cache_run())):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        opened = Opened(browser, folder, run, viewport={"width": 390, "height": 800})
+        cells = opened.tab.locator(".stacked td:visible")
+        assert cells.count() > 5
+        assert max(box["x"] + box["width"] for box in (one.bounding_box() for one in cells.all())) <= 390
 
 
 def test_on_paper_are_all_charts_and_no_table_of_all_outcomes(browser: Any, tmp_path: Path) -> None:

@@ -123,9 +123,9 @@
     figure.dataset.drawn = view;
   };
 
-  // A frame that scrolls sideways says so above itself.
+  // A table that scrolls sideways says so above itself. Charts are as wide as their frames.
   const hint = () => {
-    for (const frame of document.querySelectorAll(".scroll")) {
+    for (const frame of document.querySelectorAll(".scroll:has(table)")) {
       const wide = frame.scrollWidth > frame.clientWidth + 4;
       const told = frame.previousElementSibling?.classList.contains("hint") ? frame.previousElementSibling : null;
       if (wide && !told) {
