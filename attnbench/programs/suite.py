@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import isclose, log2
 
 from attnbench.cases.ids import case_id, parse_case, short_id
-from attnbench.cases.suites import TORCHS
+from attnbench.cases.suites import IN_PROGRAM, TORCHS
 from attnbench.plugins.registry import load_registry
 from attnbench.programs.tally import Call, Calls, Kind, Unclassified
 from attnbench.results.targets import FileKind
@@ -75,7 +75,7 @@ class Captured:
                     f"[[cases]] # {one.also}" if one.also else "[[cases]]",
                     f"id = {json.dumps(case_id(replace(one.case, threads=number)))}",
                     f"count = {one.count:.6g}",
-                    *([f'stage = "{_stage(one.case)}"'] if staged else []),
+                    *([f'stage = "{_stage(one.case)}{IN_PROGRAM}"'] if staged else []),
                     "",
                 ]
         return "\n".join(lines[:-1]) + "\n"

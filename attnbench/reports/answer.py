@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from attnbench.cases.suites import TORCHS
+from attnbench.cases.suites import IN_PROGRAM, TORCHS
 from attnbench.reports.columns import KIND, UNCERTAIN, Column, arithmetic_text, time_text
 from attnbench.reports.columns import TIED as TIED
 from attnbench.reports.judged import JudgedRecord, ReportPart
@@ -395,7 +395,12 @@ def _stages(answer: RunAnswer) -> dict[tuple[str, int], list[Total]]:
 
 def stage_words(stage: str, threads: int) -> str:
     """Return a stage with the number of threads that it was measured with, where there are several."""
-    return f"{stage or 'a step'} with {count_of(threads, 'thread')}" if threads else stage
+    return f"{stage or STEP} with {count_of(threads, 'thread')}" if threads else stage
+
+
+def is_of_step(stage: str) -> bool:
+    """Return whether counts of a stage are those of one step; of no stage nobody knows."""
+    return stage != "" and not stage.endswith(IN_PROGRAM)
 
 
 def threads_words(answer: RunAnswer, *, proved: bool = False) -> list[str]:
@@ -422,10 +427,10 @@ def threads_words(answer: RunAnswer, *, proved: bool = False) -> list[str]:
         advice = NOT_PROVED
         if sure:
             best_of[stage] = best.threads
-            advice = f"call torch.set_num_threads({best.threads}), and time your whole step with it"
-        told.append(f"attention in {stage or 'a step'} takes {', '.join(times)}: {advice}")
+            advice = f"call torch.set_num_threads({best.threads}), and time your whole program with it"
+        told.append(f"attention in {stage or STEP} takes {', '.join(times)}: {advice}")
     if len(set(best_of.values())) > 1:
-        each = " and ".join(f"{threads} for {stage or 'a step'}" for stage, threads in best_of.items())
+        each = " and ".join(f"{threads} for {stage or STEP}" for stage, threads in best_of.items())
         told.append(f"a program that does both sets its threads before each: {each}")
     return told
 
@@ -447,7 +452,7 @@ def steps_words(answer: RunAnswer, numbers: Mapping[str, int | str]) -> dict[str
 def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str, int | str]) -> str:
     best, *others = totals
     leaders = Counter(answer.chosen[case] for case in best.by_case)
-    time = _total_time(best) + (" a step" if best.stage else "")
+    time = _total_time(best) + (" a step" if is_of_step(best.stage) else "")
     where = [f"{name} in {count}" for name, count in leaders.most_common()]
     words = f"{time} with {FASTEST_OF_EACH} ({listed(where)})"
     if len(leaders) == 1:
@@ -485,7 +490,7 @@ def ties_throughout(answer: RunAnswer, total: Total) -> bool:
 def _step_of(total: Total, numbers: Mapping[str, int | str]) -> str:
     """The calls that a total is of, and the cases that have no time."""
     words = stage_words(total.stage, total.threads) or STEP
-    return (f"step of {words}" if total.stage else words) + _lacking(total, numbers)
+    return (f"step of {words}" if is_of_step(total.stage) else words) + _lacking(total, numbers)
 
 
 def _lacking(total: Total, numbers: Mapping[str, int | str]) -> str:

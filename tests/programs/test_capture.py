@@ -216,7 +216,11 @@ def test_a_program_that_decodes_after_its_prompts_has_two_stages_and_a_step_has_
         }
 
     whole = stages(Calls(both, 2, 0.0), by_step=False)
-    assert sorted(map(str, whole.values())) == ["decode", "decode", "prefill"]
+    assert sorted(map(str, whole.values())) == [
+        "decode in the program",
+        "decode in the program",
+        "prefill in the program",
+    ]
     assert set(stages(Calls(both, 2, 0.0), by_step=True).values()) == {None}
     assert set(stages(Calls({call(101): (4, 0)}, 0, 0.0), by_step=False).values()) == {None}
 

@@ -324,11 +324,11 @@ def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> N
     times = {case(64): {"eager": 1.4, "bmm": 1.0}, case(64) + "/threads2": {"eager": 14.0, "bmm": 13.0}}
     run = run_of(times, counts=dict.fromkeys(times, 10.0))
     text = shown(run, 200)
-    assert "a step with 1 thread: bmm, 10.00 ms; eager takes 1.4" in text
-    assert "a step with 2 threads: bmm, 130.0 ms; eager takes 1." in text
+    assert "all counted calls with 1 thread: bmm, 10.00 ms; eager takes 1.4" in text
+    assert "all counted calls with 2 threads: bmm, 130.0 ms; eager takes 1." in text
     compared = (
-        r"attention in a step takes 10.00 ms \[.*\] with 1 thread, 130.0 ms \[.*\] with 2: "
-        r"call torch.set_num_threads\(1\), and time your whole step with it"
+        r"attention in all counted calls takes 10.00 ms \[.*\] with 1 thread, 130.0 ms \[.*\] with 2: "
+        r"call torch.set_num_threads\(1\), and time your whole program with it"
     )
     assert any(re.fullmatch(compared, line) for line in text.splitlines())
     fastest = [row for row in run.summary_rows if row["kind"] == "step" and row["backend"] is None]

@@ -294,6 +294,12 @@ def test_steps_of_models_are_compared_by_stage() -> None:
     assert all(f">{name}</td>" in totals for name in ("eager", "bmm"))
     assert text.count("<small>decode</small>") == 2
     assert text.count("<td>decode</td>") == 2
+    # What a program called from start to end is not a step.
+    stages = {one: f"{stage} in the program" for one, stage in stages.items()}
+    text = page(run_of({one: {"eager": 3.0, "bmm": 1.0} for one in counts}, counts=counts, stages=stages))
+    assert "Decode in the program: bmm, 10.0 ms; eager takes" in re.sub(r"10\.0+ ms", "10.0 ms", text)
+    assert "ms a step" not in text
+    assert "step of" not in text
 
 
 def test_a_total_that_ties_in_every_case_may_be_as_fast() -> None:

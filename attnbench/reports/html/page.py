@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attnbench import __version__
-from attnbench.reports.answer import Grid, case_numbers, cases_grid, over_columns, totals_grids
+from attnbench.reports.answer import Grid, case_numbers, cases_grid, is_of_step, over_columns, totals_grids
 from attnbench.reports.caches import caches_grid
 from attnbench.reports.columns import KIND, Column, in_order, name_text, table_columns
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, cache_rows, chart_rows, charts
@@ -196,6 +196,7 @@ def _section(
         "totals": [] if part.answer is None else list(totals_grids(part.answer, names, bounds=True)),
         "caches": None if part.answer is None else caches_grid(part.caches, part.answer, details=True),
         "stages": stages_of(run, part),
+        "of_steps": any(map(is_of_step, stages_of(run, part).values())),
         "calls": calls_of(run, part),
         "not_asked": part.not_asked,
         "leads": leads,
