@@ -15,7 +15,16 @@ from attnbench.reports.columns import KIND, UNCERTAIN, Column, arithmetic_text, 
 from attnbench.reports.columns import TIED as TIED
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
-from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach, times
+from attnbench.reports.units import (
+    duration,
+    duration_interval,
+    number,
+    plus_minus,
+    ratio,
+    reach,
+    times,
+    upper_end,
+)
 from attnbench.stats.answer import Lead, RunAnswer, TimeRatio, Total, is_busy, is_failure
 from attnbench.stats.tests import ends
 from attnbench.types.record import Record
@@ -276,7 +285,7 @@ def next_text(lead: Lead, *, details: bool) -> str:
     if not others:
         return few
     name, takes = next(iter(others.items()))
-    told = f"{name} {times_text(takes, bounds=details)}"
+    told = f"{name} {_over_fastest(takes, bounds=details)}"
     return f"{told}: {few}" if few else told
 
 
@@ -472,9 +481,10 @@ def named(backend: str) -> str:
 
 def _against_best(answer: RunAnswer, total: Total) -> str:
     name = named(total.backend or "")
-    if ties_throughout(answer, total):
+    takes = total_times_text(total, bounds=True)
+    if ties_throughout(answer, total) or takes.startswith(TIED):
         return f"{name} may be as fast ({_total_time(total)})"
-    return f"{name} takes {total_times_text(total, bounds=True)} times as long"
+    return f"{name} takes {takes} times as long"
 
 
 def ties_throughout(answer: RunAnswer, total: Total) -> bool:
@@ -522,11 +532,14 @@ def is_best(total: Total) -> bool:
 def total_times_text(total: Total, *, bounds: bool = False) -> str:
     """The time of a total over the least, in the digits that its interval supports; bounds: with that.
 
-    Below 10 it has tenths at least: 1.4 as "1" would read as the fastest.
+    Below 10 it has tenths at least: 1.4 as "1" would read as the fastest. As in a case, a sum whose interval
+    reaches 1 is not shown to be slower.
     """
     if total.over is None or is_best(total):
         return FASTEST
     low, high, _ = ends(total.over)
+    if low is not None and low <= 1:
+        return tied_text(total.over, bounds=bounds)
     text, interval = times(total.over.ratio, low, high, tenths=True)
     return " ".join(filter(None, (text, interval))) if bounds else text
 
@@ -556,10 +569,6 @@ def _totals_grid(
         worst = [f"{duration(ms)} in {n}" for ms, n in lost[:_MOST_LOST] if ms > _WORTH * total.ms]
         time = f"{_total_time(total)} {spread}" if bounds and not details else _total_time(total)
         over = total_times_text(total, bounds=bounds)
-        least = ends(total.over)[0]
-        if over != FASTEST and least is not None and least <= 1:
-            # As in a case: a sum whose interval reaches 1 is not shown to be slower.
-            over = f"{TIED} {over}"
         told = (time, *([spread] if details else []), over)
         rows.append((total.backend or FASTEST_OF_EACH, *told, ", ".join(worst)))
     columns = ("time", *(["interval"] if details else []), "×")
@@ -575,7 +584,7 @@ def _totals_grid(
 def case_cell(judged: JudgedRecord | None, lead: Lead | None, *, bounds: bool = False) -> str:
     """The time of a backend over that of the fastest of a case; where nothing is timed, its rms/ref.
 
-    bounds: with the interval of the ratio.
+    bounds: with the interval of the ratio, of a tie its upper end.
     """
     if judged is None:
         return ABSENT
@@ -584,19 +593,28 @@ def case_cell(judged: JudgedRecord | None, lead: Lead | None, *, bounds: bool = 
         return ABSENT if MEANING[record.status].declined else MEANING[record.status].short
     if lead is None or record.median_ms is None:
         return "ok" if record.accuracy is None else number(record.accuracy.error_budget)
-    if _is_tied(record, lead):
+    takes = lead.over.get(record.backend)
+    if lead.ties and record.backend in lead.candidates:
+        return tied_text(takes, bounds=bounds)
+    return FASTEST if takes is None else _over_fastest(takes, bounds=bounds)
+
+
+def _over_fastest(takes: TimeRatio, *, bounds: bool) -> str:
+    """The time of what does not tie over the fastest's. Of too few repetitions nothing ties, but a ratio of
+    pairs may be below 1."""
+    return tied_text(takes, bounds=bounds) if takes.ratio < 1 else times_text(takes, bounds=bounds)
+
+
+def tied_text(takes: TimeRatio | None, *, bounds: bool = False) -> str:
+    """The mark of what may be the fastest; bounds: with how many times as long it may take.
+
+    Its ratio has no number: in pairs of samples it may be below 1, beside a 1 for the least time.
+    """
+    low, high, _ = ends(takes)
+    if not bounds or takes is None or low is None or high is None:
         return TIED
-    best = record.backend == lead.best.backend
-    return FASTEST if best else times_text(lead.over[record.backend], bounds=bounds)
-
-
-def over_text(record: Record, lead: Lead) -> str:
-    """The time of a backend over that of the fastest of its case, with its interval; a tie is marked too."""
-    tied = _is_tied(record, lead)
-    if record.backend == lead.best.backend:
-        return TIED if tied else FASTEST
-    text = times_text(lead.over[record.backend], bounds=True)
-    return f"{TIED} {text}" if tied else text
+    end = upper_end(takes.ratio, low, high)
+    return f"{TIED} [up to {end}]" if float(end) > 1 else TIED
 
 
 def over_columns(
@@ -620,15 +638,11 @@ def over_columns(
             lead = leads.get((one.record.case, one.run, one.device_kind))
             if lead is None or one.record.status != "ok" or one.record.ratio_to_best is None:
                 return column.cell(one)
-            return over_text(one.record, lead) if bounds else case_cell(one, lead)
+            return case_cell(one, lead, bounds=bounds)
 
         return replace(column, cell=cell)
 
     return [in_answer(column) if column.head == "×best" else column for column in columns]
-
-
-def _is_tied(record: Record, lead: Lead) -> bool:
-    return bool(lead.ties) and record.backend in lead.candidates
 
 
 def mean_words(answer: RunAnswer, numbers: Mapping[str, int]) -> str:

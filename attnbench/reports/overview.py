@@ -268,10 +268,9 @@ def print_grid(console: Console, grid: Grid) -> None:
 
 def _style(cell: str) -> str:
     """The colour of a time over that of the fastest, or of a failure."""
-    if cell in _MARK_STYLES:
-        return _MARK_STYLES[cell]
-    told = cell.removeprefix(f"{TIED} ")
-    ratio = told.partition(" ")[0]
+    ratio = cell.partition(" ")[0]
+    if ratio in _MARK_STYLES:
+        return _MARK_STYLES[ratio]
     return "red" if not _NUMBER.fullmatch(ratio) or float(ratio) >= SLOW else ""
 
 

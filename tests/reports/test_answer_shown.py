@@ -315,8 +315,7 @@ def test_a_backend_that_ties_in_every_case_may_be_as_fast_in_a_step() -> None:
     text = table([part], View(width=100))
     assert re.search(r"all counted calls: bmm, \d ms; eager may be as fast \(\d ms\)", text)
     _, eager, *_ = text[text.rindex("bmm ") :].splitlines()
-    # 1.0 as "1" would read as the fastest.
-    assert re.search(r" 1\.\d", eager)
+    assert eager.endswith(" ≈")
 
 
 def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> None:

@@ -149,7 +149,7 @@ def without_vega(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_page_shows_the_devices_and_no_chart_has_two_kinds() -> None:
     text = page(FLEET)
     devices = text.partition("<h2>Devices</h2>")[2].partition("</table>")[0]
-    row = r"<tr><td>([^<]*)</td><td class=\"n\">(\d+)</td><td class=\"n\">(\d+)</td>"
+    row = r"<tr><td[^>]*>([^<]*)</td><td class=\"n\"[^>]*>(\d+)</td><td class=\"n\"[^>]*>(\d+)</td>"
     assert re.findall(row, devices) == [
         (EPYC, "1", "1"), (A100, "2", "3"), (H100, "2", "3"),
     ]  # fmt: skip

@@ -23,7 +23,7 @@ from typing import Any
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
-from attnbench.reports.answer import over_text, times_text
+from attnbench.reports.answer import case_cell, times_text
 from attnbench.reports.caches import cache_name, error_text, share_text, step_labels
 from attnbench.reports.columns import COLUMNS, COUNTED_BYTES, name_text, time_text
 from attnbench.reports.judged import JudgedRecord
@@ -225,7 +225,7 @@ def _row(judged: JudgedRecord, name: str, lead: Lead | None) -> Row:
     high = record.median_ms if record.high_ms is None else record.high_ms
     row |= {"ms": record.median_ms, "low": low, "high": high, "time": time_text(record), "over": ""}
     if lead is not None and record.status == "ok":
-        row["over"] = over_text(record, lead)
+        row["over"] = case_cell(judged, lead, bounds=True)
         if record.backend in lead.over:
             row["times"] = times_text(lead.over[record.backend])
     memory = record.peak_extra_bytes

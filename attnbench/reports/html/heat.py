@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from attnbench.reports.answer import ABSENT, FASTEST, TIED, case_cell, times_text
+from attnbench.reports.answer import ABSENT, FASTEST, TIED, case_cell, tied_text, times_text
 from attnbench.reports.columns import KERNEL_CONVENTION, name_text, ratio_text
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.stats.answer import Lead, RunAnswer
@@ -113,7 +113,8 @@ def _cell(one: JudgedRecord | None, lead: Lead | None, live: bool) -> Tile:
     over = lead.over[record.backend]
     title = f"{times_text(over, bounds=True)} times as long as {lead.best.backend}"
     if text == TIED:
-        return Tile(text, "tied", f"may be the fastest, {title}")
+        up_to = tied_text(over, bounds=True).removeprefix(TIED)
+        return Tile(text, "tied", f"may be as fast as {lead.best.backend}{up_to}")
     # By the number that is shown: 1.2476 reads as 1.25.
     return Tile(text, _tone(float(text)), title)
 

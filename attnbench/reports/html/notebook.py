@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from attnbench.reports.answer import ABSENT, Grid, case_numbers, over_text, totals_grids
+from attnbench.reports.answer import ABSENT, Grid, case_cell, case_numbers, totals_grids
 from attnbench.reports.columns import NAMES, name_text, table_columns, time_text
 from attnbench.reports.html.heat import STEPS, Heat, Tile, heat_of
 from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
@@ -147,7 +147,7 @@ def _table_of_backends(part: ReportPart, lead: Lead) -> str:
     body = []
     for one in timed:
         cells = [
-            over_text(one.record, lead) if column.head == "×best" else column.cell(one) or ""
+            case_cell(one, lead, bounds=True) if column.head == "×best" else column.cell(one) or ""
             for column in columns
         ]
         cells = [name_text(one.record), time_text(one.record) or "", *cells, verdict_words(one)]
