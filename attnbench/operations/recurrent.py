@@ -303,25 +303,44 @@ def _roundings(case: Case, rule: Rule) -> float:
 def _gradient_growth(
     case: Case, rule: Rule, inputs: Named, gradients: Named
 ) -> dict[str, tuple[float, float]]:
-    """Return in how many roundings of float32 the gradients of decays differ, beside those of outputs.
+    """Return in how many roundings of float32 two gradients differ, beside those of outputs.
 
     A kernel that sums decays to G has their gradients as sums of those of G over the steps that follow. That
     of G is q·dq - k·dk (Yang et al. 2024, Gated Linear Attention Transformers, appendix C), whose rounding is
     relative to the two terms. These errors add up as a random walk does.
+
+    The gradient of the first state is that of a later one less what the delta rule takes away in each step,
+    beta k kᵀ of it. A kernel that takes a chunk at once rounds this sum relative to its terms: the gradients
+    of the states along their keys, which are dv / beta.
     """
     import numpy as np
 
-    if "decay" not in inputs or case.Lq == 0:
+    if case.Lq == 0:
         return {}
+    more: dict[str, tuple[float, float]] = {}
+    beta, first = inputs.get("beta"), np.abs(gradients["past_state"])
+    if beta is not None and first.any():
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = np.abs(gradients["v"] / beta[..., None])[:, :, :SUMMED]
+        # A beta of 0 takes nothing away.
+        of_states = np.nan_to_num(terms, posinf=0.0).max(axis=2)
+        more["past_state"] = (
+            float(np.sqrt((of_states**2).mean() / (first**2).mean())),
+            float(of_states.max() / first.max()),
+        )
+    if "decay" not in inputs:
+        return more
     products = [inputs[name] * gradients[name] for name in "qk"]
     if inputs["decay"].ndim < 4:
         products = [product.sum(-1) for product in products]
-    terms = np.hypot(*products)
+    sums = np.hypot(*products)
     exact, walk = np.asarray(gradients["decay"]), sqrt(min(case.Lq, SUMMED))
     rms, largest = np.sqrt((exact**2).mean()), np.abs(exact).max()
     if not rms:
-        return {}
-    return {"decay": (walk * float(np.sqrt((terms**2).mean()) / rms), walk * float(terms.max() / largest))}
+        return more
+    return more | {
+        "decay": (walk * float(np.sqrt((sums**2).mean()) / rms), walk * float(sums.max() / largest))
+    }
 
 
 def _flops(case: Case, rule: Rule, pairs: int) -> float:

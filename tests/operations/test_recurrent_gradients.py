@@ -77,6 +77,7 @@ def test_exact_gradients_are_those_of_finite_differences(registry: Registry, rul
         ("gated_delta/H2-L1-D8/none/bfloat16/cpu/both", ("recurrent_loop", "recurrent_chunked")),
         ("gated_delta_channels/H2-L37-D8/none/bfloat16/cpu/both", ("recurrent_chunked", "steps_backwards")),
         ("delta/H2-L37-D8/none/float64/cpu/both", ("recurrent_loop", "recurrent_chunked")),
+        ("delta/B4-H12-L26-D1/none/float32/cpu/both", ("recurrent_chunked",)),
         ("rwkv7/H2-L37-D8/none/float32/cpu/both", ("recurrent_loop",)),
         ("selective/B2-H2-Hkv1-L37-D8-Dv12/none/float32/cpu/both", ("recurrent_loop",)),
         (
