@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attnbench.types.encoding import Encoding, Written
+from attnbench.types.encoding import KEPT, Encoding, Written
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,6 +94,7 @@ def _blocks(
     codes_of: Callable[[Wide], Bytes],
     ends: tuple[float, float],
     halves: int = 1,
+    keeps: tuple[str, ...] = (*KEPT, "small_values"),
     **more: Any,
 ) -> Encoding:
     """Make an encoding of blocks that begin with so many float16: the scale, and a number that is added.
@@ -183,6 +184,7 @@ def _blocks(
         ),
         settle=settle,
         baseline="dequantise_sdpa",
+        keeps=keeps,
         **more,
     )
 
@@ -264,5 +266,5 @@ Q5_1 = _blocks(
     largest=65504.0,
     mirrors=False,
     # A block with a number below 0 does not hold 0 as 0, which one_hot needs.
-    keeps=("large_logits", "even"),
+    keeps=("large_logits", "even", "small_values"),
 )

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnbench.types.encoding import Encoding, Written, grain_of, is_encoded
+from attnbench.types.encoding import KEPT, Encoding, Written, grain_of, is_encoded
 from attnbench.types.operation import Kind, TensorSpec
 from attnbench.types.problem import ProblemCase
 from attnbench.types.storage import KEYS_OF_RUN, RUN, sizes_of
@@ -255,6 +255,7 @@ def encoding(name: str, summary: str, code: NumberCode) -> Encoding:
         decode=decode,
         grains=tuple(SHARED),
         mirrors=not code.zeros,
+        keeps=(*KEPT, "small_values"),
         runs=lambda case: grain_of(case) == "page32",
         given=_has_scale_of_cache,
         refuses=refuses,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from attnbench.inputs import known_scores, near_duplicate
-from attnbench.inputs.draw import Stored, draw_activations
+from attnbench.inputs.draw import Stored, draw_activations, store, widen
 from attnbench.masks import kept_keys
 from attnbench.types.case import Case, output_shape
 from attnbench.types.encoding import encoding_of, is_encoded
@@ -35,6 +35,9 @@ DELIVERIES = (*VIEWS, GRADED, TWO_GRAPHS, DROPPED)
 
 KEPT_BY_CODES = (NORMAL, NEAR_DUPLICATE, STRIDED)
 """Kinds that mean the same in every encoding. Codes have no NaN and no gradients, nor lie in projections."""
+
+SMALL = 2.0**-14
+"""Of ordinary numbers so many times smaller the scales of llama.cpp's blocks, in float16, are subnormal."""
 
 LARGEST_GRADED = 2**26
 """The most elements of scores for inputs that require gradients: a graph keeps several such arrays."""
@@ -86,6 +89,17 @@ def _drops_keys(case: Case, rule: Rule) -> bool:
 def _draw_after_normal(number: int, case: Case, rule: Rule, entropy: int, index: int) -> Triple:
     """Draw ordinary inputs that no ``normal`` draw has; ``number`` separates the kinds."""
     return draw_activations(case, rule, entropy, _AFTER_NORMAL * number + index)
+
+
+def _has_small_scales(case: Case, rule: Rule) -> bool:
+    """Return whether scales of codes follow from small numbers, whose outputs fit the dtype with all bits."""
+    return is_encoded(case) and case.dtype != "float16" and not encoding_of(case).given(case)
+
+
+def _draw_small_values(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
+    """Draw ordinary inputs with values that are :data:`SMALL` times as large."""
+    q, k, v = _draw_after_normal(7, case, rule, entropy, index)
+    return q, k, store(SMALL * widen(v, case.dtype), case.dtype)
 
 
 STRESS_INPUTS: tuple[StressInput, ...] = (
@@ -142,6 +156,8 @@ STRESS_INPUTS: tuple[StressInput, ...] = (
         most=2,
         applies=known_scores.light_keys_apply,
     ),
+    # Values whose scales are tiny, which a scale in float16 without subnormal numbers loses; of codes alone.
+    StressInput("small_values", _draw_small_values, elements=256, most=2, applies=_has_small_scales),
     # Ordinary numbers as views with strides of their own.
     StressInput(STRIDED, partial(_draw_after_normal, 1), elements=256, most=2),
     # q, k and v as slices of one tensor, as one projection makes them.

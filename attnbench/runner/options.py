@@ -13,8 +13,8 @@ from attnbench.types.words import unknown_name
 LEAST_MEMORY_BYTES = 64 * 1024 * 1024
 CHECK_PARTS = (
     "variant_case", "guards", "trivial_answers", "weights", "near_duplicate", "one_hot", "large_logits",
-    "unlikely_values", "even", "light_keys", "strided", "sliced", "transposed", "graded", "two_graphs",
-    "dropped", "refreshed",
+    "unlikely_values", "even", "light_keys", "small_values", "strided", "sliced", "transposed",
+    "graded", "two_graphs", "dropped", "refreshed",
 )  # fmt: skip
 """Parts of a check that the self-test leaves out: the variant case, bands of NaN, trivial answers, weights,
 stress inputs, and inputs that are refreshed while calls are timed."""

@@ -53,6 +53,10 @@ BY_FAMILY: dict[str, str] = {
         "Many light keys are lost beside a heavy one: keep the accumulator and the running sum in float32, "
         "and round once at the end."
     ),
+    "small_values": (
+        "Small values are lost: read subnormal numbers too where scales are float16, and keep scales in "
+        "float32 that are in float32."
+    ),
     "dropout": "Drop each weight by itself, anew in every call, after the softmax; scale others by 1/(1-p).",
     "weights": "Return the weights that make the output, with 0 where the mask drops a pair.",
 }

@@ -69,7 +69,8 @@ class Encoding:
     shared: bool = False
     """Whether the values are the first features of the keys, so that both change together."""
     keeps: tuple[str, ...] = KEPT
-    """The kinds of stress inputs that still mean the same. Others are left out."""
+    """The kinds of stress inputs that still mean the same. Others are left out. ``small_values`` has values
+    about 2**-14 in size, which some codes can't hold."""
     refuses: Callable[[Case], str | None] = lambda case: None
     """Returns the reason why a case can't have this encoding, or None."""
     settle: Callable[[Case, Specs, Sequence[Any], Sequence[Any], Written], Sequence[Any]] | None = None

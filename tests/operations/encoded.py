@@ -156,6 +156,11 @@ def scale_bytes(change: Callable[[Array], Array], count: int = 2) -> Callable[[A
     return lambda x: np.concatenate([change(x[..., :count]), x[..., count:]], -1)
 
 
+def flushed(d: Array) -> Array:
+    """Return float16 as bytes (…, 2) with 0 for subnormal numbers."""
+    return np.where(d[..., 1:] & 0x7C, d, 0)
+
+
 def codes_of(change: Callable[[Array], Array], first: int = 2) -> Callable[[Array], Array]:
     return lambda x: np.concatenate([x[..., :first], change(x[..., first:])], -1)
 
@@ -183,6 +188,7 @@ def blocks(name: str) -> dict[str, Wrong]:
     head = 4 if name == "q5_1" else 2
     return {
         "scales ignored": of_blocks(size, scale_bytes(lambda d: d * 0 + unit)),
+        "subnormal scales flushed": of_blocks(size, scale_bytes(flushed)),
         "scale of the next block": of_blocks(size, scale_bytes(lambda d: np.roll(d, 1, -2), head)),
         "scale of the next token": of_blocks(size, scale_bytes(lambda d: np.roll(d, 1, -3), head)),
         "scale of the next head": of_blocks(size, scale_bytes(lambda d: np.roll(d, 1, 1), head)),
@@ -216,6 +222,13 @@ def ungrouped(word: str) -> dict[str, Wrong]:
         if grain == "token":
             # Of coarser grains it adds the same to all scores of a row, and weights stay as they are.
             found["zero point of k left out"] = one("k_zero", lambda z: z * 0)
+            found["zero points subtracted in 8 bits"] = lambda t: (
+                t
+                | {
+                    **{x: t[x] - t[f"{x}_zero"][..., None] for x in "kv"},
+                    **{f"{x}_zero": 0 * t[f"{x}_zero"] for x in "kv"},
+                }
+            )
     if name == "int8":
         found["codes without sign"] = both("", lambda x: x.astype(np.int32) % 256)
         found["codes one too small"] = one("v", lambda x: x - 1)

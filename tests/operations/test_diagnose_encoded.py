@@ -59,6 +59,7 @@ NAMED: dict[str, dict[str, str]] = {
         "zero point of the next token": "zero_point_of_the_previous_token",
         "scale and zero point of the next batch element": "scale_and_zero_point_of_the_next_batch_element",
         "zero point of k left out": "zero_point_of_k_ignored",
+        "zero points subtracted in 8 bits": "zero_points_wrap",
         "scales and zero points of k and v exchanged": "scales_and_zero_points_exchanged",
     },
     "uint4:channel": {"scale of the first channel for all": "scale_of_the_first_channel"},

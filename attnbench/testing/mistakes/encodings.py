@@ -235,6 +235,22 @@ def _after_the_scale(right: Numbers, without: Numbers, s: StoredTensors) -> Numb
     return without[0] - (codes[0] - less[0]), without[1] - (codes[1] - less[1])
 
 
+def _unsigned(bits: int) -> Any:
+    """Read negative codes as codes without a sign."""
+
+    def reads(s: StoredTensors) -> Numbers:
+        ones = {f"{x}_scale": np.ones_like(s.tensors[f"{x}_scale"]) for x in "kv"}
+        codes, right = s.read(**ones), s.read()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            k, v = (
+                np.where(c < 0, number * (c + (1 << bits)) / np.where(c == 0, 1, c), number)
+                for c, number in zip(codes, right, strict=True)
+            )
+        return k, v
+
+    return reads
+
+
 ZEROS: tuple[EncodedMistake, ...] = (
     EncodedMistake("zero_points_ignored", "no zero points", _ZERO, _zeros_of(lambda r, without, s: without)),
     EncodedMistake("zero_points_added", "zero points with the other sign", _ZERO, _zeros_of(_added)),
@@ -268,6 +284,12 @@ ZEROS: tuple[EncodedMistake, ...] = (
         "scale and zero point of k for v, and those of v for k",
         "k_scale and k_zero belong to k, v_scale and v_zero to v",
         _exchanged("_scale", "_zero"),
+    ),
+    EncodedMistake(
+        "zero_points_wrap",
+        "code - zero is computed in 8 bits without a sign, so -1 is 255",
+        "subtract in a type that has a sign",
+        _unsigned(8),
     ),
     *(
         EncodedMistake(
@@ -325,22 +347,6 @@ NIBBLES: tuple[EncodedMistake, ...] = (
     ),
     EncodedMistake("high_nibbles_left_out", "codes in high bits are 0", _BYTES, _each("", lambda x: x & 15)),
 )
-
-
-def _unsigned(bits: int) -> Any:
-    """Read negative codes as codes without a sign."""
-
-    def reads(s: StoredTensors) -> Numbers:
-        ones = {f"{x}_scale": np.ones_like(s.tensors[f"{x}_scale"]) for x in "kv"}
-        codes, right = s.read(**ones), s.read()
-        with np.errstate(invalid="ignore", divide="ignore"):
-            k, v = (
-                np.where(c < 0, number * (c + (1 << bits)) / np.where(c == 0, 1, c), number)
-                for c, number in zip(codes, right, strict=True)
-            )
-        return k, v
-
-    return reads
 
 
 SIGNS = {
