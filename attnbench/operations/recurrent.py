@@ -82,11 +82,15 @@ def _state(case: Case, name: str) -> TensorSpec:
 
 
 def _draw(case: Case, rule: Rule, stream: Stream) -> dict[str, Any]:
-    """Draw keys of length 1, and states that are not zero; heads forget at different speeds."""
+    """Draw keys of lengths from 1/2 to 1, and states that are not zero; heads forget at different speeds.
+
+    Models make keys of length 1, but a kernel that does so itself would be right only for them.
+    """
     import numpy as np
 
     drawn = {spec.name: stream(spec.name).standard_normal(spec.shape) for spec in _inputs(case, rule)}
-    drawn["k"] /= np.linalg.norm(drawn["k"], axis=-1, keepdims=True)
+    lengths = stream("lengths").uniform(0.5, 1, (*drawn["k"].shape[:-1], 1))
+    drawn["k"] *= lengths / np.linalg.norm(drawn["k"], axis=-1, keepdims=True)
     if "decay" in drawn:
         typical = np.geomspace(SLOWEST, FASTEST, case.H).reshape(-1, *[1] * (drawn["decay"].ndim - 2))
         drawn["decay"] = -typical * np.exp(drawn["decay"] / 2)
@@ -137,7 +141,11 @@ def _draw_changed(
 
 
 def _same_key(drawn: dict[str, Any], rng: np.random.Generator) -> None:
-    drawn["k"][:] = drawn["k"][:, :, :1]
+    """Have one key of length 1 in all steps: a delta rule then forgets nothing of what lies across it."""
+    import numpy as np
+
+    first = drawn["k"][:, :, :1]
+    drawn["k"][:] = first / np.linalg.norm(first, axis=-1, keepdims=True)
 
 
 def _no_decay(drawn: dict[str, Any], rng: np.random.Generator) -> None:

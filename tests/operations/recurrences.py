@@ -43,6 +43,7 @@ MISTAKES = {
     "a_and_b_exchanged": "rwkv7",
     "removed_after_the_decay": "rwkv7",
     "nothing_removed": "rwkv7",
+    "keys_of_length_one": "linear",
     "keys_of_length_one_in_each_chunk": "gated_delta",
     "queries_of_length_one": "linear",
     "normalised_by_the_sum_of_keys": "linear",
@@ -76,6 +77,7 @@ KNOWN = {
     "a_and_b_exchanged": "a_and_b_exchanged",
     "removed_after_the_decay": "found_after_the_decay",
     "nothing_removed": "nothing_removed",
+    "keys_of_length_one": "keys_of_length_one",
     "queries_of_length_one": "queries_of_length_one",
     "rate_of_the_first_key_feature": "rate_of_the_first_feature",
     "dt_left_out_of_the_value": "dt_left_out_of_the_value",
@@ -136,6 +138,8 @@ def prepare(setup, mistake=""):
         if mistake == "state_of_the_neighbour":
             state = state.roll(1, 0)
         begun = state
+        if mistake == "keys_of_length_one":
+            k = k / k.norm(dim=-1, keepdim=True)
         if mistake == "queries_of_length_one":
             q = q / q.norm(dim=-1, keepdim=True)
         decay, beta = given.get("decay"), given.get("beta")

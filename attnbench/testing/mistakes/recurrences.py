@@ -301,6 +301,18 @@ UPDATES: tuple[Mistake, ...] = (
         ending=lambda given, out, state: (out, state * given["q"].shape[-1] ** -0.5),
     ),
     _mistake(
+        "keys_of_length_one",
+        "keys divided by their length",
+        "take k as it is: a model that normalises does so before",
+        lambda given: given | {"k": given["k"] / given["k"].norm(dim=-1, keepdim=True)},
+    ),
+    _mistake(
+        "queries_and_keys_of_length_one",
+        "queries and keys divided by their lengths",
+        "take q and k as they are: a model that normalises does so before",
+        lambda given: given | {name: given[name] / given[name].norm(dim=-1, keepdim=True) for name in "qk"},
+    ),
+    _mistake(
         "queries_of_length_one",
         "queries divided by their length",
         "take q as it is: a model that normalises does so before",
