@@ -100,10 +100,11 @@ class Dropping:
 def keep_chances(p: float) -> list[float]:
     """Return the chances to keep a weight that count as right: 1 - p, and those of kernels that draw bytes.
 
-    FlashAttention keeps where a byte is at most floor(255 (1 - p)). None is more than p/4 away.
+    FlashAttention keeps where a byte is at most floor(255 (1 - p)), which is one of the two numbers of bytes
+    that are nearest to 256 (1 - p). None is more than p/4 away.
     """
     keep = 1 - p
-    bytes_kept = (math.floor(256 * keep), math.ceil(256 * keep), math.floor(255 * keep) + 1)
+    bytes_kept = (math.floor(256 * keep), math.ceil(256 * keep))
     near = [each / 256 for each in bytes_kept if 0 < each < 256 and abs(each / 256 - keep) <= p / 4]
     return list(dict.fromkeys([keep, *near]))
 
@@ -190,7 +191,7 @@ def telling_rows(tally: Tally, *, rms_limit: float) -> int:
 class _Projected:
     """Deviations along the rows' directions in units of their standard deviation: variance 1 is right.
 
-    values: (N, B, G, R), 0 in rows where dropout can't be seen. tells: the rows where it can. fourth: E X⁴.
+    values: (N, B, G, R), 0 in rows where dropout can't be seen. tells: the rows where it can. fourth: E X⁴ there.
     off: how far rounding may shift a value. answer: (B, G, R), the row's answer in the same units.
     """
 
@@ -247,7 +248,7 @@ def _projected(tally: Tally, dropping: Dropping, rms_limit: float) -> _Projected
     sigma = np.sqrt(dropping.variance * moments.squares)
     tells = np.asarray(sigma > _LEAST_SPREAD * np.maximum(alike, anew))
     sigma, squares = np.where(tells, sigma, 1), np.where(tells, moments.squares, 1)
-    fourth = np.where(tells, 3 + dropping.excess * moments.fourths / squares**2, 3)
+    fourth = 3 + dropping.excess * moments.fourths / squares**2
     off = np.where(tells, (alike + anew) / sigma, 0)
     along = np.array(tally.along).reshape(-1, *tells.shape)
     values = np.where(tells, (along - dropping.scale * answer) / sigma, 0)

@@ -1,8 +1,10 @@
 """Count the mutations that the tests find: ``python tests/benchmarks/mutation.py --sample 60 --seed 1``.
 
 A mutation is a small change to the code, for example ``<`` instead of ``<=``. A test of its room should fail.
-The seed decides which mutations are drawn, one of each function in turn. Each is tested in a forked process;
-no file changes. A mutation whose tests use more than two minutes of CPU time counts as killed.
+The seed decides which mutations are drawn, one of each function in turn. Each is tested in a forked process,
+and in the processes that this one starts; no file changes. A mutation whose tests use more than two minutes of
+CPU time counts as killed. ``harmless.toml`` names those that change nothing that a user sees, each with its
+reason: they are drawn and printed, but not tested or counted.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import os
 import random
 import resource
 import sys
+import tempfile
+import tomllib
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 # The tests of each room, the quick ones first.
@@ -31,16 +34,22 @@ _STATS = (
 )  # fmt: skip
 # Of batches, codes and recurrences, which no test of a dense problem meets.
 _FORMS = [f"tests/operations/test_{name}.py" for name in ("batch_oracle", "encoded", "paged", "recurrent")]
+# Of gradients of recurrences, and of answers of which several are right.
+_FURTHER = [f"tests/operations/test_{name}.py" for name in ("recurrent_gradients", "choices", "writers")]
 _INPUTS = ("draw", "rounding", "input_laws", "stress_inputs")
+ROOMS = ("verifier", "inputs", "stats")
 TESTS = {
+    "verifier/process": ["tests/worker/test_verifier_process.py"],
     "verifier": [
         *(f"tests/maths/test_{name}.py" for name in _CHECK),
         "tests/worker/test_verifier.py",
         *_FORMS,
+        *_FURTHER,
     ],
     "inputs": [*(f"tests/maths/test_{name}.py" for name in _INPUTS), *_FORMS],
     "stats": [*(f"tests/compare/test_{name}.py" for name in _STATS), "tests/reports/test_caches.py"],
 }
+"""By the start of a file's path; the first that fits."""
 SWAPS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -63,6 +72,11 @@ class Mutation:
     path: Path
     line: int
     tree: ast.Module
+
+    @property
+    def change(self) -> str:
+        """The function and its change, as they are printed."""
+        return f"{self.key[0]}: {self.key[2]}"
 
 
 def changed(node: ast.AST) -> ast.AST | None:
@@ -148,6 +162,16 @@ def drawn(keys: set[Key], count: int, seed: int) -> list[Key]:
     return [key for _, _, key in sorted(turns)[:count]]
 
 
+LOADS = """\
+from importlib.machinery import SourceFileLoader as Loader
+def get_code(loader, name, read=Loader.get_code):
+    path = loader.get_filename(name)
+    return compile({source!r}, path, "exec") if path == {path!r} else read(loader, name)
+Loader.get_code = get_code
+"""
+"""Lets a process load a changed file."""
+
+
 class FewOfEach:
     """A pytest plugin that keeps a few parameter sets of each test, and draws the same examples again."""
 
@@ -164,7 +188,7 @@ class FewOfEach:
         items[:] = [item for same in by_test.values() for item in same[:: -(-len(same) // MOST_SETS)]]
 
 
-def tests_pass(tests: list[str], mutation: Mutation | None) -> bool:
+def tests_pass(tests: tuple[str, ...], mutation: Mutation | None) -> bool:
     """Run the tests in a forked process with the mutation in place of its file."""
     import pytest
 
@@ -172,18 +196,15 @@ def tests_pass(tests: list[str], mutation: Mutation | None) -> bool:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1), os.dup2(null, 2)
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
-        get_code = SourceFileLoader.get_code
-
-        def mutated(loader: SourceFileLoader, name: str) -> object:
-            path = loader.get_filename(name)
-            if mutation is not None and Path(path) == mutation.path:
-                tree = next(m.tree for m in mutations_of(mutation.path) if m.key == mutation.key)
-                return compile(tree, path, "exec")
-            return get_code(loader, name)
-
-        SourceFileLoader.get_code = mutated
-        if mutation is not None:  # before pytest, whose own loader would read the file
+        if mutation is not None:
+            tree = next(m.tree for m in mutations_of(mutation.path) if m.key == mutation.key)
+            loads = LOADS.format(path=str(mutation.path), source=ast.unparse(tree))
+            folder = tempfile.mkdtemp()
+            Path(folder, "sitecustomize.py").write_text(loads, encoding="utf-8")
+            os.environ["PYTHONPATH"] = folder  # of the processes that this one starts
             try:
+                exec(loads)
+                # Before pytest, whose own loader would read the file.
                 importlib.import_module(".".join(mutation.path.relative_to(Path.cwd()).with_suffix("").parts))
             except Exception:
                 os._exit(1)
@@ -192,11 +213,18 @@ def tests_pass(tests: list[str], mutation: Mutation | None) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+def tests_of(path: Path, root: Path) -> tuple[str, ...]:
+    """Return the tests of a file."""
+    name = str(path.relative_to(root / "attnbench"))
+    return tuple(next(tests for start, tests in TESTS.items() if name.startswith(start)))
+
+
 def main() -> None:
     """Draw, test and print."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--sample", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=Path, help="a file with lines that this printed: test these mutations")
     args = parser.parse_args()
 
     root = Path(__file__).resolve().parents[2]
@@ -204,20 +232,28 @@ def main() -> None:
     sys.path.insert(0, str(root))
     import torch  # noqa: F401  # loaded once, before all forks
 
-    found = all_mutations([root / "attnbench" / room for room in TESTS])
-    keys = drawn(set(found), args.sample, args.seed)
-    for room, tests in TESTS.items():
+    found = all_mutations([root / "attnbench" / room for room in ROOMS])
+    if args.only is None:
+        mutations = [found[key] for key in drawn(set(found), args.sample, args.seed)]
+    else:
+        wanted = {line.split(" ", 2)[2] for line in args.only.read_text().splitlines() if ".py:" in line}
+        mutations = [mutation for mutation in found.values() if mutation.change in wanted]
+    harmless = tomllib.loads(Path(__file__).with_name("harmless.toml").read_text(encoding="utf-8"))
+    reasons = {change: row["reason"] for row in harmless["rows"] for change in row["changes"]}
+    for tests in {tests_of(mutation.path, root) for mutation in mutations}:
         if not tests_pass(tests, None):
-            sys.exit(f"{room}: the tests fail without a mutation")
+            sys.exit(f"the tests fail without a mutation: {' '.join(tests)}")
     killed, total = Counter(), Counter()
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C prints the counts so far
-        for mutation in map(found.__getitem__, keys):
+        for mutation in mutations:
             file = mutation.path.relative_to(root)
-            survived = tests_pass(TESTS[file.parts[1]], mutation)
-            total[file] += 1
-            killed[file] += not survived
-            word = "survived" if survived else "killed"
-            print(f"{word} {file}:{mutation.line} {mutation.key[0]}: {mutation.key[2]}", flush=True)
+            word = "harmless"
+            if mutation.change not in reasons:
+                survived = tests_pass(tests_of(mutation.path, root), mutation)
+                total[file] += 1
+                killed[file] += not survived
+                word = "survived" if survived else "killed"
+            print(f"{word} {file}:{mutation.line} {mutation.change}", flush=True)
     for file in sorted(total):
         print(f"{file}: {killed[file]} of {total[file]} killed")
     print(f"all: {killed.total()} of {total.total()} killed")

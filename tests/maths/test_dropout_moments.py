@@ -14,6 +14,7 @@ from scipy import stats
 from attnbench.oracle.moments import in_groups, solve_moments
 from attnbench.oracle.solve import finish, heads_for, solve, solve_weights
 from attnbench.types.case import Layer
+from attnbench.types.record import DropoutNumbers
 from attnbench.verifier.tally import Dropping, Tally, judge_tally, keep_chances, spread_limits
 
 
@@ -113,3 +114,33 @@ def test_masks_that_calls_share_are_named_whatever_they_are_and_right_ones_pass(
         assert reasons[0].startswith("different calls do not drop weights independently"), seed
         assert reasons[1].startswith("different calls do not drop weights independently"), seed
         assert reasons[2] == "", seed
+
+
+def test_the_limits_of_the_variance_are_those_of_one_weight_and_wider_by_rounding() -> None:
+    """With one key each square of a right deviation is 1 at p = 1/2, so its fourth moment is 1 too."""
+    case = replace(small_case(), Lq=16, Lk=1, dropout=0.5, dtype="float64")
+    args = (case, RULES[case.rule], wide_parameters(case), wide_activations(case))
+    mean = solve(*args)
+    rng = np.random.default_rng(1)
+
+    def judged(low: float, high: float, rms_limit: float) -> tuple[DropoutNumbers, str]:
+        tally = Tally(case, solve_moments(*args, mean))
+        for _ in range(64):
+            tally.add(mean * rng.choice([low, high], (*mean.shape[:3], 1)))
+        numbers, problem = judge_tally(tally, rms_limit=rms_limit, max_limit=1e-5)
+        assert numbers is not None
+        return numbers, problem
+
+    numbers, problem = judged(0, 2, 1e-9)
+    least = 1 - math.sqrt(2 * math.log(14 / 1e-9) / (64 * mean[..., 0].size))
+    assert problem == ""
+    assert numbers.p == pytest.approx(0.5)
+    assert numbers.p_least == pytest.approx(least / (1 + least))
+    wider, problem = judged(0, 2, 0.05)
+    assert problem == ""
+    assert wider.p_least < numbers.p_least - 0.01
+    assert wider.p_most > numbers.p_most + 0.01
+    few, problem = judged(0.5, 1.5, 1e-9)
+    assert few.p == pytest.approx(0.2)
+    assert problem.startswith("the variance of 64 outputs is 0.25 times that of dropout 0.5 (")
+    assert problem.endswith(" is allowed), as of dropout 0.2")
