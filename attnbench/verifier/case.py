@@ -196,7 +196,7 @@ class CaseVerifier:
         if change is not None:
             return self.draw(index), change
         if (index, seed) not in self._redrawn:
-            _forget_all_but(self._redrawn, _CHANGES_REMEMBERED - 1)
+            _make_room(self._redrawn)
             inputs = draw_inputs(self.case, self.rule, seed, index)
             self._redrawn[index, seed] = Drawn(inputs, self._solved(index, inputs))
         return self._redrawn[index, seed], NO_CHANGE
@@ -204,7 +204,7 @@ class CaseVerifier:
     def _change(self, index: int, seed: int) -> Change | None:
         """Return the change of a seed as a draw allows it; the last few are remembered."""
         if (index, seed) not in self._changes:
-            _forget_all_but(self._changes, _CHANGES_REMEMBERED - 1)
+            _make_room(self._changes)
             change = self.judging.change(self._random(seed))
             if change is None:
                 return None
@@ -651,8 +651,8 @@ def _judging(opening: rm.OpenCase, case: Case, rule: Rule, wide: Parameters) -> 
     return kind(case, rule, wide, opening.oracle_flops, rng)
 
 
-def _forget_all_but(remembered: dict[tuple[int, int], Any], count: int) -> None:
-    while len(remembered) > count:
+def _make_room(remembered: dict[tuple[int, int], Any]) -> None:
+    while len(remembered) >= _CHANGES_REMEMBERED:
         del remembered[next(iter(remembered))]
 
 

@@ -63,14 +63,19 @@ class Allowance(Protocol):
         """Return the scale of the exact part over draws, and of the numbers that it is made of."""
 
     def unit(self, largest_score: float, arithmetic: str) -> float:
-        """Return the RMS error in gaps of the scale that is always allowed."""
+        """Return the RMS error in gaps of the scale that is always allowed: one, if nothing else is said."""
+        return 1.0
 
     def few(self, count: int) -> float:
-        """Return the factor on the reference's RMS error where it is judged by so many numbers."""
+        """Return the factor on the reference's RMS error where it is judged by so many numbers.
+
+        It is 1 if nothing else is said: most outputs have numbers enough.
+        """
+        return 1.0
 
 
 @dataclass(frozen=True)
-class OwnScale:
+class OwnScale(Allowance):
     """The limits of an output of an operation that solves its problem by itself.
 
     One gap, those in which right kernels differ as the operation says, and the reference's error.
@@ -89,30 +94,14 @@ class OwnScale:
         larger = Scale(own.rms * rms, own.largest * most, own.count)
         return larger, larger
 
-    def unit(self, largest_score: float, arithmetic: str) -> float:
-        """Return one gap."""
-        return 1.0
-
-    def few(self, count: int) -> float:
-        """Return 1: outputs have numbers enough."""
-        return 1.0
-
 
 @dataclass(frozen=True)
-class Settled:
+class Settled(Allowance):
     """The limits of an output of which all right answers are known (``Operation.settle``): no error."""
 
     def scales(self, draws: Sequence[Drawn], arithmetic: str) -> tuple[Scale, Scale]:
         """Return scales of 0, by which no rounding is allowed."""
         return Scale(0.0, 0.0), Scale(0.0, 0.0)
-
-    def unit(self, largest_score: float, arithmetic: str) -> float:
-        """Return one gap, of nothing."""
-        return 1.0
-
-    def few(self, count: int) -> float:
-        """Return 1: outputs have numbers enough."""
-        return 1.0
 
 
 @dataclass(frozen=True)
@@ -125,7 +114,7 @@ class OwnGradient(OwnScale):
 
 
 @dataclass(frozen=True)
-class WeightedMean:
+class WeightedMean(Allowance):
     """The limits of an output that is a weighted mean of values: see ``rounding_unit``.
 
     values: the name of the input that brings the values, or their source.
@@ -145,13 +134,9 @@ class WeightedMean:
         """Return the roundings in which right kernels differ."""
         return rounding_unit(self.case.dtype, longest_sum(self.case), largest_score, arithmetic)
 
-    def few(self, count: int) -> float:
-        """Return 1: outputs have numbers enough."""
-        return 1.0
-
 
 @dataclass(frozen=True)
-class LogSum:
+class LogSum(Allowance):
     """The limits of the logarithm of a sum of powers.
 
     A relative error of the sum is an error of the logarithm, so the scale is 1 at least. Rows without keys,
@@ -183,8 +168,11 @@ class LogSum:
 
 
 @dataclass(frozen=True)
-class Subtracted:
-    """The limits of a gradient, whose terms are subtracted and may cancel: see ``gradient_scale``."""
+class Subtracted(Allowance):
+    """The limits of a gradient, whose terms are subtracted and may cancel: see ``gradient_scale``.
+
+    The roundings of its sums are in its scale.
+    """
 
     name: str
     case: Case
@@ -195,10 +183,6 @@ class Subtracted:
         factor = summed(self.case, self.name, arithmetic)
         own = gradient_scale(exact, held, self.case.dtype, summed=factor)
         return own, own
-
-    def unit(self, largest_score: float, arithmetic: str) -> float:
-        """Return 1: the sums of a gradient are in its scale."""
-        return 1.0
 
     def few(self, count: int) -> float:
         """Return by how much the reference's errors may be too small by chance."""

@@ -191,8 +191,8 @@ def telling_rows(tally: Tally, *, rms_limit: float) -> int:
 class _Projected:
     """Deviations along the rows' directions in units of their standard deviation: variance 1 is right.
 
-    values: (N, B, G, R), 0 in rows where dropout can't be seen. tells: the rows where it can. fourth: E X⁴ there.
-    off: how far rounding may shift a value. answer: (B, G, R), the row's answer in the same units.
+    values: (N, B, G, R), 0 in rows where dropout can't be seen. tells: the rows where it can. fourth: E X⁴
+    there. off: how far rounding may shift a value. answer: (B, G, R), the row's answer in the same units.
     """
 
     values: Array

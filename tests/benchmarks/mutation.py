@@ -1,10 +1,10 @@
 """Count the mutations that the tests find: ``python tests/benchmarks/mutation.py --sample 60 --seed 1``.
 
 A mutation is a small change to the code, for example ``<`` instead of ``<=``. A test of its room should fail.
-The seed decides which mutations are drawn, one of each function in turn. Each is tested in a forked process,
-and in the processes that this one starts; no file changes. A mutation whose tests use more than two minutes of
-CPU time counts as killed. ``harmless.toml`` names those that change nothing that a user sees, each with its
-reason: they are drawn and printed, but not tested or counted.
+The seed decides which mutations are drawn, one of each function in turn. Each is tested in a forked process
+and in what this one starts; no file changes. A mutation whose tests use more than two minutes of CPU time
+counts as killed. ``harmless.toml`` names those that change nothing that a user sees, each with its reason: they
+are printed, but not tested or counted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import copy
 import importlib
 import os
 import random
+import re
 import resource
 import sys
 import tempfile
@@ -75,8 +76,8 @@ class Mutation:
 
     @property
     def change(self) -> str:
-        """The function and its change, as they are printed."""
-        return f"{self.key[0]}: {self.key[2]}"
+        """The function, or the constant, and its change, as they are printed."""
+        return f"{self.key[0] or re.split('[:=]', self.key[1])[0].strip()}: {self.key[2]}"
 
 
 def changed(node: ast.AST) -> ast.AST | None:
@@ -236,10 +237,10 @@ def main() -> None:
     if args.only is None:
         mutations = [found[key] for key in drawn(set(found), args.sample, args.seed)]
     else:
-        wanted = {line.split(" ", 2)[2] for line in args.only.read_text().splitlines() if ".py:" in line}
-        mutations = [mutation for mutation in found.values() if mutation.change in wanted]
-    harmless = tomllib.loads(Path(__file__).with_name("harmless.toml").read_text(encoding="utf-8"))
-    reasons = {change: row["reason"] for row in harmless["rows"] for change in row["changes"]}
+        wanted = set(re.findall(r"^\w+ (.+\.py):\d+ (.+)$", args.only.read_text(), re.MULTILINE))
+        mutations = [m for m in found.values() if (str(m.path.relative_to(root)), m.change) in wanted]
+    table = tomllib.loads(Path(__file__).with_name("harmless.toml").read_text(encoding="utf-8"))
+    harmless = {(root / row["file"], change) for row in table["rows"] for change in row["changes"]}
     for tests in {tests_of(mutation.path, root) for mutation in mutations}:
         if not tests_pass(tests, None):
             sys.exit(f"the tests fail without a mutation: {' '.join(tests)}")
@@ -248,7 +249,7 @@ def main() -> None:
         for mutation in mutations:
             file = mutation.path.relative_to(root)
             word = "harmless"
-            if mutation.change not in reasons:
+            if (mutation.path, mutation.change) not in harmless:
                 survived = tests_pass(tests_of(mutation.path, root), mutation)
                 total[file] += 1
                 killed[file] += not survived

@@ -9,7 +9,7 @@ from maths_tools import small_case
 from attnbench.inputs.draw import store, widen
 from attnbench.inputs.kinds import stress_draws
 from attnbench.types.case import Layer
-from attnbench.verifier.errors import Errors, compare, compare_wide, pool
+from attnbench.verifier.errors import Errors, Scale, compare, compare_wide, pool, scale_of
 
 numbers = st.floats(-100, 100)
 
@@ -92,3 +92,10 @@ def test_other_shapes_cannot_be_compared() -> None:
 )
 def test_as_many_draws_as_make_4096_elements(sizes: dict[str, object], draws: int) -> None:
     assert stress_draws(small_case(**sizes), "normal") == draws
+
+
+def test_a_scale_is_that_of_all_numbers_however_small_and_of_none() -> None:
+    found = scale_of([np.array([[0.25, -0.5]]), np.array([0.25])])
+    assert found == Scale(pytest.approx((0.375 / 3) ** 0.5), 0.5, 3)
+    assert scale_of([np.array([0.25, 0.125])]).largest == 0.25
+    assert scale_of([np.zeros((0, 4))]) == Scale(0.0, 0.0, 0)

@@ -104,3 +104,25 @@ def test_gradients_are_differences_of_that_loop(registry: Registry) -> None:
                 sums.append(loss())
             arrays[name][place] = kept
             assert (sums[0] - sums[1]) / (2 * step) == pytest.approx(gradient[at], rel=1e-6, abs=1e-8)
+
+
+def test_a_near_duplicate_leaves_other_sequences_in_each_draw(registry: Registry) -> None:
+    """What a backend concludes from one sequence for another is then wrong."""
+    opened = Judge(registry, "attention/scaled_dot/2q9s12_q5s7-H2-D8/none/float32/packed").opened
+    left = []
+    for index, stress in enumerate(opened.stress_inputs):
+        if stress == "near_duplicate":
+            pairs = [(one.draw(index - 1).inputs, one.draw(index).inputs) for one in opened.problems]
+            left.append([all(np.array_equal(a[name], b[name]) for name in "qkv") for a, b in pairs])
+        if stress == "large_logits":
+            assert all(np.count_nonzero(one.draw(index).inputs["k"][0, 0, 0]) <= 1 for one in opened.problems)
+    assert left[:2] == [[False, True, False], [True, False, True]]
+
+
+def test_some_sequences_of_a_draw_are_stored_in_the_order_that_is_asked_for(registry: Registry) -> None:
+    opened = Judge(registry, CASE.format("", "forward/packed")).opened
+    whole, some = opened.arrays(0, 0), opened.arrays_of(0, (3, 0))
+    assert some["cu_seqlens_q"].tolist() == [0, 1, 5]
+    begins = whole["cu_seqlens_q"]
+    rows = [whole["q"][begins[number] : begins[number + 1]] for number in (3, 0)]
+    np.testing.assert_array_equal(some["q"], np.concatenate(rows))

@@ -17,7 +17,9 @@ import attnbench
 from attnbench.backends.recurrent import RECURRENT_CHUNKED, RECURRENT_LOOP
 from attnbench.cases.ids import parse_case
 from attnbench.cases.select import check_case
-from attnbench.inputs.draw import draw_inputs, draw_parameters, widen_inputs, widened
+from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, widen_inputs, widened
+from attnbench.inputs.kinds import NORMAL
+from attnbench.ipc.names import PLAIN
 from attnbench.oracle.solve import solve_outputs
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.testing.diagnose import diagnose
@@ -28,6 +30,7 @@ from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
 from attnbench.types.rule import Rule
 from attnbench.verifier.case import passing_trivial_answer
+from attnbench.verifier.errors import rounded
 
 PLUGIN = str(Path(recurrences.__file__))
 CASE = "recurrent/{}/B3-H4-Hkv2-L37-D8-Dv8/none/{}"
@@ -239,3 +242,31 @@ def test_a_run_checks_and_times_both_built_in_backends(tmp_path: Path) -> None:
         assert (records[name].status, records[name].reason) == ("ok", "")
         assert records[name].median_ms > 0
         assert set(records[name].parts) == {"out", "state"}
+
+
+@pytest.mark.parametrize(
+    "case", [CASE.format("linear", "bfloat16"), "attention/scaled_dot/H2-L9-D8/none/bfloat16"]
+)
+def test_in_half_precision_limits_are_the_reference_s_error_and_one_gap(
+    judges: Callable[[str], Judge], case: str
+) -> None:
+    """What else right kernels differ by is in float32, and less than a hundredth of that."""
+    opened = judges(case).opened
+    accuracy = opened.judge(PLAIN).accuracy
+    drawn = [opened.draw(at).expected["out"] for at, one in enumerate(opened.stress_inputs) if one == NORMAL]
+    gap = EPS["bfloat16"] * float(np.sqrt(np.mean(np.square(drawn))))
+    assert accuracy.rms_limit == pytest.approx(2 * (accuracy.reference_rms + gap), rel=0.01)
+
+
+def test_a_coarser_arithmetic_is_named_and_not_assumed(judges: Callable[[str], Judge]) -> None:
+    """Nobody knows how errors of another operation scatter, so a backend must say what it computes in."""
+    opened = judges(CASE.format("linear", "float32")).opened
+    for index in range(len(opened.stress_inputs)):
+        rough = {
+            name: rounded(exact.astype(np.float64), "tf32").astype(np.float32)
+            for name, exact in opened.draw(index).expected.items()
+        }
+        assert opened.score("coarse", index, rough) == ""
+    judged = opened.judge("coarse")
+    assert judged.arithmetic == ""
+    assert "declare computes_in='tf32'" in judged.problem

@@ -332,6 +332,10 @@ def test_dropout_is_tallied_where_only_some_rows_are_compared() -> None:
             opened.tally(who, 0, {"out": (weights * kept / share @ v).astype(np.float32)})
     assert opened.judge("right").problem == ""
     assert opened.judge("drops less").check == "dropout"
+    wrong = {"out": (weights @ v).astype(np.float32) + 1}
+    assert "plain reference" not in opened.score("wrong", 0, wrong)
+    opened.score(PLAIN, 0, wrong)
+    assert ". The plain reference, without dropout, is wrong too: RMS" in opened.score("wrong", 0, wrong)
 
 
 @pytest.fixture(scope="module")

@@ -66,9 +66,9 @@ def test_it_draws_compares_and_judges_and_names_a_rule_that_raises(verifier: Ver
     assert scored(verifier, "mine", draws[-1], right[-1], timed=True) == rm.Scored("")
     assert scored(verifier, "mine", draws[-1], right[0], timed=True).check == "timed_values"
 
-    with pytest.raises(VerifierFailed, match="^the oracle failed: ValueError: no outputs of draws"):
+    with pytest.raises(VerifierFailed, match=r"^the oracle failed: ValueError: no outputs of draws"):
         verifier.ask(rm.Judge("nobody"), rm.Judged)
-    with pytest.raises(VerifierFailed, match="^the oracle failed in the rule 'odd_raises': Zero") as failed:
+    with pytest.raises(VerifierFailed, match=r"^the oracle failed in the rule 'odd_raises': Zero") as failed:
         verifier.ask(rm.OpenCase(RAISES, ODD, 5, 1, 1e9), rm.CaseOpened)
     assert failed.value.check == "reference"
     with pytest.raises(VerifierFailed, match="brings no rule 'scaled_dot' here"):
