@@ -3,8 +3,8 @@
 A mutation is a small change to the code, for example ``<`` instead of ``<=``. A test of its room should fail.
 The seed decides which mutations are drawn, one of each function in turn. Each is tested in a forked process
 and in what this one starts; no file changes. A mutation whose tests use more than two minutes of CPU time
-counts as killed. ``harmless.toml`` names those that change nothing that a user sees, each with its reason: they
-are printed, but not tested or counted.
+counts as killed. ``harmless.toml`` names those that change nothing that a user sees, each with its reason;
+they are printed, but not tested or counted.
 """
 
 from __future__ import annotations

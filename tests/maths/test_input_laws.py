@@ -198,3 +198,13 @@ def test_inputs_come_out_that_nobody_has_seen(rule: str) -> None:
         seen.add(b"".join(array.tobytes() for array in after))
         assert not np.array_equal(after[2], inputs[2])
     assert len(seen) == 50
+
+
+def test_factors_cancel_in_scores_and_gradients_and_stay_small() -> None:
+    case = small_case(D=64, Dv=64)
+    factors = {name: each for name, (_, each) in drawn_change(case, np.random.default_rng(1)).factors.items()}
+    assert set(np.abs(factors["q"])) == {0.5, 1, 2}
+    assert (factors["q"] * factors["k"] == 1).all()
+    assert set(np.abs(factors["v"])) == {1, 2, 4}
+    assert np.array_equal(factors["v"], factors["out"])
+    assert (factors["out"] * factors["upstream"] == 1).all()

@@ -16,6 +16,8 @@ from batch_judge import Judge
 import attnbench
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.work import bytes_of_problems
+from attnbench.inputs.draw import draw_inputs
+from attnbench.inputs.encoded import with_amplitudes
 from attnbench.ipc.verifier_messages import OpenCase
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.runner.case import refusal
@@ -348,3 +350,17 @@ def test_bytes_leave_out_the_tokens_that_no_query_sees(registry: Registry) -> No
     case = parse_case("attention/scaled_dot/H4-Hkv2-Lq1-Lk40-D32/causal/bfloat16/kv=int8:token")
     queries, codes, scales = 4 * 32 * 2, 2 * 32, 2 * 4
     assert bytes_of_problems(case, registry.rule("scaled_dot")) == 2 * queries + 2 * (codes + scales)
+
+
+def test_every_second_draw_has_a_channel_far_larger_than_others(registry: Registry) -> None:
+    case, rule = parse_case(CASE.format("float64", "int8:token")), registry.rule("scaled_dot")
+    for name in "kv":
+        outliers = []
+        for index in range(4):
+            inputs = draw_inputs(case, rule, 3, index)
+            factors = with_amplitudes(case, rule, inputs, 3, index)[name] / inputs[name]
+            own = np.sort(factors[0, 0, 0])
+            # Others are within a factor of two, and an outlier is eight times larger than it would be.
+            outliers.append(own[-1] / own[0] > 2.1)
+            assert own[-5] / own[0] < 2.1
+        assert outliers == [False, True, False, True]
