@@ -247,5 +247,4 @@ def percent(share: float) -> str:
     """Format a share that times differ by, with two digits: 2.3 %, 12 %, 400 %, a factor of 21."""
     if share >= 10:
         return f"a factor of {float(f'{1 + share:.2g}'):,.0f}"
-    value = float(f"{100 * share:.2g}")
-    return f"{value:,.0f} %" if value >= 10 else f"{value:g} %"
+    return f"{float(f'{100 * share:.2g}'):,g} %"

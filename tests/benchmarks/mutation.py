@@ -41,6 +41,7 @@ _INPUTS = ("draw", "rounding", "input_laws", "stress_inputs")
 ROOMS = ("verifier", "inputs", "stats")
 TESTS = {
     "verifier/process": ["tests/worker/test_verifier_process.py"],
+    "stats/protocol": ["tests/runner/test_refusals.py"],
     "verifier": [
         *(f"tests/maths/test_{name}.py" for name in _CHECK),
         "tests/worker/test_verifier.py",

@@ -74,7 +74,7 @@ def test_three_repetitions_show_large_differences_only() -> None:
     far = answer_of({"a": {"base": [300.0] * 3, "quick": [100.0] * 3}})
     assert far.leads[0].sure == "clear"
     two = answer_of({"a": {"base": [300.0] * 2, "quick": [100.0] * 2}})
-    assert two.leads[0].sure == "few repetitions"
+    assert (two.leads[0].sure, two.leads[0].ties) == ("few repetitions", ())
     slow = answer_of({"a": {"base": steady(120), "quick": steady(100), "slow": [3000.0] * 3}})
     assert slow.leads[0].sure == "clear"
     near = answer_of({"a": {"base": steady(120), "quick": steady(100), "near": [110.0] * 3}})
@@ -146,3 +146,22 @@ def test_a_tie_names_the_backend_of_most_cases_unless_it_took_far_longer(slow: f
     assert found.leads[2].best.backend == "other"
     assert found.leads[2].ties == ("quick",)
     assert found.chosen == {"a": "quick", "b": "quick", "c": use}
+
+
+def test_the_interval_of_pairs_is_preferred_to_that_of_the_medians() -> None:
+    """Files from before 2026-11-28 have the latter alone."""
+    both = {"quick": steady(100), "slow": steady(150)}
+    pairs = {"ratio_to_best": 1.5, "ratio_to_best_low": 1.4, "ratio_to_best_high": 1.6}
+    known = pairs | {"ratio_to_best_confidence": 0.96, "ratio_to_best_p_value": 0.004}
+    for more, ends in ((known, (1.4, 1.6, 0.96)), ({"ratio_to_best": 1.5}, (1.5, 1.5, 0.99609375))):
+        records = [
+            Record("a", "dot", name, "ok", median_ms=median(both[name]) / 1e6, delta=0.02, best="quick",
+                repetitions=9, **(more if name == "slow" else {"ratio_to_best": 1.0}))
+            for name in both
+        ]  # fmt: skip
+        (lead,) = answer(records, repetitions({"a": both})).leads
+        assert lead.takes is not None
+        assert lead.takes.interval is not None
+        found = lead.takes.interval
+        assert (found.low, found.high, found.confidence) == pytest.approx(ends)
+        assert lead.sure == "clear"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from made_repetitions import block, repetition_line
+from made_repetitions import block, repetition_line, simple_repetitions
+from msgspec.structs import replace
 
-from attnbench.stats.records import timed_records
+from attnbench.stats.records import not_derived, timed_records
 from attnbench.types.record import CandidatePlan, CaseLine, Failure
 
 CASE = "attention/dot/B1-H1-Lq4-Lk4-D4/none/float32/cpu/forward"
@@ -63,3 +64,26 @@ def test_a_backend_that_failed_or_has_no_samples_has_no_time() -> None:
     assert (failed.status, failed.reason, failed.failed_check) == ("timeout", "too slow", "timeout")
     (lost,) = timed_records(line, [], {"mine": None}, "", 0.02)
     assert (lost.status, lost.reason) == ("error", "the run file has no repetition with its samples")
+
+
+def test_a_record_has_its_ratio_of_pairs_and_is_doubted_where_its_numbers_are_others() -> None:
+    plan = CandidatePlan(None, 1.0, 1.0, [1.0], fresh=True, calls=1, samples=1, warm_calls=0, repetitions=9)
+    line = CaseLine(CASE, 1, 5, 16, 1.0, 1.0, {"base": plan, "mine": plan})
+    times = {"base": [1000 + n for n in range(9)], "mine": [2000 + 2 * n for n in range(9)]}
+    repetitions = [replace(one, case=CASE) for one in simple_repetitions(**times)]
+    base, mine = timed_records(line, repetitions, dict.fromkeys(times), "base", 0.02)
+    assert (mine.ratio, mine.ratio_low, mine.ratio_high) == pytest.approx((2, 2, 2))
+    assert (mine.ratio_confidence, mine.p_value, mine.pairs) == pytest.approx((1 - 2**-8, 2**-8, 9))
+    assert (mine.baseline, mine.best, mine.ratio_to_best) == ("base", "base", pytest.approx(2))
+    assert (base.ratio, base.ratio_low, base.p_value) == (1, None, None)
+    wrong = {"none": {}, "another": {"ratio": 1.9}, "lost": {"ratio_low": None}, "made up": {"gbps": None}}
+    said = {
+        name: list(not_derived({"baseline": "base", "delta": 0.02}, [line], repetitions,
+            [base, replace(mine, **changes)]))
+        for name, changes in wrong.items()
+    }  # fmt: skip
+    assert said["none"] == []
+    words = f"the record of mine in {CASE!r} does not follow from its samples: "
+    assert said["another"] == [f"{words}ratio is 1.9, and its repetitions give {mine.ratio}"]
+    assert said["lost"] == [f"{words}ratio_low is None, and its repetitions give {mine.ratio_low}"]
+    assert said["made up"] == [f"{words}gbps is None, and its repetitions give {mine.gbps}"]

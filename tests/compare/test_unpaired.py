@@ -160,5 +160,6 @@ def test_calls_in_a_row_explain_a_factor_of_two(
 
 
 def test_a_share_is_told_as_a_factor_where_it_is_beyond_all_use() -> None:
-    told = {0.0234: "2.3 %", 0.12: "12 %", 9.9: "990 %", 210.0: "a factor of 210"}
+    told = {0.0234: "2.3 %", 0.12: "12 %", 9.9: "990 %", 9.99: "1,000 %", 10.0: "a factor of 11"}
+    told |= {0.1: "10 %", 210.0: "a factor of 210"}
     assert {share: percent(share) for share in told} == told

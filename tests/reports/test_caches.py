@@ -14,6 +14,8 @@ from attnbench.reports.html.charts import cache_rows
 from attnbench.reports.html.page import page
 from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
+from attnbench.stats.caches import cache_steps, stages_of_one_cache
+from attnbench.types.record import Record
 
 
 def shown(run: Run, width: int = 100) -> str:
@@ -170,3 +172,12 @@ def test_the_summary_has_the_same_numbers() -> None:
     assert (row["ratio"], row["median_ms"]) == (pytest.approx(2.4, rel=0.01), pytest.approx(5.9, rel=0.01))
     single = [row for row in cache_run((1024,), counts=False).summary_rows if row["kind"] == "cache"]
     assert {(row["case"], row["stage"]) for row in single} == {(held(1024, "dtype"), None)}
+
+
+def test_stages_that_hold_each_case_in_several_ways_are_in_no_sum() -> None:
+    plain, coded, other = held(1024, "dtype"), held(1024, "q8_0"), held(2048, "q8_0")
+    counts = {plain: 3.0, coded: 3.0, other: 2.0}
+    stages = {plain: "decode", coded: "decode", other: "prefill"}
+    assert stages_of_one_cache(counts, stages) == {other: 2.0}
+    assert stages_of_one_cache({plain: 3.0}, stages) == {plain: 3.0}
+    assert cache_steps([Record(plain, "scaled_dot", "eager", "ok")], {}, [], {}, {}) == ()

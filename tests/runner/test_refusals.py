@@ -10,7 +10,7 @@ import pytest
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.case import refusal
 from attnbench.runner.check import kernel_of
-from attnbench.stats.protocol import can_be_forked
+from attnbench.stats.protocol import can_be_forked, kept_over
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case, Layer
 from attnbench.types.mask import Mask
@@ -91,6 +91,8 @@ def test_neither_a_device_nor_threads_nor_what_says_no_is_forked_when_prepared()
     assert not can_be_forked(backend(), ON_CUDA)
     assert not can_be_forked(backend(), replace(CASE, threads=2))
     assert not can_be_forked(backend(forkable=False), CASE)
+    # It is started anew three times at most.
+    assert [kept_over(repetitions) for repetitions in (1, 3, 4, 9, 10)] == [1, 1, 2, 3, 4]
 
 
 THEIRS = backend("theirs", marks=("_their_kernel", "_their_other_kernel"))
