@@ -160,8 +160,12 @@ def explain(
     tokens: Any = None,
     *,
     labels: Sequence[str] = (),
+    rule: str | None = None,
+    example: str | None = None,
     heads: int | None = None,
     mask: str | None = None,
+    dropout: float | None = None,
+    weighted: bool = False,
     seed: int = 0,
     plugins: str | Iterable[str] = (),
 ) -> Explained:
@@ -169,15 +173,30 @@ def explain(
 
     topic: a rule, also with constants (``softcap@c=5``), an example or a lesson, as in ``attnbench explain``.
     tokens: rows of numbers (tokens, features) for a rule, in place of those of its example. labels: a word
-    for each token. heads: into which the features are cut. mask: as in case ids, ``causal``. seed: of all
-    that is drawn. plugins: as :func:`run` takes them.
+    for each token. rule: that computes an example, with ``multihead`` a layer. example: whose inputs a rule
+    gets. heads: into which the features are cut. mask: as in case ids, ``causal``. dropout: the probability
+    that a weight is set to 0. weighted: with each key's weighted value. seed: of all that is drawn. plugins:
+    as :func:`run` takes them.
 
     Raises:
         BadInput: the topic is unknown, or the inputs don't fit it.
     """
+    from attnbench.explained.examples import Example, example_of
     from attnbench.explained.topics import explained
+    from attnbench.types.mask import parse_mask
 
-    return explained(_registry(plugins), topic, tokens, tuple(labels), heads, mask, seed)
+    def own(heads: int) -> Example:
+        rows = {"X": tokens}
+        return example_of(rows, labels=tuple(labels), heads=heads, summary="tokens of your own")
+
+    if labels and tokens is None:
+        raise BadInput("labels are for tokens of your own: give tokens too")
+    if dropout is not None and not 0 <= dropout < 1:
+        raise BadInput(f"dropout = {dropout!r}: give a probability from 0 to less than 1")
+    return explained(
+        _registry(plugins), topic, None if tokens is None else own, rule=rule, example=example, heads=heads,
+        mask=None if mask is None else parse_mask(mask), dropout=dropout, weighted=weighted, seed=seed,
+    )  # fmt: skip
 
 
 def _run_of(stored: Sequence[StoredRun], registry: Registry, flaws: Sequence[str] = ()) -> Run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +23,11 @@ from attnbench.cli.parameters import (
     plugin_option,
     seed_option,
 )
-from attnbench.types.errors import BadInput
-from attnbench.types.words import clean, unknown_name
+from attnbench.types.words import clean
 
 if TYPE_CHECKING:
     from attnbench.explained.examples import Example
-    from attnbench.explained.steps import Step
+    from attnbench.explained.shown import Explained
     from attnbench.plugins.registry import Registry
     from attnbench.types.words import Format
 
@@ -91,9 +90,7 @@ def command(
     attnbench explain cosine --sentence "the cat sat down" --mask causal --heads 2
     attnbench explain general --tokens mine.csv
     """
-    from attnbench.cases.ids import parse_rule, rule_word
-    from attnbench.explained.attention import explain, guarded
-    from attnbench.explained.lessons import LESSONS
+    from attnbench.cases.ids import parse_rule
     from attnbench.explained.picture import check_picture, draw
     from attnbench.explained.steps import steps_markdown, steps_rows, steps_text
     from attnbench.reports.formats import as_text
@@ -108,22 +105,8 @@ def command(
             check_picture(asked, force=force)
     if picture is not None and picture == heatmap:
         raise click.UsageError(f"--heatmap and --picture both write {str(picture)!r}: give two files")
-    word, constants = parse_rule(topic or "")
-    rule, title = "", ""
-    steps: tuple[Step, ...]
-    if word in LESSONS and word not in registry.scoring_rules:
-        others = [f"--{name}" for name, value in chosen.items() if value]
-        if constants:
-            others.insert(0, "constants")
-        if others:
-            raise click.UsageError(f"{word} has its own numbers: leave out {' and '.join(others)}")
-        summary, lesson = LESSONS[word]
-        title, steps = f"{word}: {summary}", tuple(lesson(registry.rule, seed))
-    else:
-        rule, example = _chosen(registry, word, constants, seed, **chosen)
-        record = registry.rule(rule)
-        steps = guarded(registry.rules[rule], explain, record, example)
-        title = f"{rule_word(rule, dict(example.constants))} on {example.summary}"
+    found = _explained(registry, topic or "", seed, **chosen)
+    title, steps = found.title, found.steps
     # Before printing, since a picture may be refused.
     drawn: dict[Path, bytes] = {}
     for path, shown in ((heatmap, [step for step in steps if step.drawn != "numbers"]), (picture, steps)):
@@ -140,60 +123,23 @@ def command(
     elif format_ == "markdown":
         print_text(f"## {as_text(clean(title))}\n\n{steps_markdown(steps, digits=digits, rows=rows)}")
     else:
-        about = {"topic": word or rule, "rule": rule, "seed": seed}
+        about = {"topic": parse_rule(topic or "")[0] or found.rule, "rule": found.rule, "seed": seed}
         made = [row | about for row in steps_rows(steps)]
         print_listing(made, list(made[0]), format_)
 
 
-def _chosen(
-    registry: Registry, word: str, constants: tuple[tuple[str, float], ...], seed: int, *,
-    rule: str | None, example: str | None, tokens: Path | None, sentence: str | None, heads: int | None,
-    mask: Any, dropout: float | None, weighted: bool,
-) -> tuple[str, Example]:  # fmt: skip
-    """Return the rule and the inputs that the options choose."""
-    from attnbench.cases.ids import parse_rule
-    from attnbench.explained.examples import EXAMPLES, example_for, with_layer
-    from attnbench.explained.topics import unknown_topic
+def _explained(
+    registry: Registry, topic: str, seed: int, *, tokens: Path | None, sentence: str | None, **options: Any
+) -> Explained:
+    """Compute the steps of a topic on its own inputs, a file or a sentence."""
+    from attnbench.explained.topics import explained
 
-    own = tokens is not None or sentence is not None
-    layer = word == "multihead" and word not in registry.scoring_rules
-    if rule:
-        rule, constants = parse_rule(rule)
-    if word in registry.scoring_rules:
-        if rule is not None:
-            raise click.UsageError(f"--rule {rule}: {word} is a rule already; give one of them")
-        rule = word
-    elif word and word not in EXAMPLES:
-        raise BadInput(unknown_topic(word, registry))
-    elif word and not own and example is None:
-        example = word
-    elif word and not layer:
-        raise click.UsageError(f"{word} is an example: it takes no --example, --tokens or --sentence")
-    if example is not None and own:
-        raise click.UsageError("--example has its own inputs: leave out --tokens and --sentence")
-    if example is not None and example not in EXAMPLES:
-        raise BadInput(unknown_name("example", example, EXAMPLES))
-    if own:
-        rule = rule or "scaled_dot"
-        inputs = _own(tokens, sentence, heads or (2 if layer else 1), seed)
-    else:
-        example = example or example_for(rule or "")
-        inputs = EXAMPLES[example]
-        rule = rule or inputs.rule
-        if heads and inputs.matrices and heads != inputs.heads:
-            raise click.UsageError(
-                f"--heads can't cut the example {example}: give --tokens or --sentence, or another example"
-            )
-        cut = heads or (2 if layer and not inputs.matrices else inputs.heads)
-        inputs = replace(inputs, heads=cut, summary=f"the example {example}: {inputs.summary}")
-    inputs = replace(
-        inputs, seed=seed, mask=inputs.mask if mask is None else mask, weighted=weighted or inputs.weighted,
-        dropout=inputs.dropout if dropout is None else dropout, constants=constants,
-    )  # fmt: skip
-    return rule, with_layer(inputs, registry.rule(rule)) if layer else inputs
+    given = tokens is not None or sentence is not None
+    own = partial(_own, tokens, sentence, seed=seed) if given else None
+    return explained(registry, topic, own, seed=seed, **options)
 
 
-def _own(tokens: Path | None, sentence: str | None, heads: int, seed: int) -> Example:
+def _own(tokens: Path | None, sentence: str | None, heads: int, *, seed: int) -> Example:
     """Return inputs from a user's file, or random ones labelled by the words of a sentence."""
     from attnbench.explained.examples import example_of, read_example, stream
 

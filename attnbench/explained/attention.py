@@ -162,7 +162,7 @@ def _outputs(rule: Rule, example: Example, weights: Array, q: Array, v: Array) -
     if example.dropout:
         p = example.dropout
         kept = stream(example.seed, "dropout").random(weights.shape) >= p
-        yield _of_heads("kept", f"0 with probability {p:g}, drawn by --seed; else 1", kept * 1.0, *labels)
+        yield _of_heads("kept", f"0 with probability {p:g}, drawn from the seed; else 1", kept * 1.0, *labels)
         name, weights = "weights after dropout", kept * weights / (1 - p)
         text = f"weights · kept / (1 − {p:g}): the division keeps the mean over many draws"
         yield _of_heads(name, text, weights, *labels, drawn="shades")

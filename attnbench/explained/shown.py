@@ -11,10 +11,13 @@ from attnbench.types.words import clean
 
 @dataclass(frozen=True, repr=False)
 class Explained:
-    """The steps of a computation. ``print`` it, or end a cell by it. title: what is computed, on what."""
+    """The steps of a computation. ``print`` it, or end a cell by it. title: what is computed, on what. rule:
+    its name; "" for a lesson.
+    """
 
     title: str
     steps: tuple[Step, ...]
+    rule: str = ""
 
     def __repr__(self) -> str:
         return f"{clean(self.title)}\n\n{steps_text(self.steps)}"

@@ -33,7 +33,7 @@ _SHADED = 64
 _LARGE = 1e12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Step:
     """One array of a computation, with a sentence on how it is made.
 
@@ -50,6 +50,9 @@ class Step:
     columns: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
     drawn: Drawn = "numbers"
+
+    def __repr__(self) -> str:
+        return steps_text((self,))
 
     @property
     def title(self) -> str:

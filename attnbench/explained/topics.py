@@ -3,48 +3,98 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from attnbench.cases.ids import parse_rule, rule_word
 from attnbench.explained.attention import explain, guarded
-from attnbench.explained.examples import EXAMPLES, Example, example_for, example_of, with_layer
+from attnbench.explained.examples import EXAMPLES, Example, example_for, with_layer
 from attnbench.explained.lessons import LESSONS
 from attnbench.explained.shown import Explained
 from attnbench.plugins.registry import Registry
 from attnbench.types.errors import BadInput
-from attnbench.types.mask import parse_mask
+from attnbench.types.mask import Mask
 from attnbench.types.words import unknown_name
 
 
 def explained(
     registry: Registry,
     topic: str,
-    tokens: Any,
-    labels: tuple[str, ...],
-    heads: int | None,
-    mask: str | None,
-    seed: int,
+    own: Callable[[int], Example] | None = None,
+    *,
+    rule: str | None = None,
+    example: str | None = None,
+    heads: int | None = None,
+    mask: Mask | None = None,
+    dropout: float | None = None,
+    weighted: bool = False,
+    seed: int = 0,
 ) -> Explained:
-    """Compute the steps of a topic. The arguments are those of :func:`attnbench.api.explain`.
+    """Compute the steps of a topic; "" is the rule or the example alone.
+
+    own: makes inputs of the user's own tokens, cut into so many heads. The others are the options of
+    ``attnbench explain``.
 
     Raises:
         BadInput: the topic is unknown, or the inputs don't fit it.
     """
     word, constants = parse_rule(topic)
     if word in LESSONS and word not in registry.scoring_rules:
-        if constants or tokens is not None or labels or heads or mask:
-            raise BadInput(f"{word} has its own numbers: leave out constants, tokens, labels, heads and mask")
+        given = {
+            "constants": constants, "rule": rule, "example": example, "tokens": own, "heads": heads,
+            "mask": mask, "dropout": dropout, "weighted": weighted,
+        }  # fmt: skip
+        if others := [name for name, value in given.items() if value]:
+            raise BadInput(f"{word} has its own numbers: leave out {' and '.join(others)}")
         summary, lesson = LESSONS[word]
         return Explained(f"{word}: {summary}", tuple(lesson(registry.rule, seed)))
-    inputs = _inputs(registry, word, tokens, labels, heads)
-    rule = word if word in registry.rules else inputs.rule
-    mask_of_inputs = inputs.mask if mask is None else parse_mask(mask)
-    inputs = replace(inputs, seed=seed, mask=mask_of_inputs, constants=constants)
-    if word == "multihead":
-        inputs = with_layer(inputs, registry.rule(rule))
-    steps = guarded(registry.rules[rule], explain, registry.rule(rule), inputs)
-    return Explained(f"{rule_word(rule, dict(constants))} on {inputs.summary}", steps)
+    layer = word == "multihead" and word not in registry.scoring_rules
+    if rule:
+        rule, constants = parse_rule(rule)
+    if word in registry.scoring_rules:
+        if rule is not None:
+            raise BadInput(f"the rule {rule} for {word}, which is a rule already: give one of them")
+        rule = word
+    elif word and word not in EXAMPLES:
+        raise BadInput(unknown_topic(word, registry))
+    elif word and own is None and example is None:
+        example = word
+    elif word and not layer:
+        raise BadInput(f"{word} is an example: leave out tokens and other examples")
+    inputs = _inputs(own, rule, example, heads, layer=layer)
+    rule = rule or inputs.rule or "scaled_dot"
+    inputs = replace(
+        inputs, seed=seed, mask=inputs.mask if mask is None else mask, weighted=weighted or inputs.weighted,
+        dropout=inputs.dropout if dropout is None else dropout, constants=constants,
+    )  # fmt: skip
+    record = registry.rule(rule)
+    if layer:
+        inputs = with_layer(inputs, record)
+    steps = guarded(registry.rules[rule], explain, record, inputs)
+    return Explained(f"{rule_word(rule, dict(constants))} on {inputs.summary}", steps, rule)
+
+
+def _inputs(
+    own: Callable[[int], Example] | None,
+    rule: str | None,
+    example: str | None,
+    heads: int | None,
+    *,
+    layer: bool,
+) -> Example:
+    """Return a user's tokens, or those of an example; a layer has two heads unless its matrices say more."""
+    if own is not None:
+        if example is not None:
+            raise BadInput(f"the example {example} has its own inputs: leave out tokens and their labels")
+        return own(heads or (2 if layer else 1))
+    if example is not None and example not in EXAMPLES:
+        raise BadInput(unknown_name("example", example, EXAMPLES))
+    example = example or example_for(rule or "")
+    inputs = EXAMPLES[example]
+    if heads and inputs.matrices and heads != inputs.heads:
+        raise BadInput(f"the example {example} can't be cut into {heads} heads: give tokens, or another")
+    cut = heads or (2 if layer and not inputs.matrices else inputs.heads)
+    return replace(inputs, heads=cut, summary=f"the example {example}: {inputs.summary}")
 
 
 _RECURRENT = "which docs/recurrent.md goes on from"
@@ -82,18 +132,3 @@ def unknown_topic(word: str, registry: Registry) -> str:
         if name in known or name in _ALSO:
             return f"no topic {word!r}: look at {name if name in known else _ALSO[name]}"
     return unknown_name("topic", word, known)
-
-
-def _inputs(
-    registry: Registry, word: str, tokens: Any, labels: tuple[str, ...], heads: int | None
-) -> Example:
-    if word not in registry.scoring_rules and word not in EXAMPLES:
-        raise BadInput(unknown_topic(word, registry))
-    if tokens is not None:
-        if word in EXAMPLES and word not in registry.rules:
-            raise BadInput(f"{word} is an example with tokens of its own: name a rule to give others")
-        return example_of({"X": tokens}, labels=labels, heads=heads or 1, summary="tokens of your own")
-    if labels or heads:
-        raise BadInput("labels and heads are for tokens of your own: give tokens too")
-    example = word if word in EXAMPLES and word not in registry.rules else example_for(word)
-    return replace(EXAMPLES[example], summary=f"the example {example}: {EXAMPLES[example].summary}")

@@ -36,8 +36,16 @@ def test_tokens_of_ones_own() -> None:
     assert steps["scores"].rows == ("the", "cat", "sat")
     assert np.array_equal(steps["scores"].values, np.array(TOKENS) @ np.array(TOKENS).T)
     assert np.array_equal(np.isinf(steps["masked scores"].values), np.triu(np.ones((3, 3), bool), 1))
+    assert str(steps["scores"]).startswith("scores (3×3): ")
     two = attnbench.explain("scaled_dot", TOKENS, heads=2)
     assert next(step for step in two.steps if step.name == "scores").values.shape == (2, 3, 3)
+
+
+def test_the_options_of_the_command() -> None:
+    found = attnbench.explain("dot", example="five-tokens", dropout=0.5, weighted=True)
+    assert found.title == "dot on the example five-tokens: five tokens of four features"
+    assert {"weights after dropout", "weighted values after dropout"} <= {step.name for step in found.steps}
+    assert attnbench.explain("multihead", rule="dot").title.startswith("dot on the example multihead")
 
 
 @pytest.mark.parametrize(
@@ -45,8 +53,9 @@ def test_tokens_of_ones_own() -> None:
     [
         ("scaled", {}, "no topic 'scaled'; did you mean 'scaled_dot'?"),
         ("flash", {"tokens": TOKENS}, "flash has its own numbers"),
-        ("five-tokens", {"tokens": TOKENS}, "five-tokens is an example with tokens of its own"),
+        ("five-tokens", {"tokens": TOKENS}, "five-tokens is an example: leave out tokens"),
         ("dot", {"labels": ["a"]}, "give tokens too"),
+        ("dot", {"dropout": 1}, "dropout = 1: give a probability from 0 to less than 1"),
         ("dot", {"tokens": [[1, 2], [3]]}, "row 1 has 2, row 2 has 1; give each token as many"),
         ("dot", {"tokens": [[1, 2], 3]}, "give a list of lists, a row for each token"),
         ("dot", {"tokens": TOKENS, "heads": 3}, "2 features can't be cut into 3 heads"),

@@ -66,12 +66,18 @@ def plugin(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("explain projections --example five-tokens", "projections is an example: it takes no --example"),
+        (
+            "explain projections --example five-tokens",
+            "projections is an example: leave out tokens and other examples",
+        ),
         ("explain five-tokens --rule dto", "no rule 'dto'; did you mean 'dot'?"),
-        ("explain masks --heads 2 --weighted", "masks has its own numbers: leave out --heads and --weighted"),
+        ("explain masks --heads 2 --weighted", "masks has its own numbers: leave out heads and weighted"),
         ("explain dot --heatmap x.svg --picture x.svg", "--heatmap and --picture both write 'x.svg'"),
         ("explain --rule masks", "no rule 'masks'"),
-        ("explain dot --rule scaled_dot", "--rule scaled_dot: dot is a rule already; give one of them"),
+        (
+            "explain dot --rule scaled_dot",
+            "dot, which is a rule already: give one",
+        ),
         ("explain multihead --example projections", "give tokens alone"),
         ("explain bmm --heatmap x.svg", "there are no weights to draw: --picture draws every step"),
         ("compare-rules dot --gain 1e308", "'1e308': give a number above 0, up to 1e+100"),
