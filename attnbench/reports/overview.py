@@ -280,7 +280,7 @@ def _failures(records: Sequence[Record], names: Mapping[str, str], *, details: b
     Backends that failed alike share a line.
     """
     failed: dict[tuple[Status, str], dict[str, list[str]]] = {}
-    for record, reason in zip(records, _reasons(records), strict=True):
+    for record, reason in zip(records, told_reasons(records), strict=True):
         if is_failure(record):
             reasons = failed.setdefault((record.status, record.backend), {})
             reasons.setdefault(reason, []).append(names[record.case])
@@ -299,7 +299,7 @@ def _failures(records: Sequence[Record], names: Mapping[str, str], *, details: b
 def absent_words(records: Sequence[Record]) -> list[str]:
     """Say which backends do not run, in some cases or in all: each reason once, with their names."""
     declined = [record for record in records if MEANING[record.status].declined]
-    pairs = zip(_reasons(declined), (record.backend for record in declined), strict=True)
+    pairs = zip(told_reasons(declined), (record.backend for record in declined), strict=True)
     return [f"{names} ({why})" for why, names in gathered(pairs)]
 
 
@@ -308,7 +308,7 @@ def _absent(records: Sequence[Record], numbers: Mapping[str, int]) -> Iterator[L
     ran = {record.backend for record in records if not MEANING[record.status].declined}
     declined = [record for record in records if MEANING[record.status].declined]
     nowhere = [record for record in declined if record.backend not in ran]
-    pairs = zip(_reasons(nowhere), (record.backend for record in nowhere), strict=True)
+    pairs = zip(told_reasons(nowhere), (record.backend for record in nowhere), strict=True)
     sentences = [f"{names} ({why})" for why, names in gathered(pairs)]
     if sentences:
         yield Line(f"not run: {'; '.join(sentences)}")
@@ -322,21 +322,23 @@ def _cases_text(numbers: Sequence[int]) -> str:
 def _not_everywhere(records: Sequence[Record], numbers: Mapping[str, int]) -> list[str]:
     """Say in which cases backends do not run, and why: a line for the same cases and reason."""
     places: dict[tuple[str, str], list[int]] = {}
-    for reason, record in zip(_reasons(records), records, strict=True):
+    for reason, record in zip(told_reasons(records), records, strict=True):
         places.setdefault((reason, record.backend), []).append(numbers[record.case])
     alike = gathered(((_cases_text(cases), reason), name) for (reason, name), cases in places.items())
     return [f"not in {cases}: {names} ({why})" for (cases, why), names in alike]
 
 
-def _reasons(records: Sequence[Record]) -> list[str]:
-    """The reasons of records, without names of rules where they differ in those.
+def told_reasons(records: Sequence[Record]) -> list[str]:
+    """Return the reasons of records, without names of rules where they differ in those.
 
     Of failures that differ in numbers alone the first is told. A failure is the backend's own, so it is not
     told with another backend's numbers. Other reasons have the least and the greatest of their numbers.
     """
     masked = [re.sub(rf"\b{re.escape(record.rule)}\b", "this rule", record.reason) for record in records]
     keys = [
-        ("" if MEANING[record.status].declined else record.backend, _NUMBER.sub("0", mask))
+        ("", _NUMBER.sub("0", mask))
+        if MEANING[record.status].declined
+        else (record.backend, re.sub(r"-?\d[\d.]*", "0", mask))
         for record, mask in zip(records, masked, strict=True)
     ]
     alike: dict[tuple[str, str], list[tuple[str, str, str]]] = {}

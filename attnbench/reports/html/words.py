@@ -16,7 +16,7 @@ from attnbench.reports.columns import KERNEL_CONVENTION, name_text, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
-from attnbench.reports.overview import SLOW, asked_counts, counted
+from attnbench.reports.overview import SLOW, asked_counts, counted, told_reasons
 from attnbench.reports.run import Run
 from attnbench.reports.sentences import failure_sentences, use_sentence
 from attnbench.stats.answer import RunAnswer, disturbed, is_failure
@@ -244,10 +244,10 @@ def leads_key(rows: Sequence[LeadRow]) -> str:
 
 def failures(judged: Sequence[JudgedRecord]) -> tuple[list[FailedOutcomes], list[FailedOutcomes]]:
     """Failed outcomes, grouped by status, backend and reason; then those that could not run here."""
-
+    records = [one.record for one in judged if one.record.status != "ok"]
     groups: dict[tuple[Status, str, str], list[str]] = {}
-    for record in (one.record for one in judged if one.record.status != "ok"):
-        groups.setdefault((record.status, record.backend, record.reason), []).append(record.case)
+    for record, reason in zip(records, told_reasons(records), strict=True):
+        groups.setdefault((record.status, record.backend, reason), []).append(record.case)
     worst_first = sorted(groups, key=lambda key: (STATUSES.index(key[0]), *key[1:]))
     found = [FailedOutcomes(*key, tuple(groups[key])) for key in worst_first]
     quiet = [one for one in found if MEANING[one.status].declined]

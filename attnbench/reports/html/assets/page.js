@@ -156,9 +156,10 @@
   });
 
   const figures = [...document.querySelectorAll("figure[data-chart]")];
-  // One after the other: of two draws in one place the slower would win.
+  // One after the other: of two draws in one place the slower would win. Frames are not waited for, since a
+  // browser without a window and a page in the background have none.
   let queue = Promise.resolve();
-  const later = (figure) => (queue = queue.then(() => new Promise(requestAnimationFrame)).then(() => draw(figure)));
+  const later = (figure) => (queue = queue.then(() => new Promise((next) => setTimeout(next))).then(() => draw(figure)));
   for (const figure of figures) {
     figure.querySelector("select")?.addEventListener("change", () => later(figure));
     later(figure);
