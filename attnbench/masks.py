@@ -134,4 +134,5 @@ def kept_ranges(case: Case, rows: Rows) -> tuple[Rows, Rows]:
         bounds = [word.bounds(case, rows) for word in group]
         low = np.maximum(low, reduce(np.minimum, (its_low for its_low, _ in bounds)))
         high = np.minimum(high, reduce(np.maximum, (its_high for _, its_high in bounds)))
-    return np.broadcast_to(low, high.shape), high
+    low, high = np.broadcast_arrays(low, high)
+    return low, high

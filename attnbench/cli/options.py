@@ -57,8 +57,9 @@ SELECTION = (
     click.option(
         "--mask", "masks", multiple=True, type=MaskOption(), metavar="MASK",
         help="Set the mask of every case: none, causal, causal:lower_right, window:N, padding, padding:N,N, "
-        "bool, float, bool:per_head, float:per_head, document, chunked:N, reach:N,N, dilated:N, blocks:N, "
-        "tree:N,N, prefix:N, first:N, global:N or image:N,N; join several with +. Repeatable.",
+        "bool, float, bool:per_head, float:per_head, left_padding, document, chunked:N, reach:N,N, "
+        "dilated:N, blocks:N, tree:N,N, prefix:N, first:N, global:N or image:N,N; join several with +. "
+        "Repeatable.",
     ),
     click.option(
         "--batch", "batches", multiple=True, type=BatchOption(), metavar="BATCH",

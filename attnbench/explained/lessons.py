@@ -28,6 +28,7 @@ _MASKS = (
     ("padding:3", 4, 5, "the first 3 keys are tokens, the others fill the row up"),
     ("window:2", 5, 5, "keys less than 2 tokens away, before and after; the query's own key counts"),
     ("causal+window:2", 5, 5, "2 keys: the query's own key counts, and one before"),
+    ("causal+left_padding:2", 5, 5, "the first 2 keys fill the row up; their own queries see none"),
     ("causal+document:2,4", 6, 6, "documents of 2 and 4 tokens, none of which sees another"),
     ("causal+chunked:3", 6, 6, "chunks of 3 tokens: keys of the query's own chunk"),
     ("causal+prefix:3", 6, 6, "all queries see the first 3 keys, those of a prompt; the rest is causal"),

@@ -39,10 +39,11 @@ MASKS_BY_HEAD = ("bool:per_head", "float:per_head")
 STRUCTURED = (
     "causal+window:6+document+chunked:9+first:3",
     "causal:lower_right+reach:9,2+dilated:2+image:3,6,{tail},4+global:1",
-    "causal:lower_right+window:12+tree:0,0,1,1,3+blocks:8+prefix:5", "window:5+padding+document+global:2",
+    "causal:lower_right+window:12+tree:0,0,1,1,3+blocks:8+prefix:5",
+    "window:5+padding+left_padding+document+global:2",
     "reach:5,2+chunked:9+prefix:3", "causal:lower_right+window:7+chunked:9+first:3",
     "causal+window:7+document+prefix:5", "causal+window:7+document+image:3,20,{tail},4",
-    "causal+padding+prefix:{Lk}",
+    "causal+padding+prefix:{Lk}", "causal:lower_right+window:9+left_padding",
 )  # fmt: skip
 """Words for a structure, each in several company: a backend that takes few of these is asked for those that
 it declares. tail: where the last four keys begin."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnbench.types.errors import BadCase
-from attnbench.types.mask_base import Band, MaskWord, check_choice
-from attnbench.types.mask_words import EXPLICITS, PLAIN, WORDS, Align, Causal, Lengths, Padding, Window
+from attnbench.types.mask_base import Band, Lengths, MaskWord, check_choice
+from attnbench.types.mask_words import EXPLICITS, PLAIN, WORDS, Align, Causal, Padding, Window
 from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Added = NDArray[np.float64]
     Formula = Callable[[Any, Any, Any, Any], Any]
 
+Lengths = Literal["seeded"] | tuple[int, ...]
 Form = Literal["band", "lengths", "range", "table"]
 
 
@@ -200,6 +201,55 @@ class MaskWord(ABC):
     def numbers(self, case: Case, rows: Rows) -> Added:
         """Return what is added to the scores of these rows, (B or 1, 1 or H, R, Lk); for words that add."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class PerElement(MaskWord):
+    """A word with a number of keys for each batch element. its: ``seeded``, or these numbers."""
+
+    its: Lengths = "seeded"
+
+    axes = "bj"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.its, tuple):
+            for length in self.its:
+                check_whole(f"{self.word} length", length)
+            if min(self.its, default=0) < 0:
+                raise BadCase(f"{self.word} lengths {list(self.its)}: a length is 0 or more")
+        elif self.its != "seeded":
+            raise BadCase(f"{self.word} = {self.its!r}: give 'seeded', or a tuple of lengths")
+
+    @property
+    def is_drawn(self) -> bool:
+        """True if the numbers are drawn from the seed of the case."""
+        return self.its == "seeded"
+
+    def text(self) -> str:
+        """Return the word as ids have it."""
+        return self.word if self.its == "seeded" else f"{self.word}:{','.join(map(str, self.its))}"
+
+    @classmethod
+    def parse(cls, value: str | None, text: str) -> Self:
+        """Read numbers."""
+        if value is None:
+            return cls()
+        example = f"{cls.word}:37,64"
+        return cls(tuple(whole_number_of(length, example, text) for length in value.split(",")))
+
+    def refuses(self, case: Case) -> str | None:
+        """Return why the numbers do not fit the sizes of a case, or None."""
+        if self.its == "seeded":
+            return None
+        if len(self.its) != case.B:
+            given = f"{self.word} gives {len(self.its)} lengths for a batch of {case.B}"
+            return f"{given}: give one length for each batch element"
+        longest = max(self.its)
+        return f"{self.word} length {longest} is more than Lk = {case.Lk}" if longest > case.Lk else None
+
+    def unlisted(self) -> MaskWord:
+        """Return the word with numbers from the seed."""
+        return type(self)()
 
 
 def within(keys: Rows, low: Rows, high: Rows) -> Keep:

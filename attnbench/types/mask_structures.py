@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from attnbench.types.batch import parse_batch
 from attnbench.types.errors import BadCase
-from attnbench.types.mask_base import Band, MaskWord, check_whole, whole_number_of
+from attnbench.types.mask_base import Band, MaskWord, PerElement, check_whole, whole_number_of
 
 if TYPE_CHECKING:
     from random import Random
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 STRUCTURE, EXTRA = "structure of the mask", "keys that are always seen"
 """Families of words; a search draws one of each."""
 
-_DOCUMENTS, _BLOCKS = 5, 6
+_DOCUMENTS, _BLOCKS, _LEFT = 5, 6, 7
 """The streams of random numbers, besides those of other words."""
 
 _DISTANCES = ("window", "reach", "chunked", "dilated", "blocks")
@@ -64,6 +64,71 @@ def _cuts(Lk: int, rng: np.random.Generator) -> tuple[int, ...]:
         drawn[1] = drawn[0] + 1 if drawn[0] + 1 < Lk else drawn[0] - 1
     ends = sorted({*drawn})
     return tuple(end - start for start, end in zip([0, *ends], [*ends, Lk], strict=True))
+
+
+@dataclass(frozen=True)
+class LeftPadding(PerElement):
+    """The first keys of each batch element do not count, as where prompts of a batch end together.
+
+    its: ``seeded``, or how many keys each element drops.
+    """
+
+    word = "left_padding"
+    part = "left_padding"
+    noun = "padding on the left"
+    form = "range"
+    family = STRUCTURE
+    sorts = ("padding on the left",)
+
+    @classmethod
+    def of_sort(cls, sort: str, B: int, Lk: int, random: Random) -> Self:
+        """Draw numbers in any order; one drops no key where there are several elements."""
+        dropped = [random.randrange(Lk) for _ in range(B)]
+        if B > 1:
+            dropped[random.randrange(B)] = 0
+        return cls(tuple(dropped))
+
+    @property
+    def hint(self) -> str:
+        """A word with a number."""
+        return "left_padding:3 drops 3 keys" if self.its == "seeded" else ""
+
+    def fitted(self, B: int, Lk: int) -> LeftPadding:
+        """Return the numbers of the first elements, which leave each of them a key."""
+        return self if self.its == "seeded" else LeftPadding(tuple(min(n, Lk - 1) for n in self.its[:B]))
+
+    def refuses(self, case: Case) -> str | None:
+        """Return why the numbers do not fit the sizes of a case, or None."""
+        if case.batch:
+            return "a batch says how long its sequences are: leave out left_padding"
+        return super().refuses(case)
+
+    def smaller(self, B: int, Lq: int, Lk: int, rng: np.random.Generator) -> LeftPadding:
+        """Draw numbers of which one at least drops a key, and one none where there are several elements."""
+        dropped = [int(n) for n in rng.integers(min(1, Lk - 1), Lk, size=B)]
+        if B > 1:
+            dropped[int(rng.integers(B))] = 0
+        return LeftPadding(tuple(dropped))
+
+    def dropped(self, case: Case) -> NDArray[np.intp]:
+        """Return how many keys each batch element drops, (B,)."""
+        import numpy as np
+
+        if self.its != "seeded":
+            return np.array(self.its, np.intp)
+        sizes = case.seed, case.B, case.Lq, case.Lk
+        return np.random.default_rng((_LEFT, *sizes)).integers(0, case.Lk, size=case.B, dtype=np.intp)
+
+    def bounds(self, case: Case, rows: Rows) -> tuple[Rows, Rows]:
+        """Return the range of the other keys, (B, 1) and (1, 1)."""
+        import numpy as np
+
+        return self.dropped(case)[:, None], np.full((1, 1), case.Lk)
+
+    def formula(self, case: Case, as_array: AsArray) -> Formula:
+        """Compare the key with the number of the batch element."""
+        dropped = as_array(self.dropped(case))
+        return lambda b, h, i, j: j >= dropped[b]
 
 
 class Groups(MaskWord):
@@ -634,6 +699,6 @@ class Tree(MaskWord):
 
 
 STRUCTURES: tuple[type[MaskWord], ...] = (
-    Document, Chunked, Reach, Dilated, Blocks, Tree, Prefix, First, Global, Image,
+    LeftPadding, Document, Chunked, Reach, Dilated, Blocks, Tree, Prefix, First, Global, Image,
 )  # fmt: skip
 """In the order in which ids write them."""

@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from attnbench.types.errors import BadCase
-from attnbench.types.mask_base import Band, MaskWord, check_choice, check_whole, whole_number_of
+from attnbench.types.mask_base import (
+    Band,
+    MaskWord,
+    PerElement,
+    check_choice,
+    check_whole,
+    whole_number_of,
+)
 from attnbench.types.mask_structures import STRUCTURES
 from attnbench.types.words import unknown_name
 
@@ -25,7 +32,6 @@ if TYPE_CHECKING:
     from attnbench.types.mask_base import Added, Formula, Keep, Rows
 
 Align = Literal["upper_left", "lower_right"]
-Lengths = Literal["seeded"] | tuple[int, ...]
 
 ALIGNS: tuple[Align, ...] = get_args(Align)
 PER_HEAD = "per_head"
@@ -154,16 +160,13 @@ class Window(MaskWord):
 
 
 @dataclass(frozen=True)
-class Padding(MaskWord):
+class Padding(PerElement):
     """Only the first keys of each batch element count. its: ``seeded``, or one length for each."""
-
-    its: Lengths = "seeded"
 
     word = "padding"
     part = "padding"
     noun = "padding"
     form = "lengths"
-    axes = "bj"
     sorts = (
         "padding",
         "padding that leaves an element without keys",
@@ -201,49 +204,14 @@ class Padding(MaskWord):
             lengths = ordered[:1] if B == 1 else [*ordered[: B - 1], ordered[-1]]
         return Padding(tuple(lengths))
 
-    def __post_init__(self) -> None:
-        if isinstance(self.its, tuple):
-            for length in self.its:
-                check_whole("padding length", length)
-            if min(self.its, default=0) < 0:
-                raise BadCase(f"padding lengths {list(self.its)}: a length is 0 or more")
-        elif self.its != "seeded":
-            raise BadCase(f"padding = {self.its!r}: give 'seeded', or a tuple of lengths")
-
-    @property
-    def is_drawn(self) -> bool:
-        """True if the lengths are drawn from the seed of the case."""
-        return self.its == "seeded"
-
     @property
     def hint(self) -> str:
         """A word with a length."""
         return "padding:3 keeps 3 keys" if self.its == "seeded" else ""
 
-    def text(self) -> str:
-        """Return the word as ids have it."""
-        return self.word if self.its == "seeded" else f"{self.word}:{','.join(map(str, self.its))}"
-
-    @classmethod
-    def parse(cls, value: str | None, text: str) -> Self:
-        """Read lengths."""
-        if value is None:
-            return cls()
-        return cls(tuple(whole_number_of(length, "padding:37,64", text) for length in value.split(",")))
-
     def fields(self) -> dict[str, Any]:
         """Return the fields of ``Mask``."""
         return {"padding": self.its}
-
-    def refuses(self, case: Case) -> str | None:
-        """Return why the lengths do not fit the sizes of a case, or None."""
-        if self.its == "seeded":
-            return None
-        if len(self.its) != case.B:
-            given = f"padding gives {len(self.its)} lengths for a batch of {case.B}"
-            return f"{given}: give one length for each batch element"
-        longest = max(self.its)
-        return f"padding length {longest} is more than Lk = {case.Lk}" if longest > case.Lk else None
 
     def smaller(self, B: int, Lq: int, Lk: int, rng: np.random.Generator) -> Padding:
         """Draw lengths: one keeps all keys, others fewer or one; none where this word lists such."""
@@ -255,10 +223,6 @@ class Padding(MaskWord):
             elif rng.random() < 0.5:
                 lengths[-1] = 1
         return Padding(tuple(int(length) for length in rng.permutation(lengths)))
-
-    def unlisted(self) -> Padding:
-        """Return the word with lengths from the seed."""
-        return Padding()
 
     def lengths(self, case: Case) -> tuple[int, ...]:
         """Return the length of each batch element."""

@@ -40,6 +40,8 @@ ANCESTORS = {(3, 3), (4, 4), (5, 5), (5, 3), (6, 6), (6, 5), (6, 3)}
 """The drafts of tree:0,0,1,3 on the last 4 of 7 keys, each with those that it sees."""
 
 DEFINED: dict[str, Callable[[int, int], bool]] = {
+    "left_padding:2,2": lambda p, j: j >= 2,
+    "causal:lower_right+window:3+left_padding:4,4": lambda p, j: j >= 4 and p - 3 < j <= p,
     "document:3,4": lambda p, j: 0 <= p < 7 and (p < 3) == (j < 3),
     "causal:lower_right+window:2+document:3,4": lambda p, j: p - 2 < j <= p and (p < 3) == (j < 3),
     "causal+window:3+prefix:2": lambda p, j: p - 3 < j <= p or j < 2,

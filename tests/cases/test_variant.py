@@ -138,6 +138,7 @@ def test_there_is_none_where_none_could_tell_anything() -> None:
 
 
 STRUCTURED = (
+    "causal+left_padding", "causal:lower_right+left_padding:0,400",
     "causal+document", "causal+document:100,200,212", "causal:lower_right+chunked:64", "causal+prefix:100",
     "causal+window:64+first:4", "window:64+global:2", "causal+dilated:3", "reach:31,7", "reach:*,9",
     "blocks:64", "causal:lower_right+tree:0,0,1,1", "causal+image:10,200,300,100",
@@ -149,8 +150,9 @@ STRUCTURED = (
 def test_each_word_of_a_structure_alone_decides_about_a_pair_of_a_variant() -> None:
     dense = "B2-H4-L512-D64/{}/bfloat16", "B2-H4-Lq128-Lk512-D64/{}/bfloat16"
     for mask in STRUCTURED:
-        # In a batch no word lists documents.
-        packed = () if "document:" in mask else ("2q564_q512_q3s460-H4-D64/{}/bfloat16/packed",)
+        # In a batch no word lists documents, and none pads.
+        unpacked = "document:" in mask or "left" in mask
+        packed = () if unpacked else ("2q564_q512_q3s460-H4-D64/{}/bfloat16/packed",)
         for shape in (*dense, *packed):
             case = parse_case(f"attention/scaled_dot/{shape.format(mask)}")
             for seed in range(4):

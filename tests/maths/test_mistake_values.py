@@ -36,6 +36,7 @@ CASES = (
     "attention/scaled_dot/B1-H2-Lq4-Lk600-D16/none/bfloat16",
     "attention/scaled_dot/B2-H4-Hkv2-Lq16-Lk20-D8/bool:per_head/float32",
     "attention/scaled_dot/B2-H2-L24-D8/document/float32",
+    "attention/scaled_dot/B3-H2-Lq9-Lk24-D8/causal:lower_right+left_padding:0,7,20/float32",
     "attention/scaled_dot/B1-H2-Lq20-Lk24-D8/causal:lower_right+chunked:5/float32",
     "attention/scaled_dot/B1-H2-Lq20-Lk24-D8/reach:5,2/float32",
     "attention/scaled_dot/B1-H2-Lq20-Lk23-D8/causal+dilated:3/float32",

@@ -103,6 +103,18 @@ def images_as_one(case: Any, word: Any, p: Tensor, j: Tensor) -> Tensor:
     return (j <= p) | (is_image[p] & is_image[j])
 
 
+def left_padding(more: int) -> Keep:
+    def keeps(case: Any, word: Any, p: Tensor, j: Tensor) -> Tensor:
+        return (j <= p) & (j >= torch.tensor(word.its)[:, None, None, None] + more)
+
+    return keeps
+
+
+def left_padding_on_the_right(case: Any, word: Any, p: Tensor, j: Tensor) -> Tensor:
+    """Take what it drops for what the usual padding drops."""
+    return (j <= p) & (j < case.Lk - torch.tensor(word.its)[:, None, None, None])
+
+
 def blocks_transposed(case: Any, word: Any, p: Tensor, j: Tensor) -> Tensor:
     pairs = keep_mask(case, "cpu")
     assert pairs is not None
@@ -119,9 +131,14 @@ GLOBAL = f"{SQUARE}/window:3+global:2"
 WINDOW = f"{SQUARE}/window:4"
 REACH = f"{SQUARE}/reach:5,2"
 TREE = "H2-Lq6-Lk24-D8/causal:lower_right+tree:0,0,1,1,3,2"
+LEFT = f"B3-{SQUARE}/causal+left_padding:0,5,9"
 IMAGES = f"{SQUARE}/causal+image:3,6,12,5"
 
 PLANTED: dict[str, tuple[str, Keep]] = {
+    "left_padding_one_longer": (LEFT, left_padding(1)),
+    "left_padding_one_shorter": (LEFT, left_padding(-1)),
+    "left_padding_on_the_right": (LEFT, left_padding_on_the_right),
+    "left_padding_ignored": (LEFT, causal_alone),
     "document_ends_one_late": (CAUSAL_DOCUMENTS, document_ends_one_late),
     "document_ends_one_early": (CAUSAL_DOCUMENTS, document_ends_one_early),
     "earlier_documents_seen": (DOCUMENTS, earlier_documents_seen),

@@ -24,13 +24,16 @@ from attnbench.types.mask_structures import (
     First,
     Global,
     Image,
+    LeftPadding,
     Prefix,
     Reach,
     Tree,
 )
 from attnbench.types.mask_words import WORDS
 
-STRUCTURED = ("document", "chunked", "reach", "dilated", "tree", "prefix", "first", "global", "image")
+STRUCTURED = (
+    "left_padding", "document", "chunked", "reach", "dilated", "tree", "prefix", "first", "global", "image",
+)  # fmt: skip
 """Those whose pairs follow from the word alone; blocks are drawn."""
 
 
@@ -59,6 +62,9 @@ def ancestors(parents: tuple[int, ...], draft: int) -> set[int]:
 def keeps(word: MaskWord, p: int, j: int, Lk: int) -> bool:
     """Whether a query at position p sees key j, by the word alone, as its definition says."""
     match word:
+        case LeftPadding():
+            assert word.its != "seeded"
+            return j >= word.its[0]
         case Document():
             assert word.its != "seeded"
             return document_of(word.its, p) is not None and document_of(word.its, p) == document_of(
@@ -184,6 +190,8 @@ def test_a_smaller_relative_fits_and_still_drops_or_adds_a_pair(name: str) -> No
         ("document:3,4", "documents of 7 keys together, but Lk = 8"),
         ("document:3,0,5", "a length is 1 or more"),
         ("document:a", "'a' is not a whole number; write it as in 'document:3,5'"),
+        ("left_padding:3,4", "left_padding gives 2 lengths for a batch of 1"),
+        ("left_padding:9", "left_padding length 9 is more than Lk = 8"),
         ("chunked:0", "chunked of 0 keys: give at least 1"),
         ("prefix", "'' is not a whole number; write it as in 'prefix:4'"),
         ("reach:3", "give both sides, as in 'reach:128,0'"),

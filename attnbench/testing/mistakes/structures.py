@@ -21,6 +21,7 @@ from attnbench.types.mask_structures import (
     Global,
     Groups,
     Image,
+    LeftPadding,
     Prefix,
     Reach,
     Tree,
@@ -28,6 +29,7 @@ from attnbench.types.mask_structures import (
 
 Pairs = NDArray[np.bool_]
 
+_LEFT = "left_padding:n drops the first n keys of a batch element, 0 to n - 1, and no other"
 _OWN_DOCUMENT = "a query sees the keys of its own document alone; each ends before the next begins"
 _OWN_CHUNK = "chunks begin at key 0, and a query at position p sees the keys j with j // n == p // n"
 _FIRST = "the first n keys, 0 to n - 1, stay visible whatever the window says"
@@ -92,6 +94,18 @@ def _document_without_beginning(word: MaskWord, case: Case) -> Pairs:
 
 def _document_of_the_first(word: MaskWord, case: Case) -> Pairs:
     return right_pairs(word, case)[:1]
+
+
+def _left_padding(by: int) -> Callable[[MaskWord, Case], Pairs]:
+    def kept(word: MaskWord, case: Case) -> Pairs:
+        assert isinstance(word, LeftPadding)
+        return np.arange(case.Lk) >= (word.dropped(case) + by)[:, None, None]
+
+    return kept
+
+
+def _padding_on_the_right(word: MaskWord, case: Case) -> Pairs:
+    return right_pairs(word, case)[..., ::-1]
 
 
 def _counted(word: MaskWord) -> int:
@@ -205,6 +219,19 @@ def _one_image(word: MaskWord, case: Case) -> Pairs:
 
 
 STRUCTURES: tuple[Mistake, ...] = (
+    Mistake(
+        "left_padding_one_longer", "padding on the left, one key more", _LEFT,
+        _changed(LeftPadding, _left_padding(1)),
+    ),
+    Mistake(
+        "left_padding_one_shorter", "padding on the left, one key less", _LEFT,
+        _changed(LeftPadding, _left_padding(-1)),
+    ),
+    Mistake(
+        "left_padding_on_the_right", "padding on the right, of as many keys", _LEFT,
+        _changed(LeftPadding, _padding_on_the_right),
+    ),
+    Mistake("left_padding_ignored", "no padding on the left", _LEFT, _left_out(LeftPadding)),
     Mistake(
         "document_ends_one_late", "documents that end one key late", _OWN_DOCUMENT,
         _changed(Document, _moved_ends(1)),
