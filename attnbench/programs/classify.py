@@ -25,6 +25,7 @@ from attnbench.types.mask_structures import (
     First,
     Global,
     Image,
+    LeftPadding,
     Prefix,
     Reach,
     Tree,
@@ -144,19 +145,25 @@ def _ranges_words(kept: Tensor, B: int, H: int) -> str | None:
 
 def _candidates(low: Ints, high: Ints, B: int, Lk: int) -> Iterator[Mask]:
     """Yield the masks that may have these ranges (B or 1, Lq), the simplest first."""
-    Lq = low.shape[1]
+    Lq, some = low.shape[1], high > low
     lengths = np.broadcast_to(high.max(axis=1), B)
     # A row that keeps nothing begins after the keys that there are.
-    begin = np.where(high > low, low, np.broadcast_to(high.max(axis=1)[:, None], low.shape))
-    for padding in (None, tuple(int(length) for length in lengths)):
-        for causal in (None, "upper_left", "lower_right"):
-            plain = Mask(causal=causal, padding=padding)
-            yield plain
-            position = np.arange(Lq) + plain.query_offset(Lq, Lk)
-            behind = (position - begin + 1)[(begin > 0) & (position >= begin)]
-            width = int(behind.min() if behind.size else (high - position).max())
-            if width > 0:
-                yield Mask(causal=causal, window=width, padding=padding)
+    begin = np.where(some, low, np.broadcast_to(high.max(axis=1)[:, None], low.shape))
+    dropped = np.where(some, low, Lk).min(axis=1)
+    for left, padding, causal in product((False, True), (None, _listed(lengths)), ALIGNS):
+        more = (LeftPadding(_listed(np.broadcast_to(dropped, B))),) if left else ()
+        plain = Mask(causal=causal, padding=padding, more=more)
+        yield plain
+        position = np.arange(Lq) + plain.query_offset(Lq, Lk)
+        first = dropped[:, None] if left else 0
+        behind = (position - begin + 1)[(begin > first) & (position >= begin)]
+        width = int(behind.min() if behind.size else (high - position).max())
+        if width > 0:
+            yield Mask(causal=causal, window=width, padding=padding, more=more)
+
+
+def _listed(numbers: Ints) -> tuple[int, ...]:
+    return tuple(numbers.tolist())
 
 
 MOST_PAIRS = 1 << 24
@@ -171,20 +178,25 @@ ALIGNS: tuple[Align | None, ...] = (None, "upper_left", "lower_right")
 def _structure_words(kept: Tensor, B: int) -> str | None:
     """Return the words for a structure of kept pairs (B or 1, Lq, Lk), or None.
 
-    Where batch elements differ by more than their padding, each may have documents of its own, drawn in a
-    case. Blocks are drawn too.
+    Batch elements may differ by padding on either side. Where they differ by more, each may have documents of
+    its own, drawn in a case. Blocks are drawn too.
     """
     if kept.numel() > MOST_PAIRS:
         return None
     every: NDArray[np.bool_] = (kept[:1] if bool((kept == kept[:1]).all()) else kept).cpu().numpy()
     seen = np.asarray(every.any(1))
     lengths = np.where(seen.any(1), every.shape[2] - seen[:, ::-1].argmax(1), 0)
-    pairs, keys = every[lengths.argmax()], int(lengths.max())
-    if not np.array_equal(every, pairs & (np.arange(every.shape[2]) < lengths[:, None, None])):
+    dropped = np.where(seen.any(1), seen.argmax(1), every.shape[2])
+    pairs, keys = every[(lengths - dropped).argmax()], int(lengths.max())
+    at = np.arange(every.shape[2])
+    inside = (at >= dropped[:, None, None]) & (at < lengths[:, None, None])
+    if not np.array_equal(every, pairs & inside):
         return _own_documents(every, lengths)
-    padding = Padding(tuple(int(length) for length in np.broadcast_to(lengths, B)))
+    right = Padding(_listed(np.broadcast_to(lengths, B)))
+    left = LeftPadding(_listed(np.broadcast_to(dropped, B)))
     for mask in _structured_masks(pairs, keys):
-        for whole in (mask, mask_of([*mask.words, padding])):
+        for padding in ([], [right], [left], [left, right]):
+            whole = mask_of([*mask.words, *padding])
             if _keeps(whole, every, B):
                 return mask_text(whole)
     return _blocks(pairs) if len(every) == 1 else None

@@ -10,12 +10,14 @@ from math import isclose, log2
 
 from attnbench.cases.ids import case_id, parse_case, short_id
 from attnbench.cases.suites import IN_PROGRAM, TORCHS
+from attnbench.masks import kept_keys
 from attnbench.plugins.registry import load_registry
 from attnbench.programs.tally import Call, Calls, Kind, Unclassified
 from attnbench.results.targets import FileKind
 from attnbench.types.batch import parse_batch
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
+from attnbench.types.mask import Mask
 from attnbench.types.operation import operation_of
 from attnbench.types.rule import wrong_constant
 from attnbench.types.words import count_of
@@ -201,7 +203,12 @@ def _octave(case: Case) -> object:
 def _differ_in_length(cases: Collection[Case]) -> bool:
     """Return whether cases of an octave differ in the length of a cache alone, or of whole prompts."""
     alike = len({(case.B, case.mask) for case in cases}) == 1 and not any(case.batch for case in cases)
-    return alike and all(case.mask.unlisted() == case.mask and case.Lq in (1, case.Lk) for case in cases)
+    return alike and all(_grows(case.mask) and case.Lq in (1, case.Lk) for case in cases)
+
+
+def _grows(mask: Mask) -> bool:
+    """Return whether a mask keeps more keys where there are more; listed lengths of padding stay."""
+    return mask.padding in (None, "seeded")
 
 
 def _pairs(case: Case) -> int:
@@ -211,7 +218,7 @@ def _pairs(case: Case) -> int:
         return sum(queries * (1 if _is_recurrent(case) else keys) for queries, keys in lengths)
     if _is_recurrent(case):
         return case.B * case.Lq
-    return case.Lq * sum(case.mask.lengths(case) or (case.Lk,) * case.B)
+    return case.Lq * (int(kept_keys(case).sum()) if case.mask.is_range else case.B * case.Lk)
 
 
 def _is_recurrent(case: Case) -> bool:

@@ -255,6 +255,16 @@ def test_paddings_of_many_batches_become_that_nearest_to_the_mean() -> None:
     assert (one.case.mask.padding, one.count) == ((9, 32), 1)
 
 
+def test_prompts_that_are_padded_on_the_left_decode_in_cases_of_each_octave() -> None:
+    q, dropped = torch.ones(3, 2, 1, 4), torch.tensor([0, 3, 7]).view(3, 1, 1, 1)
+    with attnbench.capture() as calls:
+        for keys in range(16, 32):
+            k = torch.ones(3, 2, keys, 4)
+            torch.nn.functional.scaled_dot_product_attention(q, k, k, torch.arange(keys) >= dropped)
+    found = {(one.case.Lk, mask_text(one.case.mask), one.count) for one in calls.captured.cases}
+    assert found == {(16, "left_padding:0,3,7", 8), (31, "left_padding:0,3,7", 8)}
+
+
 def test_backward_passes_with_dropout_are_measured_without_it() -> None:
     counted = {replace(call(32, Lq=32), dropout=0.5): (5, 3)}
     found = captured(Calls(counted, 0, 0.0), by_step=False)

@@ -104,7 +104,10 @@ def test_structures_are_told(written: str, told: str | None, Lq: int) -> None:
         "causal+document:9,3,12,16+prefix:4", "causal+window:4+chunked:8", "causal+window:4+prefix:6",
         "window:3+chunked:10+global:1", "window:4+document:9,3,12,16+first:2", "causal+tree:0,0,1,2,2",
         "causal+window:6+image:4,7,20,5", "causal+padding:40,30+prefix:7", "causal+padding:40,30+chunked:9",
-        "causal+window:5+padding:31,22+first:2", "causal+padding:29,29+image:5,8",
+        "causal+window:5+padding:31,22+first:2", "causal+left_padding:0,17", "left_padding:3,9",
+        "causal+window:9+left_padding:2,0", "causal+padding:30,30+left_padding:0,12",
+        "causal+document:9,3,28+left_padding:0,13", "causal+image:14,5+left_padding:0,3",
+        "causal+chunked:9+left_padding:4,0", "causal+padding:29,29+image:5,8",
         "window:4+padding:40,11+global:2",
     ],
 )  # fmt: skip
