@@ -186,7 +186,9 @@ def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
         if found.mistake or found.kind or point.values == NORMAL:
             return found
         plain = judge(replace(point, values=NORMAL), backend, source, look.rule_source, ALL_DRAWS)
-        if plain.status == "right" and point.values in BY_FAMILY:
+        # A call is wrong on these inputs though no other came before it: nothing is kept.
+        anew = point.values == CHANGED and wrong is not None
+        if plain.status == "right" and point.values in BY_FAMILY and not anew:
             told = f"{BY_FAMILY[point.values]} {found.do}".rstrip()
             return Diagnosed(told, kind="family", places=found.places)
     except Refused as refusal:

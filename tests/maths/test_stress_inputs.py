@@ -100,7 +100,7 @@ def test_which_stress_inputs_make_sense() -> None:
         return tuple(name for name in found if name not in DELIVERIES)
 
     everything = ("normal", "near_duplicate", "one_hot", "large_logits", "unlikely_values")
-    assert tuple(NAMES) == (*everything, "even", "light_keys", *DELIVERIES)
+    assert tuple(NAMES) == (*everything, "even", "light_keys", "small_values", *DELIVERIES)
     assert kinds(Lk=20, dtype="float16") == (*everything, "even")
     assert kinds(Lk=14, dtype="float16") == everything
     assert kinds(Lk=2048, dtype="bfloat16") == (*everything, "light_keys")
