@@ -16,7 +16,6 @@ from attnbench.worker.gradients import leaf_inputs, passed, with_gradients
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.types.backend import Call
     from attnbench.worker.gradients import Inputs
 
 
@@ -101,17 +100,17 @@ def nearest(
 
 
 def answered(
-    prepare: Callable[[Setup], Call], setup: Setup, inputs: Inputs, upstream: Tensor | None
+    prepare: Callable[[Setup], Callable[..., Any]], setup: Setup, inputs: Inputs, upstream: Tensor | None
 ) -> Parts:
     """Return what a backend gives, by part in float64; with gradients where there is one of the output."""
     import torch
 
     if upstream is None:
         with torch.inference_mode():
-            given = prepare(setup)(*inputs)
-        parts = given if isinstance(given, tuple) else (given,)
+            given: Any = prepare(setup)(*inputs)
+        outputs = given if isinstance(given, tuple) else (given,)
         names = [spec.name for spec in operation_of(setup.case).outputs(setup.case)]
-        return {name: x.double().cpu().numpy() for name, x in zip(names, parts, strict=True)}
+        return {name: x.double().cpu().numpy() for name, x in zip(names, outputs, strict=True)}
     with torch.inference_mode(False), torch.enable_grad():
         own, sources = with_gradients(setup), leaf_inputs(inputs)
         made = passed(prepare(own), own, upstream.clone())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import for_operation, repeat_heads
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attnbench.types.backend import Call
     from attnbench.types.rule import Scoring
 
-Prepare = Callable[[Setup], "Call"]
+Prepare = Callable[[Setup], "Callable[..., Any]"]
 
 
 def right_spread(setup: Setup, x: Tensor) -> Tensor:

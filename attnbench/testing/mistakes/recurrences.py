@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.recurrence import prepare
 from attnbench.testing.mistakes.parts import Mistake
@@ -15,7 +15,7 @@ from attnbench.types.operation import operation_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.types.backend import Call, Setup
+    from attnbench.types.backend import Setup
 
     Named = dict[str, Tensor]
     Change = Callable[[Named], Named]
@@ -33,7 +33,7 @@ def _as_it_is(given: Named, out: Tensor, state: Tensor) -> Answer:
     return out, state
 
 
-def _prepare(setup: Setup, change: Change, ending: Ending) -> Call:
+def _prepare(setup: Setup, change: Change, ending: Ending) -> Callable[..., Any]:
     """Return the plain recurrence with changed inputs, whose q and k have all H heads, and a changed end."""
     case, rule = setup.case, setup.rule
     names = [spec.name for spec in operation_of(case).inputs(case, rule)]
@@ -61,7 +61,7 @@ def _mistake(
     return Mistake(name, summary, advice, partial(_prepare, change=change, ending=ending))
 
 
-def _tiled(setup: Setup) -> Call:
+def _tiled(setup: Setup) -> Callable[..., Any]:
     """Let head h of v have that of q and k which is h modulo their number, in place of h / group."""
     case = setup.case
     plain = prepare(replace(setup, case=replace(case, Hkv=case.H)))
