@@ -271,12 +271,16 @@ def test_each_run_has_a_sentence_with_what_to_use_and_one_on_what_fails() -> Non
         failed(case(128), "mine", "mismatch", "rms error 3.2e-01"),
         failed(case(512), "mine", "mismatch", "rms error 3.2e-01"),
     )
-    top = page(together(slow, mixed)).partition("<h2>")[0]
+    text = page(together(slow, mixed))
+    top = text.partition("<h2>")[0]
+    # It is said once.
+    assert text.count("Use bmm in 2 of 4 cases") == 1
     # What to use in one run is not what to use in another.
-    assert re.search(r" \(1\): use bmm: 1\.0+ ms; eager takes .*, sdpa_flash 30", top)
-    assert " (2): use bmm in 2 of 4 cases, sdpa_flash in 2 (tied in each); torch&#39;s function" in top
+    assert re.search(r" \(1\)</li><li class=\"\w+\">Use bmm: 1\.0+ ms; eager takes .*, sdpa_flash 30", top)
+    assert ' (2)</li><li class="good">Use bmm in 2 of 4 cases, sdpa_flash in 2 (tied in each); torch' in top
     assert ", eager up to 2.00 [1.97, 2.03]; 1 of 5 cases (L512) without a time." in top
-    assert '<li class="bad">made 2026-01-02 03:04 (2): mine is wrong in 2 of 5 cases (L128 and L512).' in top
+    assert '<li class="of-run">all runs</li>' in top
+    assert '<li class="bad">mine is wrong in 2 of 5 cases (L128 and L512).' in top
     # Of what ties everywhere none is better than another.
     either = run_of({case(n): tied for n in (64, 128)})
     assert "Use sdpa_flash or eager in both cases (tied in each)." in page(either)

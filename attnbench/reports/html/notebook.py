@@ -8,11 +8,10 @@ from html import escape
 from attnbench.reports.answer import ABSENT, Grid, case_cell, case_numbers, totals_grids
 from attnbench.reports.columns import NAMES, name_text, table_columns, time_text
 from attnbench.reports.html.heat import STEPS, Heat, Tile, heat_of
-from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
+from attnbench.reports.html.whole import cases_words, part_findings, run_labels, user_has, whole_findings
 from attnbench.reports.html.words import (
     FailedOutcomes,
     Sentence,
-    busy,
     failures,
     findings,
     isolated,
@@ -21,7 +20,6 @@ from attnbench.reports.html.words import (
     leads_key,
     minute,
     stages_of,
-    use_words,
     verdict_words,
 )
 from attnbench.reports.judged import ReportPart
@@ -71,7 +69,7 @@ def notebook_html(run: Run) -> str:
     for part, label in zip(parts, labels, strict=True):
         if len(parts) > 1:
             said.append(f"<b>{_safe(label)}</b>")
-        said += _of_part(run, part, alone=len(parts) == 1)
+        said += _of_part(run, part, parts)
     return "<div>" + "\n".join(said) + "</div>"
 
 
@@ -82,14 +80,14 @@ def _sentences(parts: list[ReportPart], labels: list[str]) -> list[str]:
 def _said(one: Sentence) -> str:
     """A sentence with a bar in the colour of its tone, as on the page."""
     style = f"margin:4px 0;padding-left:10px;border-left:4px {_BARS[one.tone]}"
-    text = f"{one.subject} {one.text}".strip()
+    text = f"{one.run and f'{one.run}: '}{one.subject} {one.text}".strip()
     return f'<p style="{style}">{_safe(text)}</p>'
 
 
-def _of_part(run: Run, part: ReportPart, *, alone: bool) -> list[str]:
+def _of_part(run: Run, part: ReportPart, parts: Sequence[ReportPart]) -> list[str]:
     leads = () if part.answer is None else part.answer.leads
     sentences = findings(part.judged, run.manifests[part.runs[0]])
-    sentences += [] if alone else [*use_words(part), *busy(part)]
+    sentences += part_findings(part, parts)
     stages, short = stages_of(run, part), short_names(case_numbers([part]))
     names = with_stages(short, stages)
     lines = (_place(run, part), cases_words(one.record.case for one in part.judged))

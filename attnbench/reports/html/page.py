@@ -21,11 +21,10 @@ from attnbench.reports.caches import caches_grid
 from attnbench.reports.columns import KIND, Column, in_order, name_text, table_columns
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, cache_rows, chart_rows, charts
 from attnbench.reports.html.heat import STEPS, heat_of
-from attnbench.reports.html.whole import cases_words, run_labels, user_has, whole_findings
+from attnbench.reports.html.whole import cases_words, part_findings, run_labels, user_has, whole_findings
 from attnbench.reports.html.words import (
     MOST_VALUES,
     against_words,
-    busy,
     calls_of,
     facts,
     failures,
@@ -37,7 +36,6 @@ from attnbench.reports.html.words import (
     minute,
     stages_of,
     suite_of,
-    use_words,
 )
 from attnbench.reports.judged import BASELINE, JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
@@ -120,7 +118,7 @@ def page(run: Run) -> str:
     )
     drawn = charts(rows)
     sections = [
-        _section(run, part, label, parts if fleet else [part], alone=not several)
+        _section(run, part, label, parts if fleet else [part], parts)
         for part, label in zip(parts, labels, strict=True)
     ]
     return environment.get_template("page.html").render(
@@ -167,9 +165,10 @@ def _title(run: Run, parts: Sequence[ReportPart]) -> str:
 
 
 def _section(
-    run: Run, part: ReportPart, label: str, report: Sequence[ReportPart], *, alone: bool
+    run: Run, part: ReportPart, label: str, report: Sequence[ReportPart], parts: Sequence[ReportPart]
 ) -> dict[str, Any]:
-    """The values of one part of a report for the template. alone: the page has no other part."""
+    """The values of one part of a report for the template. parts: all of the page."""
+    alone = len(parts) == 1
     manifests, paths = [run.manifests[one] for one in part.runs], [run.paths[one] for one in part.runs]
     manifest, judged = manifests[0], part.judged
     # A page is for sharing.
@@ -192,7 +191,7 @@ def _section(
         "torch": isolated(str(manifest.environment.get("torch") or "")),
         "cases": cases_words(one.record.case for one in judged),
         "cut_off": ended if any(unfinished) else "",
-        "findings": findings(judged, manifest) + ([] if alone else [*use_words(part), *busy(part)]),
+        "findings": findings(judged, manifest) + part_findings(part, parts),
         "totals": [] if part.answer is None else list(totals_grids(part.answer, names, bounds=True)),
         "caches": None if part.answer is None else caches_grid(part.caches, part.answer, details=True),
         "stages": stages_of(run, part),

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import TORCHS
 from attnbench.reports.answer import busy_text, case_numbers, steps_words
 from attnbench.reports.caches import cache_words
-from attnbench.reports.html.words import Sentence, failure_words, isolated, suite_of, use_words, weakened
+from attnbench.reports.html.words import (
+    Sentence,
+    busy,
+    failure_words,
+    isolated,
+    suite_of,
+    use_words,
+    weakened,
+)
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.overview import HOT_DECODE, checked_words, hot_words
@@ -17,6 +26,7 @@ from attnbench.stats.answer import is_failure
 from attnbench.types.mask import mask_text
 from attnbench.types.words import capital, count_of, first_of, printable
 
+_ALL_RUNS = "all runs"
 _MOST_WORDS = 5
 _MOST_RUNS = 6
 """Of more runs without steps none is told above all."""
@@ -30,12 +40,27 @@ def user_has(part: ReportPart) -> tuple[str, ...]:
 
 
 def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[Sentence]:
-    """Return sentences over all runs. labels: of the parts, where there are several."""
+    """Return sentences over all runs, those on one run together. labels: of the parts."""
     answers = [part.answer for part in parts if part.answer is not None]
     mostly = 2 * sum(one.disturbed for one in answers) > sum(one.timed for one in answers)
-    found = [*_answers(parts, labels), *_checked(parts), *_caches(parts, labels), *_hot(parts, labels)]
+    several = len(parts) > 1
+    found = [
+        one
+        for part, label in zip(parts, labels, strict=True)
+        for one in _of_part(part, parts, label if several else "")
+    ]
+    shared = [*_checked(parts), *_hot(parts, labels)]
     # Where most is disturbed, a reader should know before the answer.
-    return [*_busy(parts), *found] if mostly else [*found, *_busy(parts)]
+    first, last = (_busy(parts), shared) if mostly else ([], [*shared, *_busy(parts)])
+    run = _ALL_RUNS if several else ""
+    return [*(replace(one, run=run) for one in first), *found, *(replace(one, run=run) for one in last)]
+
+
+def part_findings(part: ReportPart, parts: Sequence[ReportPart]) -> list[Sentence]:
+    """Say at a part what to use, unless that is told above all, and whether it was disturbed."""
+    if len(parts) == 1:
+        return []
+    return [*([] if _is_told(part, parts) else use_words(part)), *busy(part)]
 
 
 def _checked(parts: Sequence[ReportPart]) -> list[Sentence]:
@@ -58,33 +83,26 @@ def _busy(parts: Sequence[ReportPart]) -> list[Sentence]:
     return [Sentence("", f"{words}.", "unsure")] if words else []
 
 
-def _answers(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
-    """Say for each run what to use, in a step of each stage of a model or else by cases, and what fails.
+def _is_told(part: ReportPart, parts: Sequence[ReportPart]) -> bool:
+    """Return whether what to use by cases is told above all: alone, or of few runs without steps."""
+    return len(parts) == 1 or (
+        len(parts) <= _MOST_RUNS and not (part.answer is not None and part.answer.totals)
+    )
 
-    Of many runs without steps only failures are told: their own parts of the page say the rest.
+
+def _of_part(part: ReportPart, parts: Sequence[ReportPart], run: str) -> Iterator[Sentence]:
+    """Say what to use, in a step of a model by stage or else by cases, what fails, and what caches cost.
+
+    run: as of :class:`Sentence`.
     """
-    several = len(parts) > 1
-    for part, label in zip(parts, labels, strict=True):
-        if part.answer is None:
-            continue
-        numbers = short_names(case_numbers([part]))
-        before = f"{label}: " if several else ""
-        steps, unsure = steps_words(part.answer, numbers), weakened(part.answer)
-        for words, proved in steps.items():
-            tone = "good" if proved and not unsure else "unsure"
-            yield Sentence("", f"{before}{words if several else capital(words)}.", tone)
-        if not several or (not steps and len(parts) <= _MOST_RUNS):
-            yield from use_words(part, before)
-        else:
-            yield from failure_words(part, before)
-
-
-def _caches(parts: Sequence[ReportPart], labels: Sequence[str]) -> Iterator[Sentence]:
-    """Say what caches in few bits gain and lose."""
-    for part, label in zip(parts, labels, strict=True):
-        before = f"{label}: " if len(parts) > 1 else ""
-        for words in cache_words(part.caches):
-            yield Sentence("", f"{before}{words}.")
+    if part.answer is None:
+        return
+    unsure = weakened(part.answer)
+    for words, proved in steps_words(part.answer, short_names(case_numbers([part]))).items():
+        yield Sentence("", f"{capital(words)}.", "good" if proved and not unsure else "unsure", run)
+    yield from use_words(part, run) if _is_told(part, parts) else failure_words(part, run)
+    for words in cache_words(part.caches):
+        yield Sentence("", f"{words}.", run=run)
 
 
 def cases_words(ids: Iterable[str]) -> str:

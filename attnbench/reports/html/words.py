@@ -31,12 +31,14 @@ from attnbench.types.words import capital, count_of, first_of
 class Sentence:
     """A sentence of the page.
 
-    subject: the name at its beginning, "" for none. tone: ``good``, ``unsure``, ``bad`` or ``plain``.
+    subject: the name at its beginning, "" for none. tone: ``good``, ``unsure``, ``bad`` or ``plain``. run:
+    the label of the run that it is on, where it stands among those of others.
     """
 
     subject: str
     text: str
     tone: str = "plain"
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -129,17 +131,17 @@ def verdict_words(one: JudgedRecord) -> str:
     return f"{one.verdict or ''} {against_words(one)}".strip()
 
 
-def use_words(part: ReportPart, before: str = "") -> list[Sentence]:
-    """Say which backends to use in a part, and which fail. before: a label that each sentence begins with."""
+def use_words(part: ReportPart, run: str = "") -> list[Sentence]:
+    """Say which backends to use in a part, and which fail. run: its label, as of :class:`Sentence`."""
     records = [one.record for one in part.judged]
     names = short_names(record.case for record in records)
     words = "" if part.answer is None else use_sentence(part.answer, records, names)
     if not words:
-        return failure_words(part, before)
+        return failure_words(part, run)
     sure = {lead.sure for lead in part.answer.leads} if part.answer else set()
     good = "clear" in sure and "few repetitions" not in sure and not weakened(part.answer)
-    text = f"{before}{words if before else capital(words)}."
-    return [Sentence("", text, "good" if good else "unsure"), *failure_words(part, before)]
+    tone = "good" if good else "unsure"
+    return [Sentence("", f"{capital(words)}.", tone, run), *failure_words(part, run)]
 
 
 def weakened(answer: RunAnswer | None) -> bool:
@@ -147,16 +149,16 @@ def weakened(answer: RunAnswer | None) -> bool:
     return answer is not None and bool(answer.chosen_disturbed and busy_text(answer))
 
 
-def failure_words(part: ReportPart, before: str = "") -> list[Sentence]:
+def failure_words(part: ReportPart, run: str = "") -> list[Sentence]:
     """Name the backends of a part that fail, with their cases."""
     records = [one.record for one in part.judged]
     told = list(failure_sentences(records, short_names(record.case for record in records)))
     found = [
-        Sentence("", f"{before}{words}.", _TONES.get(MEANING[status].kind, "bad")) for status, words in told
+        Sentence("", f"{words}.", _TONES.get(MEANING[status].kind, "bad"), run) for status, words in told
     ]
     if len(found) > MOST_FAILURES:
         left = count_of(len(found) - MOST_FAILURES, "more failure")
-        found[MOST_FAILURES:] = [Sentence("", f"{before}{left}: see Failures.", "bad")]
+        found[MOST_FAILURES:] = [Sentence("", f"{left}: see Failures.", "bad", run)]
     return found
 
 
