@@ -136,6 +136,9 @@ def test_on_a_phone_the_deciding_columns_are_seen_and_frames_that_scroll_say_so(
     for user in ("sdpa_flash", "eager"):
         head = opened.tab.locator(".leads thead th", has_text=user).bounding_box()
         assert head["x"] + head["width"] <= 390
+    # So are they where ratios have intervals.
+    verdict = opened.tab.locator("#records thead th", has_text="verdict").bounding_box()
+    assert verdict["x"] + verdict["width"] <= 390
     # The case of an outcome has one line below the cells of its row.
     outcome = opened.tab.locator("#records tbody tr").first
     case_of, row = outcome.locator("small").bounding_box(), outcome.bounding_box()

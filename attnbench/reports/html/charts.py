@@ -21,7 +21,7 @@ from math import exp, log, sqrt
 from types import MappingProxyType
 from typing import Any
 
-from attnbench.cases.ids import parse_case
+from attnbench.cases.ids import parse_case, short_id
 from attnbench.cases.work import human_bytes
 from attnbench.reports.answer import case_cell, times_text
 from attnbench.reports.caches import cache_name, error_text, share_text, step_labels
@@ -122,6 +122,7 @@ _LEFT_OUT = (
 )
 """What a note below a chart says of rows that it lacks: of all charts, and of that of memory."""
 _LENGTHS = re.compile(r"Lq\d+-Lk\d+")
+_LENGTH = re.compile(r"-?\bL[qk]?\d+(-Lk\d+)?")
 _STARRED = re.compile(r"L[qk]\*-?|-L[qk]\*")
 _ALONG = {(True, True): "length, Lq = Lk", (True, False): "queries, Lq", (False, True): "keys, Lk"}
 """What varies in a family, by whether there is a star for queries and for keys."""
@@ -279,6 +280,9 @@ def _add_families(rows: Sequence[Row], stages: Mapping[str, str]) -> None:
     for family, those in views.items():
         stage = {stages.get(row["case"], "") for row in those}
         name = _STARRED.sub("", names[family]).strip()
+        if names[family] == family:
+            # The whole id, of a single family or of one that has nothing that others lack.
+            name = _LENGTH.sub("", short_id(parse_case(those[0]["case"])))
         label = " ".join(filter(None, (name, *(stage if len(stage) == 1 else ())))) or those[0]["along"]
         for row in those:
             row["in_time"] = label
