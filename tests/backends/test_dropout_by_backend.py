@@ -79,6 +79,7 @@ def test_the_compiled_one_passes() -> None:
     assert judge(each, backend.prepare(each.setup))[1] == ""
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_none_of_hundreds_is_refused() -> None:
     text = "attention/scaled_dot/B2-H2-Lq{L}-Lk{L}-D4/{mask}/float32/cpu/forward/dropout{p}"

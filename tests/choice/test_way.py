@@ -80,7 +80,7 @@ def from_config(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [captured, from_config])
+@pytest.mark.parametrize("way", [pytest.param(captured, marks=pytest.mark.nightly), from_config])
 def test_a_program_that_sets_no_threads_is_served_and_others_hear_why_not(
     way: Callable[[Path], list[str]], tmp_path: Path
 ) -> None:

@@ -236,6 +236,7 @@ def test_a_plugin_whose_records_cannot_be_used_is_told(invoke: Invoke, plugin: P
     assert r"\x1b" in clean(done)
 
 
+@pytest.mark.slow
 def test_what_a_plugin_says_in_every_command(invoke: Invoke, plugin: Path, tmp_path: Path) -> None:
     named = ("--plugin", str(plugin))
     for kind in ("backends", "metrics", "reporters", "facts"):

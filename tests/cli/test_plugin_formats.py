@@ -158,6 +158,7 @@ def attnbench_backends():
 """
 
 
+@pytest.mark.slow
 def test_a_worker_imports_the_plugin_of_its_backend_alone_and_asks_it(tmp_path: Path) -> None:
     log, words = tmp_path / "log", []
     for name in ("mine", "other"):

@@ -136,7 +136,10 @@ def test_our_own_workflows_check_what_must_hold_before_a_change_lands() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["shell", "github", "gitlab"])
+@pytest.mark.parametrize(
+    "where",
+    ["shell", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("github", "gitlab"))],
+)
 def test_a_change_of_nothing_passes(clone: Path, tmp_path: Path, where: str) -> None:
     change(clone, "1.00")
     before = git(clone, "status", "--porcelain"), git(clone, "worktree", "list")

@@ -119,6 +119,7 @@ def test_the_devices_of_this_machine_measure_what_a_run_measures(out: Path, tmp_
     assert "2/2 attention/dot/" in stderr
 
 
+@pytest.mark.slow
 def test_a_lost_machine_costs_the_case_under_way_which_runs_again(out: Path) -> None:
     kept = [word for case in CASES for word in ("--case", case)]
     note = ("--note", "for mine.toml")
@@ -137,6 +138,7 @@ def test_a_killed_process_is_lost_and_its_place_goes_on(out: Path) -> None:
     check_whole(out)
 
 
+@pytest.mark.slow
 def test_a_damaged_unit_is_measured_again(out: Path) -> None:
     """It was damaged on its way, or lies damaged in the folder of an earlier call."""
     units = out.with_suffix(".units")
@@ -152,6 +154,7 @@ def test_a_damaged_unit_is_measured_again(out: Path) -> None:
     assert len(list(units.glob("*.damaged"))) == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_what_is_lost_twice_is_not_tried_again(out: Path) -> None:
     status, stdout, stderr = ended(on("pretended:loses_all", *WHOLE, out=out))
@@ -161,6 +164,7 @@ def test_what_is_lost_twice_is_not_tried_again(out: Path) -> None:
     assert "Traceback" not in stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_another_torch_is_refused_with_the_list(out: Path) -> None:
     status, _, stderr = ended(on("pretended:unlike", *WHOLE, out=out))
@@ -186,6 +190,7 @@ def test_the_same_command_goes_on_after_the_driver_was_killed(out: Path) -> None
     assert not units.exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_units_of_another_run_are_kept_and_refused(out: Path) -> None:
     units = out.with_suffix(".units")

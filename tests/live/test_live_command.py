@@ -95,6 +95,7 @@ def test_what_a_commit_changed_is_measured_told_and_can_be_looked_at_again(proje
 BROKEN = "raise RuntimeError('half done')"
 
 
+@pytest.mark.slow
 def test_what_head_lacks_or_cannot_import_fails_the_gate_also_where_the_tree_is_head(
     project: Install,
 ) -> None:
@@ -185,6 +186,7 @@ def test_a_known_mistake_of_head_is_named_as_a_check_there_names_it(project: Ins
     assert "causal: Your output equals the known mistake “causal, one key more”:" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_plugin_that_imports_torch_at_once_is_compared(project: Install) -> None:
     there = project("mini_v")
     there.commit(mini_v=f"import torch\n{source('one')}")

@@ -53,6 +53,7 @@ def test_a_mistake_is_refused_by_its_part_and_sequence(judges: Callable[[str], J
     assert f"sequence {sequence}: the output {part!r}: " in problem
 
 
+@pytest.mark.slow
 def test_it_is_run_timed_and_reported_like_any_other(tmp_path: Path) -> None:
     backends = ["eager", "by_token", plugin.name_of("scale of the next head")]
     case = CASE.format("float32")

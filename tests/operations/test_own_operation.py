@@ -102,6 +102,7 @@ def test_operations_are_listed() -> None:
     assert names[-1] == "paged_with_lse"
 
 
+@pytest.mark.slow
 def test_the_conformance_kit_makes_cases_of_it_and_says_what_to_return() -> None:
     registry = load_wanted([PLUGIN])
     planned = plan(registry, ["gathered", "wrong_one_output"])

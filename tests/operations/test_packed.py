@@ -265,6 +265,7 @@ def test_a_sequence_alone_has_the_numbers_that_it_has_in_company(registry: Regis
             assert len(arrays["cu_seqlens_q"]) == 2
 
 
+@pytest.mark.slow
 def test_whether_bits_depend_on_company_is_a_fact_of_a_record(tmp_path: Path) -> None:
     batch = CASE.format("float32", "forward", "")
     case = [batch, case_id(chosen(parse_case(batch), (2,)))]
@@ -300,6 +301,7 @@ def test_records_of_a_run_with_several_storages_have_a_ratio_each() -> None:
     assert found == {"per_sequence": own, "quick": own, "gather": ("gather", 1.0)}
 
 
+@pytest.mark.slow
 def test_it_is_run_timed_and_reported_like_any_other(tmp_path: Path) -> None:
     case = CASE.replace(BATCH, "2q5s12_q1s20_q3s0").format("float32", "both", "/lse")
     cases = {storage: case.replace("packed", storage) for storage in ("packed", packed.OWN_STORAGE)}

@@ -102,6 +102,7 @@ def test_a_wrong_gradient_is_refused_by_its_name(
     assert "worst at (b=" in problem
 
 
+@pytest.mark.slow
 def test_a_run_checks_and_times_gradients(tmp_path: Path) -> None:
     run = attnbench.run(
         ["recurrent/gated_delta/H4-Hkv2-L20-D8/none/float32/cpu/both"],

@@ -11,6 +11,8 @@ from run_parts import PLAIN, assert_records, by_backend, run_of
 from attnbench.results.format import StoredRun
 from attnbench.runner.machine import cpu_quota
 
+pytestmark = pytest.mark.slow
+
 CASE = "attention/dot/B2-H2-Lq32-Lk32-D16/none/float32/cpu/forward"
 DROPOUT = "attention/scaled_dot/B2-H4-Lq64-Lk64-D16/none/float32/cpu/forward/dropout0.1"
 BOTH, BACKWARD = PLAIN.replace("forward", "both"), PLAIN.replace("forward", "backward")

@@ -39,6 +39,7 @@ def attnbench_backends():
 SIZES = "attention/dot/B2-H2-L16-D8"
 
 
+@pytest.mark.slow
 def test_backends_get_inputs_in_the_layout_of_the_case(tmp_path: Path) -> None:
     plugin = tmp_path / "strict.py"
     plugin.write_text(PLUGIN)

@@ -99,6 +99,7 @@ def test_a_worker_that_somebody_kills_gets_a_second_try(
         assert said.count(f"attnbench: {name}: its process {died}; it is asked again\n") == 1
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [SERVER, VERIFIER])
 def test_a_stopped_process_is_found_within_the_timeout(odd_plugins: None, tmp_path: Path, kind: str) -> None:
@@ -128,11 +129,16 @@ def test_a_backend_that_kills_its_server_harms_its_own_row(
     [
         ("checked_stop_its_server", 600),
         pytest.param("checked_stop_the_verifiers", 600, marks=pytest.mark.slow),
-        pytest.param("every_stop_its_server", 600, marks=pytest.mark.slow),
-        pytest.param("every_stop_the_verifiers", 600, marks=pytest.mark.slow),
         pytest.param("every_stop_its_siblings", 600, marks=pytest.mark.slow),
-        pytest.param("checked_stop_itself", 600, marks=pytest.mark.slow),
-        pytest.param("every_stop_itself", 600, marks=pytest.mark.slow),
+        *(
+            pytest.param(name, 600, marks=(pytest.mark.slow, pytest.mark.nightly))
+            for name in (
+                "every_stop_its_server",
+                "every_stop_the_verifiers",
+                "checked_stop_itself",
+                "every_stop_itself",
+            )
+        ),
     ],
 )
 def test_a_backend_that_stops_a_process_is_named_and_the_others_go_on(

@@ -325,6 +325,7 @@ def test_what_a_backend_has_left_behind_ends_with_a_parent_that_is_killed(
     assert psutil.wait_procs(seen.values(), timeout=60)[1] == []
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_two_runs_at_once_into_one_folder(tmp_path: Path) -> None:
     words = [PLAIN, "--backend", "eager", "--budget", "0.01", "--repetitions", "2", "--out", str(tmp_path)]

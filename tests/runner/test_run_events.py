@@ -108,6 +108,7 @@ def test_a_right_backend_that_is_faster_than_the_machine_is_suspect(
     assert (records["eager"].status, records["eager"].best) == ("ok", "eager"), "and ranks nowhere"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allowed", [True, False])
 def test_candidates_are_pinned_to_one_core_and_put_first_there_if_the_system_allows_it(
     odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: bool

@@ -20,6 +20,8 @@ from attnbench.stats.protocol import SEGMENTS, TIMED_DRAWS
 from attnbench.timing.warmup import BEFORE_SLOTS
 from attnbench.types.record import RepetitionLine, SegmentSamples
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("eager", "sdpa_flash", "sdpa_math")
 TRACED, CLOCKS = f"{PLAIN}/seed1", f"{PLAIN}/seed2"
 ROTATING = "attention/dot/B1-H4-Lq64-Lk64-D64/none/float32/cpu/forward/rotating"

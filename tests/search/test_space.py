@@ -42,6 +42,7 @@ def ended(covering: Covering, most: int) -> int:
     raise AssertionError(f"{len(covering.waiting)} pairs left after {most} points")
 
 
+@pytest.mark.slow
 def test_all_pairs_that_the_backend_takes_meet_in_few_hundred_points(space: Space) -> None:
     covering = Covering(space, Random(1))
     assert ended(covering, 600) > 20
