@@ -30,7 +30,8 @@ ALL = [stress.name for stress in STRESS_INPUTS]
 MANY_KEYS = "attention/scaled_dot/B1-H2-Lq4-Lk2048-D8/none/float16"
 ELSEWHERE = ("even", "dropped")
 """Kinds of inputs that CASE does not have: of float16, and of masks that drop keys for every query."""
-FORWARD = [name for name in ALL if name not in (TWO_GRAPHS, LIGHT_KEYS)]
+FORWARD = [name for name in ALL if name not in (TWO_GRAPHS, LIGHT_KEYS, "small_values")]
+"""Without those that need many keys, and codes (``tests/operations/test_encoded.py``)."""
 
 ATTENTION = "attention/{}/B2-H4-Hkv2-Lq5-Lk6-D4-Dv3/{}/float64/cpu/both"
 SQUARE = "attention/{}/B2-H4-Hkv2-L6-D4-Dv3/{}/float64/cpu/both"
