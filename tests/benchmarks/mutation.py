@@ -59,6 +59,8 @@ SWAPS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div,
     ast.Mod: ast.Mult, ast.Pow: ast.Mult,
 }  # fmt: skip
+QUICK = "not test_a_run_checks and not test_records_have_the_error"
+"""Not whole runs, which take half a minute each."""
 MOST_SETS, MOST_CPU_S = 4, 120
 """Of each test this many parameter sets; of one mutation's tests the CPU seconds."""
 LEFT_OUT = {"annotation", "returns", "decorator_list"}  # the fields of types and decorators
@@ -210,7 +212,15 @@ def tests_pass(tests: tuple[str, ...], mutation: Mutation | None) -> bool:
                 importlib.import_module(".".join(mutation.path.relative_to(Path.cwd()).with_suffix("").parts))
             except Exception:
                 os._exit(1)
-        options = ["-n0", "-Wignore:Module already imported", "-x", "-q", "--timeout=0", "-pno:cacheprovider"]
+        options = [
+            "-n0",
+            f"-k{QUICK}",
+            "-Wignore:Module already imported",
+            "-x",
+            "-q",
+            "--timeout=0",
+            "-pno:cacheprovider",
+        ]
         os._exit(min(pytest.main([*options, *tests], plugins=[FewOfEach()]), 1))
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
