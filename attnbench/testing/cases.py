@@ -39,11 +39,12 @@ MASKS_BY_HEAD = ("bool:per_head", "float:per_head")
 STRUCTURED = (
     "causal+window:6+document+chunked:9+first:3",
     "causal:lower_right+reach:9,2+dilated:2+image:3,6,{tail},4+global:1",
-    "causal:lower_right+window:12+tree:0,0,1,1,3+blocks:8+prefix:5",
+    "causal:lower_right+window:12+tree:0,0,1,0,3,5,2+blocks:8+prefix:5",
     "window:5+padding+left_padding+document+global:2",
-    "reach:5,2+chunked:9+prefix:3", "causal:lower_right+window:7+chunked:9+first:3",
+    "reach:5,2+chunked:9+prefix:3", "reach:*,4+dilated:3", "reach:6,*+document",
+    "causal:lower_right+window:7+chunked:9+first:3",
     "causal+window:7+document+prefix:5", "causal+window:7+document+image:3,20,{tail},4",
-    "causal+padding+prefix:{Lk}", "causal:lower_right+window:9+left_padding",
+    "causal+padding+prefix:{Lk}", "causal:lower_right+window:9+left_padding+global:2",
 )  # fmt: skip
 """Words for a structure, each in several company: a backend that takes few of these is asked for those that
 it declares. tail: where the last four keys begin."""
@@ -560,11 +561,15 @@ def _with_structures(
     with those that are no structure.
     """
     plain = [one.case for one in taken if one.case.pass_ == "forward" and one.case.Lq > 1]
-    plain.sort(key=lambda case: (case.Hkv == case.H, case.operation != "attention", case.Lk < case.Lq))
+    plain.sort(
+        key=lambda case: (
+            case.Hkv == case.H, case.operation != "attention", case.dtype != "float32", case.Lk < case.Lq
+        )
+    )  # fmt: skip
     found: dict[Mask, Case] = {}
     for text in STRUCTURED[:1] if backend.compiles else STRUCTURED:
-        # Of as many queries as keys, the first stands at the first key in both alignments.
-        cases = sorted(plain, key=lambda case: "lower_right" in text and case.Lq == case.Lk)
+        # With as many queries as keys both alignments are one; with fewer, no query stands at the first keys.
+        cases = sorted(plain, key=lambda case: ("lower_right" in text) == (case.Lq == case.Lk))
         alone: list[Case] = []
         together = []
         for case in cases:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from attnbench.ipc.names import ACTIVATIONS
 from attnbench.masks import keep_rows
 from attnbench.programs.classify import mask_words
 from attnbench.types.case import Case
-from attnbench.types.mask import mask_text
+from attnbench.types.mask import mask_text, parse_mask
 
 Pairs = NDArray[np.bool_]
 """True where a pair is kept, (B, H, Lq, Lk)."""
@@ -66,5 +67,8 @@ def differing(kept: Pairs, case: Case) -> str:
     found = mask_words(torch.from_numpy(kept), *kept.shape)
     # A tree says many masks, of which nobody thinks so.
     told = found.kept is None and len(found.mask) <= _SHORT and ("tree" in mask or "tree" not in found.mask)
+    if told:  # What is drawn from the seed is told by its kind, and may be drawn otherwise.
+        drawn = keep_rows(replace(case, mask=parse_mask(found.mask)), np.arange(case.Lq))
+        told = bool((kept == (True if drawn is None else drawn)).all())
     its = f" The pairs that it keeps are those of {found.mask}." if told and found.mask != mask else ""
     return f"{said} {number}.{its} attnbench.masks.keep_rows gives the pairs that a mask keeps."

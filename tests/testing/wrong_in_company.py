@@ -133,15 +133,56 @@ def prefix_over_padding(case: Case, words: Words, p: Tensor, j: Tensor) -> Tenso
     return (causal(words, p, j) & (j < padded)) | (j < (words["prefix"].keys if "prefix" in words else 0))
 
 
+def remainders_of_later_keys(case: Case, words: Words, p: Tensor, j: Tensor) -> Tensor:
+    """Divide distances as C does, where those of later keys have negative remainders."""
+    keep = causal(words, p, j)
+    if "dilated" in words:
+        keep = keep & (torch.fmod(p - j + 1, words["dilated"].keys) == 1)
+    return keep
+
+
+def no_limit_for_no_key(case: Case, words: Words, p: Tensor, j: Tensor) -> Tensor:
+    if "reach" not in words:
+        return causal(words, p, j)
+    left, right = words["reach"].left, words["reach"].right
+    return causal(words, p, j) & (p - j <= (case.Lk if left is None else left)) & (j - p <= (right or 0))
+
+
+def third_branch_on_the_second(case: Case, words: Words, p: Tensor, j: Tensor) -> Tensor:
+    if "tree" not in words:
+        return causal(words, p, j)
+    parents = list(words["tree"].parents)
+    roots = [draft for draft, parent in enumerate(parents) if not parent]
+    for draft in roots[2:]:
+        parents[draft] = roots[1] + 1
+    return causal(words, p, j) & tree_of(parents, case, p, j)
+
+
+def global_queries_look_back(case: Case, words: Words, p: Tensor, j: Tensor) -> Tensor:
+    count = words["global"].keys if "global" in words else 0
+    return near(case, p, j) | (j < count) | ((p >= 0) & (p < count) & (j <= p))
+
+
+def blocks_of_positions(case: Case, words: Words, p: Tensor, j: Tensor) -> Tensor:
+    """Look up the block of a query by its position, not by its row."""
+    keep = causal(words, p, j)
+    if "blocks" in words:
+        kept_by_word = words["blocks"].formula(case, torch.as_tensor)
+        keep = keep & kept_by_word(0, 0, p.clamp(0, case.Lq - 1), j)
+    return keep
+
+
 def right_documents(case: Case, words: Words, p: Tensor, j: Tensor) -> Tensor:
     return causal(words, p, j) & documents(case, words, p, j)
 
 
 def right_reach(case: Case, words: Words, p: Tensor, j: Tensor) -> Tensor:
     """Fill each row by itself."""
-    keep, reach = torch.zeros(case.Lq, case.Lk, dtype=torch.bool), words.get("reach")
+    keep = torch.zeros(case.Lq, case.Lk, dtype=torch.bool)
+    left, right = (words["reach"].left, words["reach"].right) if "reach" in words else (None, None)
     for row, at in enumerate(p[:, 0].tolist()):
-        low, high = (0, case.Lk) if reach is None else (at - reach.left, at + reach.right + 1)
+        low = 0 if left is None else at - left
+        high = case.Lk if right is None else at + right + 1
         keep[row, max(low, 0) : max(min(high, at + 1 if "causal" in words else case.Lk), 0)] = True
     return keep
 
@@ -191,6 +232,21 @@ WRONG: dict[Keep, tuple[tuple[str, ...], str, str]] = {
     prefix_over_padding: (
         ("causal", "padding", "prefix"), f"B2-{SQUARE}/causal+padding:24,9+prefix:12",
         "query 0 of batch element 1 and head 0 sees key 9",
+    ),
+    remainders_of_later_keys: (
+        ("causal", "dilated"), f"{SQUARE}/dilated:3", "The pairs that it keeps are those of causal+dilated:3."
+    ),
+    no_limit_for_no_key: (("reach",), f"{SQUARE}/reach:6,*", "query 0 does not see key 1, which reach:6,*"),
+    third_branch_on_the_second: (
+        ("causal", "tree"), "H2-Lq6-Lk24-D8/causal:lower_right+tree:0,0,1,0,3,4", "query 3 sees key 19"
+    ),
+    global_queries_look_back: (
+        ("window", "global"), f"{SQUARE}/window:3+global:2", "global queries like all others"
+    ),
+    # Drawn blocks may have the same size and share, but are others.
+    blocks_of_positions: (
+        ("causal", "blocks"), "H2-Lq20-Lk60-D8/causal:lower_right+blocks:4",
+        "pairs are wrong. attnbench.masks.keep_rows gives",
     ),
 }  # fmt: skip
 """The words that a kernel declares, a case that shows it, and words of its diagnosis."""
