@@ -33,12 +33,13 @@ class Fork(Struct, frozen=True, tag=True):
     """Fork; the new process serves on the descriptor of this message. Answer: :class:`Forked`.
 
     timed: the fork of a prepared worker, which stays in its process group. cpus: the cores it may run on.
+    keeps_memory: whether freed memory stays with it, or is returned at once; None leaves that to chance.
     backward: its forks compute gradients, for which torch imports a good deal.
     """
 
     timed: bool
     cpus: tuple[int, ...]
-    pin_allocator: bool = False
+    keeps_memory: bool | None = None
     backward: bool = False
 
 

@@ -90,7 +90,7 @@ class Options:
     )  # fmt: skip
     allocator_pinned: bool = _asked(
         True, "allocator", "allocator",
-        "While timing, keep leaves freed memory with the process; default leaves the allocator alone.",
+        "While timing, keep leaves freed memory with the process; default returns large arrays.",
         keyword="allocator_pinned",
     )  # fmt: skip
     note: str = _asked(

@@ -163,7 +163,7 @@ class WorkerPool:
         threads: int,
         cpus: tuple[int, ...],
         *,
-        pin_allocator: bool = False,
+        keeps_memory: bool | None = None,
         backward: bool = False,
         launch: int = 0,
         side: str = "",
@@ -177,7 +177,7 @@ class WorkerPool:
         """
         place = ServerKey(self._origin[side], threads, launch % self._launches(side))
         worker = self._servers[place].fork(
-            timed=False, cpus=cpus, pin_allocator=pin_allocator, backward=backward
+            timed=False, cpus=cpus, keeps_memory=keeps_memory, backward=backward
         )
         paths = self._sides[side].side
         try:

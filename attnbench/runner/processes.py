@@ -348,11 +348,11 @@ class WorkerLink:
         return self._line.sock.fileno()
 
     def fork(
-        self, *, timed: bool, cpus: tuple[int, ...], pin_allocator: bool = False, backward: bool = False
+        self, *, timed: bool, cpus: tuple[int, ...], keeps_memory: bool | None = None, backward: bool = False
     ) -> WorkerLink:
         """Fork this process; return the link to the new one. Raises as :meth:`ask`."""
         ours, theirs = socket_pair()
-        request = m.Fork(timed, cpus, pin_allocator, backward)
+        request = m.Fork(timed, cpus, keeps_memory, backward)
         with theirs:
             try:
                 forked, prints = self.ask(request, m.Forked, self.patience_s, (theirs.fileno(),))

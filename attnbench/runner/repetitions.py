@@ -67,8 +67,8 @@ class TimedWorkers:
             self._fresh[name] = prepare_worker(self._pool, context, candidate.entry, worker=worker)[0]
             return self._fresh[name]
         if candidate.prepared_worker is not None:
-            pinned = self._pool.options.allocator_pinned
-            fork = candidate.prepared_worker.fork(timed=True, cpus=self._pool.all_cpus, pin_allocator=pinned)
+            keeps = self._pool.options.allocator_pinned
+            fork = candidate.prepared_worker.fork(timed=True, cpus=self._pool.all_cpus, keeps_memory=keeps)
             self._forks.append(fork)
             return fork
         segment = index // self._segment
@@ -85,7 +85,7 @@ class TimedWorkers:
         return self._pool.new_worker(
             context.threads,
             self._pool.all_cpus,
-            pin_allocator=self._pool.options.allocator_pinned,
+            keeps_memory=self._pool.options.allocator_pinned,
             backward=context.backward,
             launch=launch,
             side=candidate.entry.side,

@@ -14,7 +14,7 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _LARGEST_MMAP_THRESHOLD = 32 * 1024 * 1024
 _NEVER_TRIM = 2**31 - 1
-_DEFAULT_MMAP_THRESHOLD = 128 * 1024
+_FIRST_THRESHOLD = 128 * 1024
 
 MOST_RESERVED_BYTES = 64 * 1024 * 1024
 """The most heap that a worker reserves; all workers of a repetition hold theirs at once. Beyond it calls
@@ -39,12 +39,15 @@ def pin_allocator() -> bool:
 
 
 def return_freed_memory() -> None:
-    """Return every large array to the system when it is freed (glibc).
+    """Return every large array to the system when it is freed, and the free end of the heap at once (glibc).
 
     By default glibc raises its mmap threshold to the largest array freed so far. From then on such arrays
-    come from a heap that fragments, and its growth depends on chance.
+    come from a heap that fragments, and its growth depends on chance. The heap's free end has a threshold
+    too, and serves first.
     """
-    _set_threshold(_M_MMAP_THRESHOLD, _DEFAULT_MMAP_THRESHOLD)
+    _set_threshold(_M_MMAP_THRESHOLD, _FIRST_THRESHOLD)
+    _set_threshold(_M_TRIM_THRESHOLD, _FIRST_THRESHOLD)
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def room_bytes(faults: int, output_bytes: int) -> int:

@@ -36,7 +36,7 @@ from attnbench.ipc.process import (
 )
 from attnbench.ipc.shared_memory import anonymous_file, mapped
 from attnbench.plugins.code import attnbench_code
-from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
+from attnbench.timing.allocator import pin_allocator, reserve, return_freed_memory, room_bytes
 from attnbench.timing.cards import card_details, card_names
 from attnbench.timing.memory import peak_extra_bytes
 from attnbench.timing.scale import measure_scale
@@ -323,8 +323,11 @@ def _fork(request: m.Fork) -> tuple[int, int]:
         if not request.timed:
             os.setsid()
         os.sched_setaffinity(0, request.cpus)
-        if request.pin_allocator:
+        if request.keeps_memory:
             pin_allocator()
+        elif request.keeps_memory is not None:
+            # Otherwise chance decides whether a short run has the faults of a program.
+            return_freed_memory()
         make_thread_pool()
     return pid, prints
 
