@@ -48,8 +48,8 @@ def test_the_order_of_parts_does_not_matter_and_the_alignment_may_be_spelled_out
     [
         (
             "",
-            "mask '': no mask ''; there are none, causal, window, padding, bool, float, document, "
-            "chunked, reach, dilated, blocks, tree, prefix, first, global, image.",
+            "mask '': no mask ''; there are none, causal, window, padding, bool, float, left_padding, "
+            "document, chunked, reach, dilated, blocks, tree, prefix, first, global, image.",
         ),
         (
             "causal:left",
