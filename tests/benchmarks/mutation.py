@@ -79,8 +79,10 @@ class Mutation:
 
     @property
     def change(self) -> str:
-        """The function, or the constant, and its change, as they are printed."""
-        return f"{self.key[0] or re.split('[:=]', self.key[1])[0].strip()}: {self.key[2]}"
+        """The function, or the constant, and its change, as they are printed; of equal ones with a number."""
+        place, statement, change, before = self.key
+        number = f" ({before + 1})" if before else ""
+        return f"{place or re.split('[:=]', statement)[0].strip()}: {change}{number}"
 
 
 def changed(node: ast.AST) -> ast.AST | None:

@@ -330,6 +330,14 @@ def test_a_deep_change_needs_two_keys_between_the_ends() -> None:
     case = small_case(Lq=4, Lk=4, D=16, dtype="bfloat16")
     (_, k, _), (_, k_now, _) = drawn(case, "normal", 1), drawn(case, "near_duplicate", 1)
     assert set(np.nonzero(k != k_now)[2]) == {1, 2}
+    # Where each query has a key of its own, any of them between the ends changes.
+    case, rule = small_case("concat_linear", Lq=4, Lk=4, D=16), RULES["concat_linear"]
+    seen = set()
+    for entropy in range(8):
+        _, k, _ = draw_stress_input(case, rule, "normal", entropy, 1)
+        _, k_now, _ = draw_stress_input(case, rule, "near_duplicate", entropy, 1)
+        seen |= set(np.nonzero(k != k_now)[2])
+    assert seen == {1, 2}
 
 
 @pytest.mark.parametrize("layer", [Layer(64), Layer(64, cross=True)], ids=["self", "cross"])
