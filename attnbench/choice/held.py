@@ -71,7 +71,7 @@ def held(choices: Iterable[Choice], layout_of: Callable[[str], str]) -> list[str
             where = count_of(case.threads, "thread")
             threads.add(case.threads)
         layout = layout_of(one.backend) if case.layout == "own" else case.layout
-        cold = ", not in the caches" if case.cache == "rotating" else ""
+        cold = ", keys and values not in the processor's caches" if case.cache == "rotating" else ""
         found.setdefault(f"{where}, inputs in {layout}{cold}", {})[_lengths(case, one.upto)] = None
         single = single or not one.upto
     if not found:

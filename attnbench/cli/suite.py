@@ -158,15 +158,13 @@ def from_config(
     print_text(made.text)
     for words in made.notes:
         say(words, err=True)
-    in_float32 = model.dtype not in (None, "float32")
-    if in_float32:
-        words = "on a CPU a program in float32 may be much faster"
+    if model.dtype not in (None, "float32"):
+        words = "on a CPU a program in float32 may be much faster: --dtype float32 measures that one"
         say(f"cases are in {model.dtype}, as the config says; {words}", err=True)
     note(count_of(made.cases, "case"))
     if wrote:
         note(wrote)
-    dtype = " --dtype float32" if in_float32 else ""
-    note(f"next: attnbench run FILE{dtype} --plan says how long it takes")
+    note("next: attnbench run FILE --plan says how long it takes")
 
 
 def _caches(words: tuple[str, ...]) -> tuple[str, ...]:

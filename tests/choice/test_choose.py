@@ -226,7 +226,8 @@ def test_what_is_not_proved_comes_with_the_run_that_may_prove_it() -> None:
     proved = run_of({case(512, Lq=1) + "/rotating": BMM})
     assert next_lines(proved) == []
     assert held(chosen(proved), lambda name: "BHLD")[0] == (
-        "holds for 1 thread, inputs in BHLD, not in the caches: 1 query and 512 keys"
+        "holds for 1 thread, inputs in BHLD, keys and values not in the processor's caches: "
+        "1 query and 512 keys"
     )
 
 

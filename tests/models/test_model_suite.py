@@ -388,9 +388,10 @@ def test_the_command_prints_a_suite_and_what_it_left_out(tmp_path: Path) -> None
     assert done.stderr.splitlines() == [
         "its attention is multiplied by σ(gate) before the projection: gated_output computes both, and these "
         "cases are attention alone",
-        "cases are in bfloat16, as the config says; on a CPU a program in float32 may be much faster",
+        "cases are in bfloat16, as the config says; on a CPU a program in float32 may be much "
+        "faster: --dtype float32 measures that one",
         "9 cases",
-        "next: attnbench run FILE --dtype float32 --plan says how long it takes",
+        "next: attnbench run FILE --plan says how long it takes",
     ]
 
 

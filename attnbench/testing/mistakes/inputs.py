@@ -46,7 +46,7 @@ _CORNER = (
     "look at case.mask.causal: upper_left lets query i see keys up to i (torch's is_causal), lower_right "
     "lets the last query see the last key (flash-attn); query 0 stands at case.query_offset"
 )
-_DIAGONAL = "keep key j for query i where j <= i + case.query_offset"
+_DIAGONAL = "keep key j for query i where j <= i + case.query_offset, which is 0 with upper_left"
 _INVERTED = "True keeps a pair here and in torch's SDPA, but drops it in nn.MultiheadAttention: invert it"
 _EMPTY = (
     "set rows of queries that keep no key to 0 (masked_fill, after the softmax; with a running "
