@@ -15,7 +15,14 @@ from attnbench.oracle.moments import in_groups, solve_moments
 from attnbench.oracle.solve import finish, heads_for, solve, solve_weights
 from attnbench.types.case import Layer
 from attnbench.types.record import DropoutNumbers
-from attnbench.verifier.tally import Dropping, Tally, judge_tally, keep_chances, spread_limits
+from attnbench.verifier.tally import (
+    Dropping,
+    Tally,
+    dropout_calls,
+    judge_tally,
+    keep_chances,
+    spread_limits,
+)
 
 
 @pytest.mark.parametrize(
@@ -144,3 +151,13 @@ def test_the_limits_of_the_variance_are_those_of_one_weight_and_wider_by_roundin
     assert few.p == pytest.approx(0.2)
     assert problem.startswith("the variance of 64 outputs is 0.25 times that of dropout 0.5 (")
     assert problem.endswith(" is allowed), as of dropout 0.2")
+
+
+def test_so_many_calls_are_compared_as_give_32768_rows() -> None:
+    case = small_case(B=2, H=4, Hkv=4, Lq=64)
+    assert dropout_calls(case) == 32768 // (2 * 4 * 64)
+    assert dropout_calls(case, rows=16) == 32768 // (2 * 4 * 16)
+    # One projection of all heads makes rows of a layer's output.
+    assert dropout_calls(replace(case, operation="multihead", layer=Layer(5))) == 32768 // (2 * 64)
+    assert dropout_calls(replace(case, Lq=10**6)) == 32
+    assert dropout_calls(replace(case, Lq=1)) == 1024

@@ -6,10 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from maths_tools import small_case
 
-from attnbench.inputs.draw import store, widen
+from attnbench.inputs.draw import EPS, store, widen
 from attnbench.inputs.kinds import stress_draws
 from attnbench.types.case import Layer
-from attnbench.verifier.errors import Errors, Scale, compare, compare_wide, pool, scale_of
+from attnbench.verifier.errors import (
+    Errors,
+    Scale,
+    Scatter,
+    assumed_errors,
+    compare,
+    compare_wide,
+    pool,
+    scale_of,
+)
 
 numbers = st.floats(-100, 100)
 
@@ -99,3 +108,25 @@ def test_a_scale_is_that_of_all_numbers_however_small_and_of_none() -> None:
     assert found == Scale(pytest.approx((0.375 / 3) ** 0.5), 0.5, 3)
     assert scale_of([np.array([0.25, 0.125])]).largest == 0.25
     assert scale_of([np.zeros((0, 4))]) == Scale(0.0, 0.0, 0)
+
+
+def test_without_a_reference_its_errors_are_gaps_of_the_output() -> None:
+    exact = np.array([[3.0, -4.0]])
+    for dtype, gaps in (("float32", 4), ("bfloat16", 1)):
+        found = assumed_errors(exact, dtype)
+        assert found.rms == pytest.approx(gaps * EPS[dtype] * 12.5**0.5)
+        assert found.max_abs == pytest.approx(4 * found.rms)
+        assert found.count == 2
+
+
+@pytest.mark.parametrize(("off", "expected"), [(24, False), (25, True)])
+def test_rounding_is_off_in_a_quarter_of_all_elements_or_more(off: int, expected: bool) -> None:
+    rng = np.random.default_rng(1)
+    before, after = np.zeros(100), np.zeros(100)
+    before[:off], after[:off] = rng.choice([-1.0, 1.0], (2, off))
+    scatter = Scatter()
+    scatter.add(before, after, 0.5)
+    assert scatter.is_rounding == expected
+    scatter = Scatter()
+    scatter.add(before, before, 0.5)
+    assert not scatter.is_rounding, "the same errors on other inputs are wrong maths"

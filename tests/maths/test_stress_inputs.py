@@ -161,6 +161,18 @@ def test_light_keys_tell_running_sums_in_half_precision_from_those_in_float32(dt
         assert judge.share(partial(in_blocks, block, "float32", "float32")) < 0.2
 
 
+def test_values_of_light_keys_have_the_other_sign_than_those_of_the_heavy_one() -> None:
+    case = small_case(Lq=4, Lk=2048, D=8, dtype="bfloat16")
+    _, k, v = drawn(case, "light_keys")
+    heavy = ~k.any(-1)
+    assert (heavy.sum(-1) == 1).all()
+    assert {int(at) for at in np.nonzero(heavy)[2]} == {0, 2047}
+    assert (np.sign(v[heavy][:, None]) == -np.sign(v[~heavy].reshape(len(v[heavy]), 2047, -1))).all()
+    for own, least in ((v[heavy], 1), (v[~heavy], 0.5)):
+        assert least <= np.abs(own).min()
+        assert np.abs(own).max() <= 2 * least
+
+
 def in_blocks(
     block: int, of_powers: str, of_values: str, setup: Setup, q: Tensor, k: Tensor, v: Tensor
 ) -> Tensor:
