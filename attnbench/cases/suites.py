@@ -52,9 +52,9 @@ MOST_COUNT = 1e15
 
 DEFAULT_SUITE = "smoke"
 TORCHS = "sdpa_flash"
+"""The backend that stands for torch's function: the baseline of suites of models and programs."""
 IN_PROGRAM = " in the program"
 """Ends the name of a stage whose counts are those of a whole program; other stages are of one step."""
-"""The backend that stands for torch's function: the baseline of suites of models and programs."""
 
 _TOP = {"name": str, "summary": str, "check_only": bool, "baseline": str, "defaults": dict, "cases": list}
 _WORDS = (
