@@ -41,15 +41,10 @@ def _step(name: str, given: Given) -> Kind | None:
 
 
 def _selective(name: str, given: Given) -> Kind | None:
-    """Read Mamba-1's scan: x (B, Dv, L), A (Dv, D). All channels are one head of v."""
+    """Read Mamba-1's scan: x (B, Dv, L), of one step (B, Dv), A (Dv, D). All channels are one head of v."""
     x, rate = given["hidden_states"], given["A"]
-    return _recurrence(name, "selective", x, (len(x), x.shape[2]), 1, 1, rate.shape[1], x.shape[1])
-
-
-def _selective_step(name: str, given: Given) -> Kind | None:
-    """Read one step of it: x (B, Dv), A (Dv, D)."""
-    x, rate = given["hidden_states"], given["A"]
-    return _recurrence(name, "selective", x, (len(x), 1), 1, 1, rate.shape[1], x.shape[1])
+    length = x.shape[2] if x.ndim == 3 else 1
+    return _recurrence(name, "selective", x, (len(x), length), 1, 1, rate.shape[1], x.shape[1])
 
 
 def _recurrence(
@@ -75,6 +70,6 @@ READ_RECURRENCES: dict[str, Callable[[str, Given], Kind | None]] = {
     "mamba2_chunk_scan": _scan,
     "mamba2_selective_state_update": _step,
     "mamba_selective_scan": _selective,
-    "mamba_selective_state_update": _selective_step,
+    "mamba_selective_state_update": _selective,
 }
 """By the name of a function, what reads its calls from the arguments by their names."""
