@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, cast
 
-from attnbench.backends.per_sequence import Sequences, joined
+from attnbench.backends.per_sequence import SequenceAttention, joined
 from attnbench.backends.sdpa import attention, attention_with_lse, refuse_cap
 from attnbench.kit.encodings import ENCODINGS, dequantiser, has_runs, has_tokens
 from attnbench.kit.problems import ranges
@@ -40,7 +40,7 @@ class OneByOne:
     """The prepared function of a batch."""
 
     def __init__(self, setup: Setup) -> None:
-        self.sequences, self.dequantise = Sequences(setup), dequantiser(setup.case)
+        self.sequences, self.dequantise = SequenceAttention(setup), dequantiser(setup.case)
         stored = stored_inputs(problems_of(setup.case)[0], setup.rule)
         self.encoded = len(stored) - 1
         self.by_token = [has_tokens(setup.case, place) for place in range(self.encoded)]

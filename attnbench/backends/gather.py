@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attnbench.backends.per_sequence import Sequences, joined
+from attnbench.backends.per_sequence import SequenceAttention, joined
 from attnbench.backends.sdpa import refuse_cap
 from attnbench.kit.problems import ranges
 from attnbench.types.backend import Backend, Setup
@@ -18,7 +18,7 @@ class Gather:
     """The prepared function."""
 
     def __init__(self, setup: Setup) -> None:
-        self.sequences = Sequences(setup)
+        self.sequences = SequenceAttention(setup)
         self.places: list[tuple[slice, Tensor, int]] = []
 
     def renew(self, ahead: Mapping[str, Any]) -> None:

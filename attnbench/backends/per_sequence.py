@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attnbench.types.backend import Call
 
 
-class Sequences:
+class SequenceAttention:
     """Attention of each sequence by itself: of q (Lq, H, D), k and v (Lk, Hkv, ·) to (Lq, H, Dv).
 
     Where the case asks for it, also to the log-sum-exp, (Lq, H). The masks are prepared, since the case says
@@ -58,7 +58,7 @@ class PerSequence:
     """The prepared function."""
 
     def __init__(self, setup: Setup) -> None:
-        self.sequences = Sequences(setup)
+        self.sequences = SequenceAttention(setup)
         self.places: list[tuple[slice, slice]] = []
 
     def renew(self, ahead: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Choice:
+class KeySelection:
     """A way to choose keys or blocks of them, of which :meth:`operation` makes an operation."""
 
     name: str
@@ -249,7 +249,7 @@ def _unread(case: Case, rule: Rule, queries: int, keys: int) -> int:
     return rows * case.H * (case.D + 1) + (case.B * case.Lk - keys) * case.Hkv * case.D
 
 
-SELECT = Choice(
+SELECT = KeySelection(
     name="select",
     summary="the choice of keys by an indexer: q, k and weights",
     scores=_scores,

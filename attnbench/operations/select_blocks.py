@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.masks import keep_rows
 from attnbench.operations.attention import draw_heads, heads_inputs
-from attnbench.operations.select import Choice, score_flops, wide_of
+from attnbench.operations.select import KeySelection, score_flops, wide_of
 from attnbench.operations.selected import blocks_of
 from attnbench.types.operation import Problem, TensorSpec
 from attnbench.types.rule import Rule, of_head
@@ -115,7 +115,7 @@ def _scores_of_means(problem: Problem) -> Array:
     return _chosen_first(_scores_of(problem, means), _kept_blocks(problem), 0, 1)
 
 
-SELECT_MEAN = Choice(
+SELECT_MEAN = KeySelection(
     name="select_mean",
     summary="the choice of blocks by their mean key: q and k",
     scores=_scores_of_means,
@@ -142,7 +142,7 @@ def _largest_scores(problem: Problem) -> Array:
     return _chosen_first(found, np.isfinite(found), 0, 1)
 
 
-SELECT_LARGEST = Choice(
+SELECT_LARGEST = KeySelection(
     name="select_largest",
     summary="the choice of blocks by their best key: q and k",
     scores=_largest_scores,
@@ -215,7 +215,7 @@ def _refuses_compressed(case: Case) -> str | None:
     return _refuses(case)
 
 
-SELECT_COMPRESSED = Choice(
+SELECT_COMPRESSED = KeySelection(
     name="select_compressed",
     summary="the choice of blocks by the weights of compressed keys: q and those keys",
     scores=_scores_of_compressed,

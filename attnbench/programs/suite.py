@@ -208,7 +208,7 @@ def _differ_in_length(cases: Collection[Case]) -> bool:
 
 def _grows(mask: Mask) -> bool:
     """Return whether a mask keeps more keys where there are more; listed lengths of padding stay."""
-    return mask.padding in (None, "seeded")
+    return all(word.part != "padding" or word == word.unlisted() for word in mask.words)
 
 
 def _pairs(case: Case) -> int:

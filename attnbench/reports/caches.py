@@ -18,7 +18,7 @@ from attnbench.reports.answer import (
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, reach
 from attnbench.stats.answer import RunAnswer, Total
-from attnbench.stats.caches import Cache, CacheStep
+from attnbench.stats.caches import CacheCost, CacheStep
 from attnbench.stats.tests import ends
 from attnbench.types.encoding import DTYPE
 
@@ -30,7 +30,7 @@ _SLOWER = 4
 """So many backends of a cache have a row below the fastest, or all but those that one row counts."""
 
 
-def cache_name(step: CacheStep, cache: Cache) -> str:
+def cache_name(step: CacheStep, cache: CacheCost) -> str:
     """Name a cache: by its word, or by the dtype of the cases."""
     return step.dtype if cache.word == DTYPE.name else cache.word
 
@@ -114,20 +114,20 @@ def plain_name(steps: Sequence[CacheStep]) -> str:
     return dtypes.pop() if len(dtypes) == 1 else "the dtype"
 
 
-def share_text(cache: Cache) -> str:
+def share_text(cache: CacheCost) -> str:
     """Write the bytes of a cache over those in the dtype."""
     if cache.share is None:
         return _UNKNOWN
     return "1" if cache.word == DTYPE.name else f"{cache.share:.2f}"
 
 
-def _time(cache: Cache, total: Total) -> dict[str, str]:
+def _time(cache: CacheCost, total: Total) -> dict[str, str]:
     low, high, _ = ends(total)
     time = duration(total.ms, reach(total.ms, low, high))
     return {"time": time, "time ×": _over(cache, total.backend)}
 
 
-def _over(cache: Cache, backend: str | None = None) -> str:
+def _over(cache: CacheCost, backend: str | None = None) -> str:
     """The time of a step over that of the cache in the dtype; backend: None for the fastest of each case."""
     if backend not in cache.over:
         return _UNKNOWN
@@ -153,7 +153,7 @@ def cache_words(steps: Sequence[CacheStep]) -> list[str]:
     return told
 
 
-def _against_plain(step: CacheStep, cache: Cache) -> list[str]:
+def _against_plain(step: CacheStep, cache: CacheCost) -> list[str]:
     """Compare a cache with that in the dtype, in a list that is empty where there is nothing to compare."""
     plain = step.plain
     if plain is None or plain is cache:
@@ -165,14 +165,14 @@ def _against_plain(step: CacheStep, cache: Cache) -> list[str]:
     ]
 
 
-def _beats(one: Cache, other: Cache) -> bool:
+def _beats(one: CacheCost, other: CacheCost) -> bool:
     """Return whether a cache is as good as another in memory, time and error as they are shown, and better
     in one."""
     mine, theirs = _shown(one), _shown(other)
     return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 
-def _shown(cache: Cache) -> tuple[float, float, float]:
+def _shown(cache: CacheCost) -> tuple[float, float, float]:
     least = float("inf")
     return (
         least if cache.share is None else round(cache.share, 2),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from attnbench.types.device import CPU
+
 _BETWEEN_WORDS = re.compile(r"-(?!\d)")
 """A minus sign before a digit belongs to a constant."""
 _SAME_LENGTHS = re.compile(r"Lq(\d+)-Lk\1\b")
@@ -56,7 +58,7 @@ def _parts(cases: Iterable[str]) -> dict[str, list[list[str]]]:
     if any(_threads(segments) for segments in parts.values()):
         # An id leaves out its one thread; beside cases with more it is a difference like any other.
         for segments in parts.values():
-            if ["cpu"] in segments and not _threads(segments):
+            if [CPU.name] in segments and not _threads(segments):
                 segments.append(["threads1"])
     return parts
 

@@ -33,7 +33,7 @@ def first_distances(buckets: int, distance: int) -> list[int]:
 
 
 def _sides(case: Case) -> int:
-    return 1 if case.mask.causal else 2
+    return 1 if any(word.part == "causal" for word in case.mask.words) else 2
 
 
 def _reference(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:

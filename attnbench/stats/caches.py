@@ -29,7 +29,7 @@ Variants = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Cache:
+class CacheCost:
     """One way to hold keys and values.
 
     word: of ``kv=``, ``dtype`` for numbers of the dtype. totals: of one step, first with the backends to
@@ -60,11 +60,11 @@ class CacheStep:
     threads: int
     case: str
     dtype: str
-    caches: tuple[Cache, ...]
+    caches: tuple[CacheCost, ...]
     missing: tuple[str, ...] = ()
 
     @property
-    def plain(self) -> Cache | None:
+    def plain(self) -> CacheCost | None:
         """The cache in the dtype, if it was measured."""
         return next((cache for cache in self.caches if cache.word == DTYPE.name), None)
 
@@ -158,7 +158,7 @@ def _step(
         if word == DTYPE.name:
             plain, plain_bytes = sums[None], kv_bytes
         caches.append(
-            Cache(
+            CacheCost(
                 word,
                 found_totals,
                 _over(sums, plain),

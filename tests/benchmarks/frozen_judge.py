@@ -165,7 +165,11 @@ def draws_of(opened: CaseVerifier) -> Iterator[tuple[str, Any]]:
         yield f"draw {index}", bits(opened.arrays(index, 0))
         yield f"exact {index}", bits(opened.draw(index).expected)
         for change in CHANGES:
-            yield f"draw {index} change {change}", bits(opened.arrays(index, change))
+            try:
+                changed = bits(opened.arrays(index, change))
+            except ValueError as error:  # subnormal scales lose bits in it; only timed draws are changed
+                changed = failure(error)
+            yield f"draw {index} change {change}", changed
     if is_encoded(opened.case):
         yield "error of the cache", asdict(error_of_cache(opened))
     inputs = operation_of(opened.case).inputs(opened.case, opened.rule)

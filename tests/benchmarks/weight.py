@@ -92,29 +92,35 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def print_tangles(package: Path) -> None:
-    """Print what should be rare, each with the files where it stands."""
+def tangles(package: Path) -> dict[str, list[str]]:
+    """Return what should be rare, by its name, each with the places where it stands."""
     trees = {path.relative_to(package): tree_of(path) for path in sorted(package.rglob("*.py"))}
     classes: dict[str, list[Path]] = {}
     for path, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 classes.setdefault(node.name, []).append(path)
-    several = {name: paths for name, paths in classes.items() if len(paths) > 1}
-    print(f"\nclass names that stand for several classes: {len(several)}")
-    for name, paths in sorted(several.items()):
-        print(f"  {name}: {', '.join(map(str, paths))}")
-    up = list(arrows_up(package, trees))
-    print(f"imports from a lower layer to a higher one: {len(up)}")
-    for arrow in up:
-        print(f"  {arrow}")
-    devices = {path: count for path, tree in trees.items() if (count := device_words(path, tree))}
-    words = sum(devices.values())
-    print(f"device words outside of their record and backends: {words} in {len(devices)} files")
-    print("  " + ", ".join(f"{path} {count}" for path, count in devices.items()))
-    readers = [str(path) for path, tree in trees.items() if reads_mask(tree)]
-    print(f"files that read fields of a mask: {len(readers)}")
-    print(f"  {', '.join(readers)}")
+    return {
+        "class names that stand for several classes": [
+            f"{name}: {', '.join(map(str, paths))}"
+            for name, paths in sorted(classes.items())
+            if len(paths) > 1
+        ],
+        "imports from a lower layer to a higher one": list(arrows_up(package, trees)),
+        "files with device words outside of their record and backends": [
+            f"{path} {count}" for path, tree in trees.items() if (count := device_words(path, tree))
+        ],
+        "files that read fields of a mask": [str(path) for path, tree in trees.items() if reads_mask(tree)],
+    }
+
+
+def print_tangles(package: Path) -> None:
+    """Print what should be rare, each with the places where it stands."""
+    print()
+    for name, places in tangles(package).items():
+        print(f"{name}: {len(places)}")
+        for place in places:
+            print(f"  {place}")
 
 
 def arrows_up(package: Path, trees: dict[Path, ast.Module]) -> Iterator[str]:

@@ -7,6 +7,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -80,3 +81,11 @@ def test_an_import_contract_covers_every_room() -> None:
     }
     parts = {path.relative_to(ROOT / "attnbench").parts[0].removesuffix(".py") for path in SOURCES}
     assert {f"attnbench.{part}" for part in parts if not part.startswith("__")} <= covered
+
+
+def test_names_layers_devices_and_masks_keep_to_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tests" / "benchmarks")
+    found = import_module("weight").tangles(ROOT / "attnbench")
+    masks = found.pop("files that read fields of a mask")
+    assert len(masks) <= 3, masks
+    assert not any(found.values()), found

@@ -30,7 +30,7 @@ from attnbench.reports.judged import JudgedRecord
 from attnbench.reports.names import short_names, with_stages
 from attnbench.reports.units import duration, number, reach
 from attnbench.stats.answer import Lead, Total
-from attnbench.stats.caches import Cache, CacheStep
+from attnbench.stats.caches import CacheCost, CacheStep
 from attnbench.stats.tests import ends
 from attnbench.types.status import MEANING
 from attnbench.types.words import count_of
@@ -201,7 +201,7 @@ def _name_caches(rows: Sequence[Row]) -> None:
         row |= {"cache_place": place, f"cache_{side}": f"{row['cache']} ({row['share']})"}
 
 
-def _cache_row(step: CacheStep, cache: Cache, total: Total) -> Row:
+def _cache_row(step: CacheStep, cache: CacheCost, total: Total) -> Row:
     low, high, _ = ends(total)
     return {
         "backend": total.backend,
