@@ -81,12 +81,14 @@ def _stored(setup: Setup) -> list[Tensor]:
 def _has_slopes_of_ggml(case: Case, rule: Rule) -> bool:
     """Return whether the rule is ALiBi with the slopes that the operator makes itself.
 
-    It multiplies them by distances in float16, which has all integers up to 2048.
+    It multiplies them by distances in float16, which has all integers up to 2048, and by all else that a mask
+    adds.
     """
     power_of_two = case.H & (case.H - 1) == 0
     first, last = case.query_offset, case.query_offset + case.Lq - 1
     exact = max(last, case.Lk - 1 - first) <= 2048
-    return rule.name == "alibi" and power_of_two and exact and "slope" not in dict(case.constants)
+    alone = not case.mask.adds and "slope" not in dict(case.constants)
+    return rule.name == "alibi" and power_of_two and exact and alone
 
 
 def _distances(case: Case) -> Tensor:

@@ -23,6 +23,7 @@ RIGHT = (
     "scaled_dot/B1-H4-Hkv2-Lq70-Lk130-D64/float/float16",
     "alibi/B2-H4-Hkv2-Lq20-Lk50-D16/causal:lower_right+padding/float32",
     "alibi/B1-H6-Lq20-Lk50-D16/bfloat16",
+    "alibi/B1-H2-Lq20-Lk50-D16/float/bfloat16",
     "softcap/B1-H4-Hkv1-Lq3-Lk50-D32/float32",
     "softcap/B1-H2-Lq70-Lk50-D32/causal/float32",
     "sinks/B1-H4-Hkv1-Lq70-Lk50-D32/causal/float32",
