@@ -210,6 +210,7 @@ def test_nothing_to_read_is_a_sentence(paths: list[str] | str) -> None:
 # Shards, and runs read together
 
 
+@pytest.mark.slow
 def test_shards_resume_and_make_up_the_whole(tmp_path: Path) -> None:
     # One is in the second shard, two are in the first.
     cases = [f"attention/dot/H1-L{length}-D4" for length in (7, 8, 10)]

@@ -421,6 +421,7 @@ def test_a_change_of_threads_is_noticed_and_what_was_proved_for_others_is_not_se
     assert caplog.messages == [], "these threads were told when the choice was loaded"
 
 
+@pytest.mark.slow
 def test_a_program_without_logging_has_it_on_stderr(tmp_path: Path) -> None:
     path = table_file(tmp_path / "c.toml", ("B2-H4-Lq4-Lk4-D8/none/float32/cpu/forward", "eager", 0))
     program = f"""

@@ -259,6 +259,7 @@ def test_metadata_of_a_distribution(invoke: Invoke, add_distribution: Callable[.
         clean(invoke(*words))
 
 
+@pytest.mark.slow
 def test_a_captured_program(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
@@ -301,6 +302,7 @@ def on_a_terminal(folder: Path, *words: str) -> str:
     return found.decode()
 
 
+@pytest.mark.slow
 def test_on_a_real_terminal(hostile: Path, plugin: Path, tmp_path: Path) -> None:
     named = ("--plugin", str(plugin))
     chosen = ("--backend", "eager", *CHOSEN)

@@ -85,6 +85,7 @@ def test_options_narrow_the_cases_of_the_plugin(mine: str) -> None:
     assert {case.rule for case in ruled} == {"scaled_dot"}
 
 
+@pytest.mark.slow
 def test_a_plugin_that_runs_on_no_selected_case(
     invoke: Invoke, mine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_pipes_folders_and_links_to_themselves(
     assert Path(odd).lstat().st_ino == before.st_ino
 
 
+@pytest.mark.slow
 def test_names_that_are_not_utf8(invoke: Invoke, tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"n\xff")
     folder.mkdir()
@@ -116,6 +117,7 @@ def limited(kind: int, soft: int, *words: str, hard: int | None = None) -> subpr
     )
 
 
+@pytest.mark.slow
 def test_too_few_file_descriptors_are_named(tmp_path: Path) -> None:
     out = ("--out", str(tmp_path / "new.jsonl"))
     for words in (("list", "backends"), ("run", CASE, "--backend", "eager", "--plan", *out)):
@@ -129,6 +131,7 @@ def test_too_few_file_descriptors_are_named(tmp_path: Path) -> None:
     assert raised.returncode == 0, raised.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "before"), [("--html", "before"), ("--csv", ""), ("--csv", "before"), ("--markdown", "")]
 )

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 RESULTS = Path(__file__).parents[2] / "results"
 GPT2, SMOKE = str(RESULTS / "reference-gpt2.jsonl"), str(RESULTS / "reference-smoke.jsonl")
 PLUGIN = (
@@ -44,6 +46,7 @@ def statuses(folder: Path, *lines: str) -> list[str]:
     return done.stderr.splitlines()
 
 
+@pytest.mark.slow
 def test_what_needs_no_measuring_works(tmp_path: Path) -> None:
     lines = (
         "--help", "list rules", "list cases gpt2", "plugins", f"report {GPT2}",

@@ -57,6 +57,7 @@ def test_the_last_prints_of_a_backend_that_failed_are_shown_once(invoke: Invoke)
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
+@pytest.mark.slow
 def test_verbose_shows_the_traceback_of_a_kernel(invoke: Invoke) -> None:
     told = invoke("--verbose", "check", CASES[0], *WORDS[:4]).stderr
     assert 'in call\n    raise ValueError("boom")\nValueError: boom\n' in told

@@ -56,6 +56,7 @@ def run(line: str) -> Result:
     return CliRunner(env={"COLUMNS": "120"}).invoke(attnbench_cli, words, prog_name="attnbench")
 
 
+@pytest.mark.slow
 def test_the_python_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     script = blocks(README, "python")[1]
     done = subprocess.run(
@@ -74,6 +75,7 @@ def test_the_run_of_the_reports_is_shown_in_a_notebook(monkeypatch: pytest.Monke
     assert "<b>The fastest backend of each case</b>" in shown
 
 
+@pytest.mark.slow
 def test_the_plugin_of_the_readme_is_right_and_declines_masks(tmp_path: Path) -> None:
     (tmp_path / "my_kernel.py").write_text(blocks(README, "python")[0])
     cases = "attention/scaled_dot/H2-L16-D8 attention/scaled_dot/H2-L16-D8/causal"
@@ -166,6 +168,7 @@ def test_the_suite_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert done.stdout == blocks(MODEL, "toml")[0]
 
 
+@pytest.mark.slow
 def test_the_program_that_is_captured(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(blocks(MODEL, "python")[0])
     line = next(text for text in MODEL.read_text().splitlines() if text.startswith("attnbench capture "))

@@ -55,6 +55,7 @@ QUICK = ("--backend", "eager", "--backend", "bmm", "--repetitions", "1")
 WHOLE = (*QUICK, "--budget", "0.01")
 
 
+@pytest.mark.slow
 def test_the_list_of_a_fleet_has_what_the_doctor_finds() -> None:
     done = CliRunner().invoke(attnbench_cli, ["fleet", "--on", "local", "--format", "json"])
     assert done.exit_code == 0, done.output
@@ -105,6 +106,7 @@ def check_whole(out: Path, cases: int = len(CASES)) -> tuple[Record, ...]:
     return records
 
 
+@pytest.mark.slow
 def test_the_devices_of_this_machine_measure_what_a_run_measures(out: Path, tmp_path: Path) -> None:
     other = tmp_path / "benchmark.json"
     (tmp_path / "run.units").mkdir()

@@ -349,6 +349,7 @@ def test_a_folder_that_cant_be_used_is_a_sentence_and_left_alone(
     assert mine.read_text() == "mine"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_campaign_has_one_device(tmp_path: Path) -> None:
     """Else a dry run would count for the card, or two cards would be one."""
@@ -379,6 +380,7 @@ def test_without_a_device_each_visit_looks_for_one_and_ends(tmp_path: Path) -> N
         assert not (tmp_path / "out" / "steps" / "peaks.json").exists()
 
 
+@pytest.mark.slow
 def test_a_page_that_cant_be_written_is_told(tmp_path: Path) -> None:
     went(tmp_path, "--dry", *NOTHING)
     (tmp_path / "out" / "steps" / "half.jsonl").write_text("{}\n{}\n")
@@ -388,6 +390,7 @@ def test_a_page_that_cant_be_written_is_told(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "page.html").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_a_sentence_and_the_next_visit_goes_on(tmp_path: Path) -> None:
     went(tmp_path, "--dry", *NOTHING)
     summary = tmp_path / "out" / "summary.md"
@@ -401,6 +404,7 @@ def test_a_full_disk_is_a_sentence_and_the_next_visit_goes_on(tmp_path: Path) ->
     assert (code, "not done yet: environment" in out) == (1, True)
 
 
+@pytest.mark.slow
 def test_files_that_a_kill_cut_off_are_made_again(tmp_path: Path) -> None:
     went(tmp_path, "--dry", *NOTHING)
     folder = tmp_path / "out" / "steps"

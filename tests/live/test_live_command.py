@@ -130,6 +130,7 @@ def test_what_head_lacks_or_cannot_import_fails_the_gate_also_where_the_tree_is_
     )
 
 
+@pytest.mark.slow
 def test_what_the_gate_file_of_the_base_accepts_is_judged_anew(project: Install) -> None:
     there = project("mini_u")
     there.commit(mini_u=source("gone", "also", "stays"))
@@ -212,6 +213,7 @@ def test_where_no_code_differs_nothing_is_measured(project: Install) -> None:
     assert not (there.repo / "out.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_what_is_said_about_a_plugin_of_one_file_can_be_followed(
     project: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:

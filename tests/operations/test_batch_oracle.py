@@ -76,6 +76,7 @@ def test_exact_answers_are_those_of_a_loop(registry: Registry, storage: str, win
             np.testing.assert_allclose(expected["lse"][0].T, lse[first:end], rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_gradients_are_differences_of_that_loop(registry: Registry) -> None:
     """Central differences of the sum of outputs, each times the gradient from above."""
     judge = Judge(registry, CASE.format("", "both/packed"))

@@ -256,6 +256,7 @@ def test_an_encoding_that_says_more_than_it_keeps_is_found(registry: Registry) -
         opened.arrays(0, 3)
 
 
+@pytest.mark.slow
 def test_records_have_the_error_of_the_encoding(tmp_path: Path) -> None:
     case = "attention/scaled_dot/H2-Lq2-Lk40-D32"
     run = attnbench.run(case, "dequantise_sdpa", kv=("int8:head", "q4_0"), out=tmp_path, timed=False)

@@ -76,6 +76,7 @@ def test_a_right_backend_passes(judges: Callable[..., Judge], dtype: str, pass_:
     assert judge.opened.passing_trivial_answer() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "mask", "dtype", "pass_"),
     [

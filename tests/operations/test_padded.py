@@ -94,6 +94,7 @@ def test_encoded_keys_are_refused() -> None:
         parse_case(CASE.format("float32", "forward") + "/kv=int8")
 
 
+@pytest.mark.slow
 def test_python_words_choose_it_with_its_baseline(tmp_path: Path) -> None:
     run = attnbench.run(
         "attention/scaled_dot/H4-Hkv2-L8-D8/causal:lower_right", ["padded_sdpa", "cut_out"], plugins=PLUGIN,

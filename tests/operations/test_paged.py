@@ -178,6 +178,7 @@ def test_it_gives_back_what_it_was_given() -> None:
         assert np.array_equal(given, back)
 
 
+@pytest.mark.slow
 def test_the_conformance_kit_makes_cases_for_it(registry: Registry) -> None:
     rules = {name: entry.record for name, entry in registry.rules.items()}
     chosen = choose(registry.backend("gather"), rules)

@@ -159,6 +159,7 @@ def test_a_wrong_kernel_is_refused_by_the_part(
     assert "worst at (b=" in problem
 
 
+@pytest.mark.slow
 def test_a_known_mistake_is_named(registry: Registry) -> None:
     """Others are not given the name of one that they resemble."""
     found = {}
@@ -227,6 +228,7 @@ def test_the_conformance_kit_makes_cases_of_all_updates(registry: Registry) -> N
     assert any("_q0_" in batch and "q63_q64_q65" in batch for batch in packed)
 
 
+@pytest.mark.slow
 def test_a_run_checks_and_times_both_built_in_backends(tmp_path: Path) -> None:
     run = attnbench.run(
         ["recurrent/gated_delta/H4-Hkv2-L40-D8"],

@@ -80,9 +80,10 @@ def test_exact_gradients_are_those_of_finite_differences(registry: Registry, rul
         ("delta/B4-H12-L26-D1/none/float32/cpu/both", ("recurrent_chunked",)),
         ("rwkv7/H2-L37-D8/none/float32/cpu/both", ("recurrent_loop",)),
         ("selective/B2-H2-Hkv1-L37-D8-Dv12/none/float32/cpu/both", ("recurrent_loop",)),
-        (
+        pytest.param(
             "gated_delta/q37_q0_2q5_q65-H4-Hkv2-D8-Dv12/none/float32/cpu/both/packed",
             ("recurrent_loop", "recurrent_chunked"),
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -139,6 +139,7 @@ def test_the_conformance_kit_makes_batches_with_ends_of_chunks(registry: Registr
     assert lengths >= {0, 1, 63, 64, 65}
 
 
+@pytest.mark.slow
 def test_a_run_checks_and_times_packed_sequences(tmp_path: Path) -> None:
     run = attnbench.run(
         ["recurrent/gated_delta/2q20_q0_q3-H4-Hkv2-D8/none/float32/packed"],

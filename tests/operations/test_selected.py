@@ -174,6 +174,7 @@ def test_the_conformance_kit_makes_cases_of_tokens_and_of_blocks(registry: Regis
     assert {case.size("block") for case in cases} >= {1, 16}
 
 
+@pytest.mark.slow
 def test_a_run_checks_and_times_the_built_in_backends(tmp_path: Path) -> None:
     run = attnbench.run(
         ["selected/scaled_dot/2q20_q0s5_q1s33-H4-Hkv2-D8-top6/causal:lower_right/float32/packed"],

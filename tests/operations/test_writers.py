@@ -118,6 +118,7 @@ def test_ids_parse_back() -> None:
         assert case_id(parse_case(case_id(parse_case(case)))) == case_id(parse_case(case))
 
 
+@pytest.mark.slow
 def test_a_run_checks_and_times_writers(tmp_path: Path) -> None:
     cases = [QUANTISE.format("nearest", "bfloat16", "q8_0"), CACHE.format("nearest", "bfloat16", "int8:head")]
     run = attnbench.run(cases, plugins=PLUGIN, backends=["torch_quantise", "torch_to_pages",

@@ -71,6 +71,7 @@ def test_names_that_can_not_stand_in_an_id_or_a_table(name: Any) -> None:
         assert str(fault(replace(record, name=name))).startswith(f"the name {name!r}: use letters, digits")
 
 
+@pytest.mark.slow
 @given(st.from_regex(r"[a-z0-9][a-z0-9_.\-]{0,20}", fullmatch=True))
 def test_any_plain_name_will_do(name: str) -> None:
     assert fault(replace(BACKEND, name=name)) is None

@@ -49,11 +49,8 @@ def calls_by_lengths(path: Path) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["training", *(pytest.param(n, marks=pytest.mark.slow) for n in
-                   ("encoder", "flex", "threads", "compiling", "decoder"))],
-)  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["training", "encoder", "flex", "threads", "compiling", "decoder"])
 def test_counts_equal_those_of_the_program_itself(name: str, tmp_path: Path) -> None:
     if name == "decoder":
         pytest.importorskip("transformers")
@@ -110,6 +107,7 @@ def test_a_file_of_somebody_else_is_kept_and_a_missing_program_is_named(tmp_path
     assert "can't start 'no-such-program': No such file or directory" in missing.stderr
 
 
+@pytest.mark.slow
 def test_steps_end_the_recording_and_divide_the_counts(tmp_path: Path) -> None:
     done = capture(tmp_path, sys.executable, str(EXAMPLES / "training.py"), options=("--steps", "2"))
     assert done.returncode == 0
@@ -243,6 +241,7 @@ def test_a_scale_beyond_those_of_the_rule_is_named_and_left_out() -> None:
     assert found.notes == ("2 calls: not classified: f: scale = 50: give 0.0001 to 4",)
 
 
+@pytest.mark.slow
 def test_a_process_that_outlives_the_recording_runs(tmp_path: Path) -> None:
     begin = "from attnbench.programs.begin import begin; begin()"
     program = f"import os; {begin}; os.environ['ATTNBENCH_CAPTURE'] = 'gone'; {begin}; import torch"
@@ -309,6 +308,7 @@ def test_numbers_of_numpy_and_torch_are_scales_and_probabilities() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_program_of_torchs_rarer_kinds_runs_as_it_does_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -404,6 +404,7 @@ def _full():
 """
 
 
+@pytest.mark.slow
 def test_a_program_goes_on_where_no_file_can_grow(tmp_path: Path) -> None:
     done = capture(tmp_path, sys.executable, "-c", SMALL_FILES + FILLS)
     assert (done.returncode, done.stdout) == (0, "out\n"), done.stderr
@@ -411,6 +412,7 @@ def test_a_program_goes_on_where_no_file_can_grow(tmp_path: Path) -> None:
     assert list(counts(tmp_path / "captured.toml").values()) == [1]  # both
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kib", "recorded"), [(100, False), (1100, True)])
 def test_a_program_goes_on_where_the_temporary_folder_is_full(
     kib: int, recorded: bool, tmp_path: Path
@@ -468,6 +470,7 @@ os.environ.clear()
 """
 
 
+@pytest.mark.slow
 def test_files_that_a_program_opens_after_closing_all_are_its_own(tmp_path: Path) -> None:
     done = capture(tmp_path, sys.executable, "-c", CLOSES)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -83,6 +83,7 @@ NOT_TIMED = {
 }
 
 
+@pytest.mark.slow
 def test_right_backends_are_timed_and_wrong_ones_fail(sessions: Sessions) -> None:
     threads = torch.get_num_threads()
     result, stored = sessions.run(marked(*RIGHT, *WRONG_LAST, *NOT_TIMED, "raises_here"), *FAST)

@@ -42,6 +42,7 @@ def as_format(format: Format, **view: bool) -> Callable[[Run], str]:
     return lambda run: render_run(run, format, View(**view))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "work",
     [as_format("table"), as_format("markdown"), as_format("csv"), page],

@@ -17,6 +17,8 @@ from attnbench.runner.options import CHECK_PARTS, Options
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
 
+pytestmark = pytest.mark.slow
+
 OWN = Source("weighing", "weighing_backends", "attnbench-odd", "1.0")
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"
 SIZES = "B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"

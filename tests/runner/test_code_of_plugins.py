@@ -107,6 +107,7 @@ def test_code_that_changes_during_a_run_ends_its_backend(path: Path, tmp_path: P
     assert len(found) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "first"),
     [("import part_of_it", ""), ("", "import part_in_prepare")],

@@ -21,6 +21,9 @@ CASES = (PLAIN, CAUSAL)
 EXPECTED = {"eager": RIGHT, "bmm": RIGHT, "raise_error": ("error", "", "first line")}
 
 
+pytestmark = pytest.mark.slow
+
+
 class Struck:
     """Sends a signal to all processes of a kind when the run of one case reaches a step, so many times."""
 
@@ -39,7 +42,6 @@ class Struck:
                         os.kill(process.pid, self._sent)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [VERIFIER, SERVER])
 @pytest.mark.parametrize("when", ["check bmm", "repetition 2 of 3"])
 def test_a_process_that_is_killed_once_costs_nothing(
@@ -56,7 +58,7 @@ def test_a_process_that_is_killed_once_costs_nothing(
     assert measured == sorted((case, n) for case in CASES for n in range(3)), "each repetition once"
 
 
-@pytest.mark.parametrize("kind", [VERIFIER, pytest.param(SERVER, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [VERIFIER, SERVER])
 def test_what_was_lost_twice_is_interrupted_and_measured_on_resuming(
     odd_plugins: None, tmp_path: Path, kind: str
 ) -> None:
@@ -100,7 +102,6 @@ def test_a_worker_that_somebody_kills_gets_a_second_try(
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [SERVER, VERIFIER])
 def test_a_stopped_process_is_found_within_the_timeout(odd_plugins: None, tmp_path: Path, kind: str) -> None:
     struck = Struck(kind, "repetition 2 of 3", signal.SIGSTOP)
@@ -114,7 +115,6 @@ def test_a_stopped_process_is_found_within_the_timeout(odd_plugins: None, tmp_pa
     assert stored.finished.wall_s < 200
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["kills_its_server", "third_kill_its_server"])
 def test_a_backend_that_kills_its_server_harms_its_own_row(
     odd_plugins: None, tmp_path: Path, name: str
@@ -128,10 +128,10 @@ def test_a_backend_that_kills_its_server_harms_its_own_row(
     ("name", "timeout_s"),
     [
         ("checked_stop_its_server", 600),
-        pytest.param("checked_stop_the_verifiers", 600, marks=pytest.mark.slow),
-        pytest.param("every_stop_its_siblings", 600, marks=pytest.mark.slow),
+        ("checked_stop_the_verifiers", 600),
+        ("every_stop_its_siblings", 600),
         *(
-            pytest.param(name, 600, marks=(pytest.mark.slow, pytest.mark.nightly))
+            pytest.param(name, 600, marks=pytest.mark.nightly)
             for name in (
                 "every_stop_its_server",
                 "every_stop_the_verifiers",

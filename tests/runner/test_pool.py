@@ -83,6 +83,7 @@ def test_sides_share_servers_unless_their_environments_differ(tmp_path: Path) ->
     assert servers["base"] == servers["head"] != servers["other"]
 
 
+@pytest.mark.slow
 def test_templates_come_from_the_server_asked_for_and_a_dead_one_is_replaced() -> None:
     with closing(WorkerPool(Options())) as pool:
         links = [pool.new_worker(1, pool.all_cpus, launch=launch) for launch in range(LAUNCHES + 1)]

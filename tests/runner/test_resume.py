@@ -310,6 +310,7 @@ def test_killed_at_random_points_it_ends_with_the_records_of_an_unbroken_run(tmp
         kills.trial(random.Random(number), folder, tmp_path)
 
 
+@pytest.mark.slow
 def test_what_a_backend_has_left_behind_ends_with_a_parent_that_is_killed(
     broken_plugin: str, tmp_path: Path
 ) -> None:
@@ -336,6 +337,7 @@ def test_two_runs_at_once_into_one_folder(tmp_path: Path) -> None:
     assert all(read_run(file).finished is not None for file in files)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_cleanly_with_what_was_measured(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     # The second case takes too long to be measured together with the first, whose records come before.

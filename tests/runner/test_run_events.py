@@ -50,6 +50,7 @@ def test_a_case_that_does_not_fit_into_memory_is_not_started(
     assert stored.cases == stored.repetitions == ()
 
 
+@pytest.mark.slow
 def test_how_often_a_backend_is_prepared(
     odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +68,7 @@ def test_how_often_a_backend_is_prepared(
     assert found == {names[0]: 1 + 5, names[1]: 1 + 3}
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_a_server_and_without_the_speed_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +95,7 @@ def test_a_run_goes_on_without_a_server_and_without_the_speed_of_the_machine(
         assert "it could not be measured" in record.notes
 
 
+@pytest.mark.slow
 def test_a_right_backend_that_is_faster_than_the_machine_is_suspect(
     odd_plugins: None, tmp_path: Path
 ) -> None:

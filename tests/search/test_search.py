@@ -111,6 +111,7 @@ def test_the_command_searches_after_the_fixed_list(tmp_path: Path, monkeypatch: 
     assert "searched" not in without.stdout
 
 
+@pytest.mark.slow
 def test_a_right_kernel_is_left_alone_and_the_words_count_what_met(tmp_path: Path) -> None:
     registry = load_wanted([str(written(tmp_path))])
     found = search("mine", registry, 3, 3)
@@ -121,6 +122,7 @@ def test_a_right_kernel_is_left_alone_and_the_words_count_what_met(tmp_path: Pat
     assert "(seed 3)" in str(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "words"),
     [
@@ -146,6 +148,7 @@ def test_what_ends_or_blocks_a_process_is_told_and_the_next_case_is_judged(
     assert words in outcomes[1].problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("times", "status"), [(1, "right"), (2, "unjudged")])
 def test_a_judge_that_fails_is_asked_again_by_a_new_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, status: str

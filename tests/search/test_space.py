@@ -89,6 +89,7 @@ def test_a_backend_that_needs_contiguous_inputs_gets_them() -> None:
     assert {found.properties[name] for name in ("q", "k", "v", "upstream")} == {("",)}
 
 
+@pytest.mark.slow
 def test_autocast_and_two_threads_are_asked_of_those_that_declare_them() -> None:
     rules = {"scaled_dot": rules_in(load_wanted())["scaled_dot"]}
     plain = space_of(MINE, rules)

@@ -131,6 +131,7 @@ def test_a_repository_is_begun_where_there_is_none(folder: Path) -> None:
     assert "git init" not in new("two").stdout
 
 
+@pytest.mark.slow
 def test_the_comparison_in_ci_has_only_cases_that_the_written_kernel_takes(folder: Path) -> None:
     assert new("one").exit_code == 0
     file = "attnbench-one/src/attnbench_one/__init__.py"

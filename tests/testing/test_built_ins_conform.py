@@ -34,6 +34,7 @@ def assert_conforming(names: tuple[str, ...], most: int) -> None:
         assert counts.unavailable or counts.right == counts.judged > 0, str(counts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_what_it_declares(name: str) -> None:
     backend = REGISTRY.backends[name].record
@@ -44,6 +45,7 @@ def test_what_it_declares(name: str) -> None:
     assert choice.cases
 
 
+@pytest.mark.slow
 def test_answers_of_some() -> None:
     assert_conforming(("numpy", "nn_multihead_attention"), 1)
 

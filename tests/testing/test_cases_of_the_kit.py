@@ -84,6 +84,7 @@ def test_every_two_features_meet() -> None:
     assert any(case.Lq == 1 for case in cases)
 
 
+@pytest.mark.slow
 def test_words_for_a_structure_are_asked_of_those_that_declare_them() -> None:
     def structured(**change: Any) -> list[Case]:
         return [case for case in small(choose(replace(SIMPLE, **change), RULES)) if case.mask.more]
@@ -257,11 +258,8 @@ REACHED: dict[str, Callable[[Case], bool]] = {
 """The cases in which each mistake shows."""
 
 
-@pytest.mark.parametrize(
-    "mistakes",
-    [list(REACHED)[:4], pytest.param(list(REACHED)[4:], marks=pytest.mark.slow)],
-    ids=["small", "long"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mistakes", [list(REACHED)[:4], list(REACHED)[4:]], ids=["small", "long"])
 def test_mistakes_of_some_sizes_are_found(mistakes: list[str]) -> None:
     registry = located(Path(wrong_shapes.__file__)).registry
     names = ("attend", *(function.__name__ for function in wrong_shapes.WRONG))

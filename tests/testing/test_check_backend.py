@@ -24,7 +24,7 @@ from attnbench.types.errors import BadInput, Interrupted
 
 pytest_plugins = ("pytester",)
 
-pytestmark = pytest.mark.usefixtures("kept_servers")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("kept_servers")]
 
 FILE = Path(tries.__file__)
 HERE = FILE.relative_to(Path.cwd()) if FILE.is_relative_to(Path.cwd()) else FILE

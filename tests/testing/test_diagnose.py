@@ -223,6 +223,7 @@ def attnbench_backends():
 """
 
 
+@pytest.mark.slow
 def test_what_a_backend_leaves_running_ends_with_the_close_look(registry: Registry, tmp_path: Path) -> None:
     file, alive, late = tmp_path / "leaves.py", tmp_path / "alive", tmp_path / "late"
     file.write_text(LEAVES.format(alive=str(alive), late=str(late)))
@@ -246,6 +247,7 @@ from attnbench.rules import attnbench_rules
 """
 
 
+@pytest.mark.slow
 def test_a_diagnosis_in_which_the_judge_failed_is_asked_once_more(tmp_path: Path) -> None:
     rules, marker = tmp_path / "rules.py", tmp_path / "marker"
     rules.write_text(FAILS_ONCE.format(marker=str(marker)))

@@ -90,6 +90,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_what_stays_with_every_call_is_found_and_caches_and_garbage_are_not() -> None:
     done = subprocess.run([sys.executable, "-c", GROWING], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)

@@ -34,6 +34,7 @@ BROKEN = Source("broken", "does_not_load", "broken-things", "2.1")
 DROPPING = "attention/dot/B2-H2-Lq8-Lk8-D4/none/float32/cpu/forward/dropout0.5"
 
 
+@pytest.mark.slow
 def test_a_worker_runs_one_thread_builds_no_graph_and_reads_nothing(prepared_worker: New) -> None:
     worker = prepared_worker(SMALL, "tells_torch")
     assert worker.output()[0, 0, 0].tolist() == [1, 1, 0, 0]

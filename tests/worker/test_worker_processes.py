@@ -23,6 +23,7 @@ from attnbench.worker.server import HUGE_BYTES, collapse_memory
 CASE = "attention/dot/B1-H1-L4-D4/none/float32/cpu/forward"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_torch_and_the_blas_of_numpy_have_the_threads_of_the_case(
     threads: int, plugins_on_path: None, monkeypatch: pytest.MonkeyPatch
@@ -84,6 +85,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_when_the_parent_is_killed_all_end() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdin=-1, stdout=-1) as parent:
         pids = [int(word) for word in parent.stdout.readline().split()]
