@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from maths_tools import RULES, small_case
 
-from attnbench.inputs.draw import draw_activations, draw_parameters
+from attnbench.inputs.draw import draw_activations, draw_inputs, draw_parameters
 from attnbench.operations.attention import head_means
 from attnbench.types.case import Case, Layer
 from attnbench.types.mask import Mask
+from attnbench.types.operation import make_known, operation_named
 from attnbench.types.rule import Parameter
 
 
@@ -70,6 +71,20 @@ def test_self_attention_has_one_source_and_cross_attention_one_context(rule: str
     assert not np.any(x == y)
     x, y, z = drawn(small_case(rule, Lq=5, Lk=7, layer=Layer(8)))
     assert (y is z) == (rule == "scaled_dot")
+
+
+def test_inputs_of_an_operation_that_draws_none_are_standard_normal() -> None:
+    attention = operation_named("attention")
+    case, rule = small_case(B=4, H=4, Hkv=4, Lq=64, Lk=64, D=16, Dv=16), RULES["scaled_dot"]
+    q, k, v = attention.inputs(case, rule)
+    make_known([replace(attention, name="own", draw=None)])
+    for array in draw_inputs(replace(case, operation="own"), rule, 0, 0).values():
+        assert abs(array.mean()) < 0.02
+        assert array.std() == pytest.approx(1, abs=0.02)
+    counts = (q, k, replace(v, kind="int32"))
+    make_known([replace(attention, name="own", draw=None, inputs=lambda case, rule: counts)])
+    with pytest.raises(ValueError, match="the input 'v' is of kind int32: the operation must draw it"):
+        draw_inputs(replace(case, operation="own"), rule, 0, 0)
 
 
 @pytest.mark.parametrize("rule", ["scaled_dot", "concat_linear"])

@@ -17,6 +17,7 @@ from attnbench.verifier.errors import (
     compare,
     compare_wide,
     pool,
+    rounded,
     scale_of,
 )
 
@@ -56,6 +57,12 @@ def test_what_is_no_number_is_named_and_left_out_of_the_sums(bad: float, dtype: 
     assert errors.count == 23
     assert errors.max_abs == 0.5
     assert errors.worst == (0, 0, 0, 0)
+
+
+def test_int8_has_127_whole_steps_to_the_largest_of_a_row() -> None:
+    rows = np.array([[127.0, -3.4, 3.6], [-2.54, 0.031, 0.0], [0.0, 0.0, 0.0]])
+    held = np.array([[127.0, -3.0, 4.0], [-2.54, 0.04, 0.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(rounded(rows, "int8"), held, rtol=1e-12)
 
 
 def test_many_that_are_no_numbers_are_counted() -> None:

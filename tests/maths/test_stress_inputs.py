@@ -208,6 +208,12 @@ def test_gradients_are_asked_of_inputs_where_that_is_another_thing_and_there_is_
     assert "graded" not in names("additive", **one, Lq=side, Lk=side // 2, D=4)
 
 
+def test_features_lie_outside_where_there_are_several_features_and_keys() -> None:
+    assert "transposed" in names(Lk=2, D=2)
+    for fields in ({"Lk": 1}, {"D": 1}, {"pass_": "both"}, {"layer": Layer(6)}):
+        assert "transposed" not in names(**fields)
+
+
 def test_which_stress_inputs_a_search_asks_besides() -> None:
     def searched(rule: str = "scaled_dot", **fields: object) -> tuple[str, ...]:
         case = small_case(rule, **fields)

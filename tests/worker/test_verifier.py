@@ -96,13 +96,14 @@ def plain() -> PlainHere:
     return scored(CASE)
 
 
-def test_draws_of_the_check_are_fixed_and_those_of_timed_calls_secret() -> None:
+@pytest.mark.parametrize("name", ["q", "upstream"])
+def test_draws_of_the_check_are_fixed_and_those_of_timed_calls_secret(name: str) -> None:
     def draws(entropy: int, seed: str = "") -> list[bytes]:
-        opened = open_here(f"{CASE}/cpu/forward{seed}", entropy=entropy)
+        opened = open_here(f"{CASE}/cpu/both{seed}", entropy=entropy)
         count = len(opened.stress_inputs)
         # The order of asking makes no difference.
-        found = {at: opened.arrays(at, 0)["q"].tobytes() for at in reversed(range(count - 1, count + 2))}
-        return [opened.arrays(0, 0)["q"].tobytes(), *(found[at] for at in sorted(found))]
+        found = {at: opened.arrays(at, 0)[name].tobytes() for at in reversed(range(count - 1, count + 2))}
+        return [opened.arrays(0, 0)[name].tobytes(), *(found[at] for at in sorted(found))]
 
     one, two, other = draws(1), draws(2), draws(1, "/seed1")
     assert one == draws(1)
