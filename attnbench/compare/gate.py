@@ -259,8 +259,7 @@ def _other_counts(cells: Sequence[ComparedCell], gate: Gate) -> str:
     others = [c for c in cells if c.verdict not in gate.fail_on_of(c.case, c.backend)]
     counts = Counter(cell.verdict for cell in others)
     notes: dict[Outcome, str] = dict.fromkeys(FAILING, " (allowed)")
-    unseen = [share for cell in others if cell.verdict == "unclear" if (share := _most_hidden(cell))]
-    notes["unclear"] = f" (differences of up to {percent(max(unseen))} may hide)" if unseen else ""
+    notes["unclear"] = _hidden_words([cell for cell in others if cell.verdict == "unclear"])
     told = [
         f"{counts[outcome]:,} {outcome.replace('none', 'not compared')}{notes.get(outcome, '')}"
         for outcome in OUTCOMES
@@ -273,16 +272,27 @@ def _joined(*words: str) -> str:
     return "; ".join(filter(None, words))
 
 
+def _hidden_words(unclear: Sequence[ComparedCell]) -> str:
+    """Say how large a difference may hide in unclear cells, and of several in which one; "" if unknown."""
+    hidden = [(share, cell) for cell in unclear if (share := _most_hidden(cell)) is not None]
+    if not hidden:
+        return ""
+    most, where = max(hidden, key=lambda one: one[0])
+    named = f", most in {where.backend or where.case}" if len(unclear) > 1 else ""
+    return f" (differences of up to {percent(most)} may hide{named})"
+
+
 def _most_hidden(cell: ComparedCell) -> float | None:
-    """Return the largest difference that may hide in a cell, as a share; None if unknown."""
-    if cell.ratio is None or not cell.ratio > 0:
+    """Return the largest difference that may hide in a cell, as a share of base; None if unknown.
+
+    It is how far its interval reaches from 1, so that it agrees with the interval that the table shows.
+    """
+    low, high = cell.low, cell.high
+    if cell.ratio is not None and cell.resolution is not None and (low is None or high is None):
+        low, high = cell.ratio / (1 + cell.resolution), cell.ratio * (1 + cell.resolution)
+    if low is None or high is None:
         return None
-    if cell.resolution is not None:
-        reach = max(cell.ratio, 1 / cell.ratio) * (1 + cell.resolution) - 1
-    elif cell.low is None or cell.high is None or not cell.low > 0:
-        return None
-    else:
-        reach = max(1 / cell.low, cell.high) - 1
+    reach = max(1 - low, high - 1)
     return max(reach, cell.delta) if isfinite(reach) else None
 
 

@@ -8,7 +8,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite, log
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -242,14 +242,19 @@ def cause_lines(gate: GateResult) -> list[str]:
 _CAUSE = "to check a wrong output again:"
 
 
-def _explained(cell: ComparedCell, compared: Compared) -> bool:
-    """Return whether a line outside of the table says why a cell has its verdict.
+def _why(cell: ComparedCell, compared: Compared) -> str:
+    """Return why a cell has its verdict, without what a line outside of the table says.
 
-    Of unclear cells it has each reason once, of a wrong output the mistake rather than its errors.
+    Of unclear cells such a line has each reason once; of a wrong output it has the mistake, so that the
+    errors of the output alone are left, with their limits.
     """
-    if cell.verdict == "mismatch":
-        return any(line.startswith(f"advice for {cell.backend}: ") for line in compared.advice)
-    return cell.verdict == "unclear"
+    if cell.verdict == "unclear":
+        return ""
+    if cell.verdict == "mismatch" and any(
+        line.startswith(f"advice for {cell.backend}: ") for line in compared.advice
+    ):
+        return cell.reason.partition("; worst at ")[0]
+    return cell.reason
 
 
 def _quoted(text: str) -> str:
@@ -321,16 +326,16 @@ def _print_changed(console: Console, compared: Compared, gate: GateResult) -> di
     if len(rows) > MOST_CELLS:
         console.print(f"{len(rows) - MOST_CELLS} more cells have changed: --format json")
         rows = rows[:MOST_CELLS]
-    hidden = frozenset(id(cell) for cell in rows if _explained(cell, compared))
+    reasons = [_why(cell, compared) for cell in rows]
     cases = [cell.case for cell in rows if cell.backend]
     names = short_names(cases)
     if len({cell.case for cell in rows}) == 1 and rows[0].backend:
         console.print(rows[0].case, style="bold", soft_wrap=True)
-        _print_rows(console, rows, heads, hidden=hidden)
+        _print_rows(console, rows, heads, reasons)
     else:
         if shared := shared_words(cases):
             console.print(Text(f"all {shared}:", style="dim"))
-        _print_rows(console, rows, heads, names, hidden=hidden)
+        _print_rows(console, rows, heads, reasons, names)
     console.print()
     return names
 
@@ -347,7 +352,8 @@ def _print_by_case(console: Console, cells: Sequence[ComparedCell], heads: Seque
         by_case.setdefault(cell.case, []).append(cell)
     for case, those in by_case.items():
         console.print(case, style="bold", soft_wrap=True)
-        _print_rows(console, [cell for cell in those if cell.verdict != "none"], heads)
+        rows = [cell for cell in those if cell.verdict != "none"]
+        _print_rows(console, rows, heads, [cell.reason for cell in rows])
         none = [(cell.reason, cell.backend or cell.case) for cell in those if cell.verdict == "none"]
         for reason, names in gathered(none):
             print_indented(console, f"none: {names}: {reason}")
@@ -358,11 +364,10 @@ def _print_rows(
     console: Console,
     cells: Sequence[ComparedCell],
     heads: Sequence[str],
+    reasons: Sequence[str],
     names: Mapping[str, str] | None = None,
-    *,
-    hidden: Collection[int] = (),
 ) -> None:
-    """Print cells in rows. names: of cases, if the rows are of several. hidden: ids of cells without why."""
+    """Print cells in rows. reasons: of each cell. names: of cases, if the rows are of several."""
     from rich.text import Text
 
     rows = [cell_words(cell) | {"case": (names or {}).get(cell.case, cell.case)} for cell in cells]
@@ -372,7 +377,6 @@ def _print_rows(
         head for head in (heads if names is None else ("case", *heads)) if any(row[head] for row in rows)
     ]
     widths = {head: max(len(head), *(len(row[head]) for row in rows)) for head in heads}
-    reasons = ["" if id(cell) in hidden else cell.reason for cell in cells]
     for dropped in _DROPPED_FIRST:
         room = console.width - (GAP + _NARROW_REASON if any(reasons) else 0)
         if sum(widths[head] + GAP for head in heads) <= room:
@@ -487,7 +491,7 @@ def _rows(
         {
             "case": names.get(cell.case, cell.case),
             **cell_words(cell),
-            "why": "" if _explained(cell, compared) else _shortened(cell.reason, longest),
+            "why": _shortened(_why(cell, compared), longest),
         }
         for cell in cells
     ]
