@@ -46,6 +46,7 @@ _MOST_TIES, MOST_LISTED = 2, 3
 """Of a tie of so many backends a table, and a sentence, has all names."""
 STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
 NOT_PROVED = "which is faster is not proved"
+NOT_LESS = "not proved to be less"
 _APART = 1.05
 """One time is shown to be less than another if so many times its upper end are."""
 _MOST_LOST, _WORTH = 3, 0.01
@@ -469,7 +470,7 @@ def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str
     # One backend everywhere is simpler than a choice by case, so the best of them is told too.
     first = others[:1] if len(leaders) > 1 else []
     users = [total for total in others if total.backend in (TORCHS, answer.baseline) and total not in first]
-    against = [_against_best(answer, total) for total in (*first, *users) if not is_best(total)]
+    against = [_against_best(best, total) for total in (*first, *users) if not is_best(total)]
     head = (stage_words(best.stage, best.threads) or STEP) + _lacking(best, numbers)
     return "; ".join([f"{head}: {words}", *against])
 
@@ -479,22 +480,20 @@ def named(backend: str) -> str:
     return f"torch's function ({backend})" if backend == TORCHS else backend
 
 
-def _against_best(answer: RunAnswer, total: Total) -> str:
+def _against_best(best: Total, total: Total) -> str:
     name = named(total.backend or "")
-    takes = total_times_text(total, bounds=True)
-    if ties_throughout(answer, total) or takes.startswith(TIED):
-        return f"{name} may be as fast ({_total_time(total)})"
-    return f"{name} takes {takes} times as long"
+    if total.tied:
+        less = f", {NOT_LESS}" if _reads_less(total, best) else ""
+        return f"{name} may be as fast ({_total_time(total)}{less})"
+    return f"{name} takes {total_times_text(total, bounds=True)} times as long"
 
 
-def ties_throughout(answer: RunAnswer, total: Total) -> bool:
-    """Return whether a backend may be the fastest in each case of a total.
+def _reads_less(total: Total, best: Total) -> bool:
+    """Return whether the time of a tie reads as less than that of the backends to use.
 
-    The sum of its times then exceeds that of the fastest of each case even if no case shows it to be slower.
+    Of a tie the backend to use is the one that serves most cases, which need not have the least time.
     """
-    leads = [lead for lead in answer.leads if lead.best.case in total.by_case]
-    alone = all(answer.chosen[lead.best.case] == total.backend for lead in leads)
-    return not alone and all(total.backend in lead.candidates for lead in leads)
+    return total.tied and total.ms < best.ms and _total_time(total) != _total_time(best)
 
 
 def _step_of(total: Total, numbers: Mapping[str, int | str]) -> str:
@@ -532,14 +531,13 @@ def is_best(total: Total) -> bool:
 def total_times_text(total: Total, *, bounds: bool = False) -> str:
     """The time of a total over the least, in the digits that its interval supports; bounds: with that.
 
-    Below 10 it has tenths at least: 1.4 as "1" would read as the fastest. As in a case, a sum whose interval
-    reaches 1 is not shown to be slower.
+    Below 10 it has tenths at least: 1.4 as "1" would read as the fastest.
     """
     if total.over is None or is_best(total):
         return FASTEST
-    low, high, _ = ends(total.over)
-    if low is not None and low <= 1:
+    if total.tied:
         return tied_text(total.over, bounds=bounds)
+    low, high, _ = ends(total.over)
     text, interval = times(total.over.ratio, low, high, tenths=True)
     return " ".join(filter(None, (text, interval))) if bounds else text
 
@@ -556,7 +554,8 @@ def _totals_grid(
     candidates = {lead.best.case: lead.candidates for lead in answer.leads}
     rows = []
     # One backend that is the fastest of each case says it all.
-    for total in totals[1:] if any(map(is_best, totals[1:])) else totals:
+    told_of = totals[1:] if any(map(is_best, totals[1:])) else totals
+    for total in sorted(told_of, key=lambda one: not is_best(one)):
         low, high, _ = ends(total)
         spread = UNCERTAIN if low is None or high is None else duration_interval(total.ms, low, high)
         # Nothing is lost where it may be the fastest.
@@ -570,7 +569,8 @@ def _totals_grid(
         time = f"{_total_time(total)} {spread}" if bounds and not details else _total_time(total)
         over = total_times_text(total, bounds=bounds)
         told = (time, *([spread] if details else []), over)
-        rows.append((total.backend or FASTEST_OF_EACH, *told, ", ".join(worst)))
+        less = [NOT_LESS] if _reads_less(total, best) else []
+        rows.append((total.backend or FASTEST_OF_EACH, *told, ", ".join(less or worst)))
     columns = ("time", *(["interval"] if details else []), "×")
     return Grid(
         (_step_of(best, numbers), *columns, "loses most in case"),

@@ -150,7 +150,7 @@ def answer(
     found = tuple(
         total
         for (stage, threads), its in by_stage(counts, stages).items()
-        for total in totals(chosen, by_case, its, stage, threads)
+        for total in totals(chosen, by_case, its, stage, threads, leads)
     )
     busy = [record for record in timed if disturbed(record)]
     uses = sum(record.backend == chosen[record.case] for record in busy)
@@ -355,7 +355,8 @@ class Total:
     measured with several numbers; else 0. backend: None for the one to use in each
     case. ms: the median over repetitions of the sum over cases, with its interval (None for too few).
     by_case: the median of each case's part, in ms. missing: cases that are counted but have no time. over:
-    this total over that of the backends to use; None for the latter.
+    this total over that of the backends to use, of one case that of the case; None for the latter. tied:
+    whether it is not shown to take longer than they do.
     """
 
     backend: str | None
@@ -366,16 +367,23 @@ class Total:
     threads: int = 0
     missing: tuple[str, ...] = ()
     over: TimeRatio | None = None
+    tied: bool = False
 
 
 def totals(
-    chosen: Mapping[str, str], times: Times, counts: Mapping[str, float], stage: str = "", threads: int = 0
+    chosen: Mapping[str, str],
+    times: Times,
+    counts: Mapping[str, float],
+    stage: str = "",
+    threads: int = 0,
+    leads: Sequence[Lead] = (),
 ) -> tuple[Total, ...]:
     """Return the totals of the backends to use, and of every backend with a time in all cases, the least
     first.
 
     chosen: the backend to use in each case with a time. counts: calls in one step, by case, all of one stage
-    and, unless 0, number of threads; cases without a time are left out. Cases of one repetition share
+    and, unless 0, number of threads; cases without a time are left out. leads: of the cases; without them no
+    total of one case is that of its case. Cases of one repetition share
     processes and a moment of the machine, so the sum and its ratio to the least are taken in each repetition,
     and intervals over repetitions.
     """
@@ -387,8 +395,27 @@ def totals(
     least = sums_of(chosen, times, counts)
     found = [_total(None, chosen, times, counts)]
     found += [_total(name, dict.fromkeys(counts, name), times, counts, least) for name in sorted(names)]
-    ordered = sorted(filter(None, found), key=lambda one: (one.backend is not None, one.ms))
+    by_case = {lead.best.case: lead for lead in leads}
+    told = [_beside(one, chosen, by_case) for one in found if one is not None]
+    ordered = sorted(told, key=lambda one: (one.backend is not None, one.ms))
     return tuple(replace(one, stage=stage, threads=threads, missing=missing) for one in ordered)
+
+
+def _beside(total: Total, chosen: Mapping[str, str], leads: Mapping[str, Lead]) -> Total:
+    """Return a total with whether it ties with the backends to use; of one case its ratio is the case's own.
+
+    A backend that may be the fastest in each case ties: the sum of its times then exceeds that of the
+    fastest of each case even if no case shows it to be slower.
+    """
+    if total.over is None or all(chosen[case] == total.backend for case in total.by_case):
+        return total
+    own = [leads[case] for case in total.by_case if case in leads]
+    tied = bool(own) and all(total.backend in lead.candidates for lead in own)
+    if len(own) == len(total.by_case) == 1 and total.backend in own[0].over:
+        over = own[0].over[total.backend]
+        return replace(total, over=over, tied=tied or over.ratio < 1)
+    interval = total.over.interval
+    return replace(total, tied=tied or (interval is not None and interval.low <= 1))
 
 
 def saved(

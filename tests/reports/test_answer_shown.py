@@ -12,7 +12,7 @@ from msgspec import structs
 from page_runs import FAILED, TIMES, case, failed, run_of
 
 from attnbench.api import load
-from attnbench.reports.answer import SUMMARY, cases_grid, lead_text
+from attnbench.reports.answer import SUMMARY, cases_grid, lead_text, times_text
 from attnbench.reports.overview import checked_words, gathered_notes
 from attnbench.reports.render import render
 from attnbench.reports.run import Run
@@ -316,6 +316,23 @@ def test_a_backend_that_ties_in_every_case_may_be_as_fast_in_a_step() -> None:
     assert re.search(r"all counted calls: bmm, \d ms; eager may be as fast \(\d ms\)", text)
     _, eager, *_ = text[text.rindex("bmm ") :].splitlines()
     assert eager.endswith(" ≈")
+
+
+def test_a_step_agrees_with_its_cases() -> None:
+    """A tie may have the least time without being the one to use; one case has the same ratio in its step."""
+    times = {
+        case(64): {"eager": 1.0, "bmm": 1.04, "quick": 1.4},
+        case(128): {"eager": 1.5, "bmm": 1.0, "quick": 1.4},
+    }
+    run = run_of(times, counts={case(64): 1.0}, off=0.03)
+    ((part,),) = run.reports
+    (lead,) = (one for one in part.answer.leads if one.best.case == case(64))
+    assert (lead.best.backend, part.answer.chosen[case(64)]) == ("eager", "bmm")
+    text = table([part], View(width=100))
+    assert re.search(r"bmm, 1.0\d* ms; eager may be as fast \(1.0\d* ms, not proved to be less\)", text)
+    _, eager, quick, *_ = text[text.rindex("bmm ") :].splitlines()
+    assert eager.endswith("≈  not proved to be less")
+    assert f" {times_text(lead.over['quick'])} " in quick
 
 
 def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> None:
