@@ -51,6 +51,8 @@ MOST_EXTRA_BYTES = 2**20
 """A backend that allocates so much more in a call than torch's function isn't chosen from a run whose workers
 kept freed memory. A program gives it back, and faults it in again at every call, which may take longer than
 the call."""
+MUCH_COARSER = 2.0
+"""A choice whose error is so many times that of torch's function says so."""
 _LEAST_SAVED = f"the {LEAST_SAVED_MS:g} ms that a choice may cost a call"
 
 
@@ -94,6 +96,7 @@ class Decision:
     choice: None if torch's function stays; why: in words. may_be: the backend that may be faster, by more
     than a choice costs, where that is not proved; else "". settled: whether a longer run can't change it.
     kept: whether it was faster with memory that workers keep, so that a run with --allocator default decides.
+    errors: the RMS error of the choice over that of torch's function; None where it isn't known.
     """
 
     case: str
@@ -102,6 +105,7 @@ class Decision:
     may_be: str = ""
     settled: bool = False
     kept: bool = False
+    errors: float | None = None
 
 
 def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
@@ -270,7 +274,11 @@ def _decision(
             f"{human_bytes(more_bytes)} more a call"
         )
         return Decision(name, None, why, best.backend, kept=True)
-    return Decision(name, Choice(name, best.backend, found.compared.ratio, gain.low, gain.high), "")
+    choice = Choice(name, best.backend, found.compared.ratio, gain.low, gain.high)
+    errors = None
+    if best.accuracy is not None and ours.accuracy is not None and ours.accuracy.rms_error > 0:
+        errors = best.accuracy.rms_error / ours.accuracy.rms_error
+    return Decision(name, choice, "", errors=errors)
 
 
 def not_servable(case: Case, registry: Registry) -> str | None:

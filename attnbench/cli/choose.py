@@ -133,7 +133,8 @@ def _command(head: Manifest) -> list[str]:
 def _tell(decisions: Sequence[Decision]) -> None:
     """Print each decision with its gain or its reason."""
     from attnbench.cases.ids import parse_case, short_id
-    from attnbench.reports.units import ratio
+    from attnbench.choice.table import MUCH_COARSER
+    from attnbench.reports.units import number, ratio
 
     for one in decisions:
         if one.choice is None:
@@ -141,4 +142,6 @@ def _tell(decisions: Sequence[Decision]) -> None:
         else:
             value, bounds = ratio(one.choice.gain, one.choice.low, one.choice.high)
             words = f"{one.choice.backend}: torch's function takes {value} {bounds} times as long"
+            if one.errors is not None and one.errors >= MUCH_COARSER:
+                words += f"; {one.choice.backend}'s RMS error is {number(one.errors)} times torch's"
         say(f"{short_id(parse_case(one.case))}: {words}")

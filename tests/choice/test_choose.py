@@ -26,7 +26,7 @@ from attnbench.cli import attnbench
 from attnbench.plugins.registry import load_registry
 from attnbench.reports.run import Run
 from attnbench.types.errors import BadInput
-from attnbench.types.record import Record
+from attnbench.types.record import Accuracy, Record
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference-lengths.jsonl"
 REGISTRY = load_registry()
@@ -319,6 +319,28 @@ def test_the_command_tells_every_decision_and_writes_a_table(
     assert (status, read_table(Path("choice.toml")).choices) == (0, [])
     assert "the table is empty: torch's function computes every call" in told.splitlines()
     assert "no longer run changes this: in each case torch's function is the fastest, or others save" in told
+
+
+def test_a_choice_that_is_much_coarser_than_torchs_function_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def record(L: int, backend: str, ms: float, rms: float) -> Record:
+        bounds = {"ratio_to_best": ms, "ratio_to_best_low": 0.99 * ms, "ratio_to_best_high": 1.01 * ms}
+        return Record(
+            case(L), "scaled_dot", backend, "ok", median_ms=ms, best="bmm", delta=0.02, repetitions=9,
+            ratio_to_best_p_value=0.004, ratio_to_best_confidence=0.95, **bounds,
+            accuracy=Accuracy(rms, 1e-6, 1e-8, 1e-6, 3e-7, 5e-6, 64, 64, 4),
+        )  # fmt: skip
+
+    errors = {64: 3.2e-8, 128: 1.9e-8}
+    of_bmm = [record(L, "bmm", 1.0, rms) for L, rms in errors.items()]
+    write_records(tmp_path / "r.jsonl", *of_bmm, *(record(L, "sdpa_flash", 2.0, 1e-8) for L in errors))
+    _, told, _ = invoke("r.jsonl")
+    first, second, *_ = told.splitlines()
+    assert first.endswith("times as long; bmm's RMS error is 3.2 times torch's")
+    assert second.endswith("] times as long")
 
 
 def test_a_longer_run_is_the_whole_command_of_the_first_with_more_time(
