@@ -125,11 +125,12 @@ class Report:
         parts: list[str] = []
         for counts in self.counts:
             parts += filter(None, [str(counts), counts.searched])
-            own = [finding for finding in self.findings if finding.backend == counts.backend]
-            parts += [f"  {line}" for finding in own for line in str(finding).splitlines()]
-            listed = [case for finding in own if not finding.again for case in finding.cases]
-            if counts.command and listed:
-                parts.append(f"  the first of these cases again: {counts.command.replace('CASE', listed[0])}")
+            for finding in self.findings:
+                if finding.backend == counts.backend:
+                    parts += [f"  {line}" for line in str(finding).splitlines()]
+                    if counts.command and finding.cases and not finding.again:
+                        again = counts.command.replace("CASE", finding.cases[0])
+                        parts.append(f"    the first of these cases again: {again}")
         return "\n".join(parts)
 
 

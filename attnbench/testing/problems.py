@@ -148,8 +148,13 @@ def findings_of(
         if one.mistake or one.kind == "sometimes" or case not in coarse
     }
     known = _known(diagnoses)
-    of_numbers = _only_fault((record for record in failures if record.failed_check != "not_finite"), known)
-    of_nan = _only_fault((record for record in failures if record.failed_check == "not_finite"), known)
+    nan = [record for record in failures if record.failed_check == "not_finite"]
+    numbers = [record for record in failures if record not in nan]
+    of_numbers, of_nan = _only_fault(numbers, known), _only_fault(nan, known)
+    for records, fault in ((numbers, of_numbers), (nan, of_nan)):
+        if fault is not None and fault.mistake:
+            silent = [record.case for record in records if _says_nothing(known.get(record.case))]
+            known |= dict.fromkeys(silent, fault)
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in failures:
         diagnosis = known.get(record.case)
@@ -247,9 +252,20 @@ def _known(diagnoses: Mapping[str, Diagnosed]) -> dict[str, Diagnosed]:
 
 
 def _only_fault(records: Iterable[Record], known: Mapping[str, Diagnosed]) -> Diagnosed | None:
-    """Return the fault of all these records that is known: what got no close look is most likely the same."""
+    """Return the fault of all these records that is known: what got no close look is most likely the same.
+
+    Where one of them is a known mistake, it is that one: rounding, or inputs on which it hardly shows, may
+    hide in others which mistake an answer equals.
+    """
     faults = {_fault(one): one for record in records if (one := known.get(record.case)) is not None}
-    return next(iter(faults.values())) if len(faults) == 1 else None
+    mistakes = [one for one in faults.values() if one.mistake]
+    likely = mistakes or list(faults.values())
+    return likely[0] if len(likely) == 1 else None
+
+
+def _says_nothing(one: Diagnosed | None) -> bool:
+    """Return whether a close look told no more than that, and where, an answer is wrong in each call."""
+    return one is not None and not one.mistake and not one.do and one.kind == ""
 
 
 def _fault(one: Diagnosed) -> tuple[str, str]:

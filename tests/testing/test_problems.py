@@ -48,6 +48,22 @@ def test_cases_of_one_mistake_are_one_finding_and_others_refer_to_it() -> None:
     assert other.do.endswith("Fix the problems above first: this may be one of them.")
 
 
+def test_one_known_mistake_is_one_finding_over_all_cases() -> None:
+    """Also over a case that equals none, and those without a close look, beside another fault."""
+    failed = [record(mask, check="values") for mask in ("none", "causal", "window:3", "bool")]
+    by_case = {CASE.format("none"): Diagnosed("Do this.", "one"), CASE.format("causal"): Diagnosed()}
+    (one,) = findings_of(failed, by_case, MINE, RULES)
+    assert (one.mistake, len(one.cases)) == ("one", 4)
+    by_case[CASE.format("window:3")] = Diagnosed("It keeps something.", kind="kept")
+    one, kept = findings_of(failed, by_case, MINE, RULES)
+    assert (one.mistake, len(one.cases), kept.cases) == ("one", 3, (CASE.format("window:3"),))
+    counts = Counts("mine", 0, 4, 0, 4, command="attnbench check CASE --backend mine")
+    text = str(Report((counts,), (one, kept)))
+    for finding in (one, kept):
+        own = text[text.index(finding.problem) :].partition("again: ")[2].splitlines()[0]
+        assert own == f"attnbench check {finding.cases[0]} --backend mine"
+
+
 def test_nan_is_a_finding_of_its_own_beside_a_known_mistake() -> None:
     """It is mostly another fault than wrong numbers, so the plainest case that has it gets a close look."""
     wrong = [record(mask, check="values") for mask in ("none", "causal", "window:3")]
@@ -259,7 +275,7 @@ def test_the_text_of_a_report() -> None:
     assert str(report) == (
         "mine: 2 cases checked, 1 right, 1 not, chosen after supports() took 1 of 4 combinations\n"
         "  problem: wrong\n    Fix it.\n    a\n    b\n    c\n    and 2 more cases\n"
-        "  the first of these cases again: attnbench check a --backend mine"
+        "    the first of these cases again: attnbench check a --backend mine"
     )
     assert not report.ok
     assert isinstance(NotConforming(report), AssertionError)
