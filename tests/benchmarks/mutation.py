@@ -207,7 +207,9 @@ def tests_pass(tests: tuple[str, ...], mutation: Mutation | None) -> bool:
             loads = LOADS.format(path=str(mutation.path), source=ast.unparse(tree))
             folder = tempfile.mkdtemp()
             Path(folder, "sitecustomize.py").write_text(loads, encoding="utf-8")
-            os.environ["PYTHONPATH"] = folder  # of the processes that this one starts
+            # Of the processes that this one starts.
+            paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
+            os.environ["PYTHONPATH"] = os.pathsep.join(paths)
             try:
                 exec(loads)
                 # Before pytest, whose own loader would read the file.
