@@ -340,6 +340,19 @@ def test_dropout_is_tallied_where_only_some_rows_are_compared() -> None:
     assert ". The plain reference, without dropout, is wrong too: RMS" in opened.score("wrong", 0, wrong)
 
 
+def test_rows_without_keys_say_nothing_of_dropout() -> None:
+    case = "attention/dot/B2-H1-Lq8-Lk1-D4/padding:1,0/float32/cpu/forward/dropout0.5"
+    opened = DropoutVerifier(rm.OpenCase(case, BUILT_IN_RULES, 5, 0, 1e9), RULES["dot"])
+    # One key has all the weight, and the second batch element has none.
+    weights = np.array([1.0, 0.0]).reshape(2, 1, 1, 1) * np.ones((2, 1, 8, 1))
+    values, rng = opened.draw(0).inputs["v"], np.random.default_rng(1)
+    opened.score(PLAIN, 0, {"out": (weights @ values).astype(np.float32)})
+    for _ in range(opened.calls):
+        kept = 2.0 * (rng.random(weights.shape) < 0.5)
+        opened.tally("right", 0, {"out": (weights * kept @ values).astype(np.float32)})
+    assert opened.judge("right").problem == ""
+
+
 @pytest.fixture(scope="module")
 def both() -> PlainHere:
     return scored("attention/scaled_dot/B1-H2-L8-D4/causal/float32/cpu/both")
