@@ -34,6 +34,27 @@ SUMMED = 256
 SLOWEST, FASTEST = 1e-3, 0.3
 """The typical decay of a step, -g, in the head that forgets least and the one that forgets most."""
 
+ADVICE = {
+    "same_key": (
+        "Equal keys in all steps give a wrong output: large terms cancel. Solve the system of a chunk row by "
+        "row, not by powers of its matrix. Multiply the state by the matrix of each step, and not these "
+        "matrices by each other as a parallel scan does; or take longer products in float64."
+    ),
+    "no_decay": (
+        "Decays of 0 give a wrong output: e^0 is 1, so a step keeps the whole state. Divide by no decay."
+    ),
+    "forgets": (
+        "Decays of e^-20 give a wrong output: form e^(G_i - G_j) from the difference of two sums of decays. "
+        "e^G_i / e^G_j loses its digits or overflows. Clamp no decay."
+    ),
+    "beta_ends": (
+        "A beta of 0 or 1 gives a wrong output: divide by neither beta nor 1 - beta, and take no logarithm "
+        "of them."
+    ),
+    "b_ends": "Features of b that are 0 or those of -a give a wrong output: divide by no feature of a or b.",
+}
+"""What to do where a kind of inputs shows a failure that ordinary ones don't show."""
+
 
 def _update(rule: Rule) -> Update:
     assert rule.update is not None, "recurrent has only rules with an update"
@@ -403,6 +424,7 @@ RECURRENT = Operation(
     lengths=("steps",),
     baseline="recurrent_loop",
     stress=_stress,
+    advice=ADVICE.get,
     trivial=_trivial,
     growth=_growth,
     gradient_growth=_gradient_growth,

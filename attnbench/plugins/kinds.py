@@ -131,7 +131,7 @@ _BACKEND: Tests = {
 _OPERATION: Tests = {
     **_all(_text, "summary", "baseline"),
     **_all(_function, "inputs", "outputs", "flops", "solve", "parameters", "draw", "check", "reference"),
-    **_all(_function, "unread", "stress", "trivial", "growth", "change"),
+    **_all(_function, "unread", "stress", "advice", "trivial", "growth", "change"),
     **_all(_words, "returns", "lengths", "encoded"),
     "sizes": partial(_ranged, Size, "size", "default"),
 }

@@ -183,7 +183,12 @@ def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
         elif wrong < EQUAL_CALLS:
             return Diagnosed(SOMETIMES.format(wrong=wrong, calls=EQUAL_CALLS), kind="sometimes")
         found = _looked_at(look, backend, source)
-        if found.mistake or found.kind or point.values == NORMAL:
+        if found.mistake or found.kind:
+            return found
+        own = filter(None, map(operation_of(point.case).advice, look.families))
+        if NORMAL not in look.families and (told := next(own, None)):
+            return Diagnosed(told, kind="family", places=found.places)
+        if point.values == NORMAL:
             return found
         plain = judge(replace(point, values=NORMAL), backend, source, look.rule_source, ALL_DRAWS)
         # A call is wrong on these inputs though no other came before it: nothing is kept.

@@ -146,7 +146,8 @@ class Operation:
     stronger:
 
     stress: ``stress(case, rule)`` gives kinds of inputs that show mistakes which ordinary ones hide, by name,
-        each drawn as by ``draw``.
+        each drawn as by ``draw``. advice: ``advice(kind)`` says what to do where such a kind shows a failure
+        that ordinary inputs don't show, or None.
     trivial: ``trivial(problem)`` gives answers that need no computation, by what they are in words, each with
         all outputs. A case in which one of them passes is refused. Zeros are always among them.
     growth: ``growth(case, rule, inputs)`` says how many roundings of float32, RMS and at most, the outputs of
@@ -190,6 +191,7 @@ class Operation:
     sizes: tuple[Size, ...] = ()
     graded: tuple[str, ...] = ()
     stress: Callable[[Case, Rule], Mapping[str, Draw]] = lambda case, rule: {}
+    advice: Callable[[str], str | None] = lambda kind: None
     trivial: Callable[[Problem], Mapping[str, Arrays]] = lambda problem: {}
     growth: Callable[[Case, Rule, Named], tuple[float, float]] = lambda case, rule, inputs: (0.0, 0.0)
     gradient_growth: Callable[[Case, Rule, Named, Named], Mapping[str, tuple[float, float]]] = (

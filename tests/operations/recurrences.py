@@ -145,6 +145,8 @@ def prepare(setup, mistake=""):
         decay, beta = given.get("decay"), given.get("beta")
         if decay is not None:
             kept = decay.exp2() if mistake == "decay_as_a_power_of_two" else decay.exp()
+            if mistake == "decays_clamped":
+                kept = kept.clamp(min=0.01)
             if mistake == "decay_of_the_last_head":
                 kept = kept[:, -1:].expand_as(kept)
             if mistake == "decay_of_the_next_head":
@@ -312,6 +314,29 @@ def right_by_matrices(setup):
     return call
 
 
+def by_powers(setup):
+    """Take all steps at once, and solve the triangular system by powers of its matrix."""
+    import torch
+
+    case, named = setup.case, named_inputs(setup)
+
+    def call(*inputs):
+        given = named(*inputs)
+        q, k, beta, state = (given[name] for name in ("q", "k", "beta", "past_state"))
+        power = -(beta * k @ k.mT).tril(-1)
+        inverse = torch.eye(case.Lq, dtype=k.dtype) + power
+        for _ in range(case.Lq.bit_length()):
+            power = power @ power
+            inverse = inverse + inverse @ power
+        added = inverse @ (beta * (given["v"] - k @ state))
+        out = q @ state + (q @ k.mT).tril() @ added
+        return (out * case.D**-0.5).to(case_dtype(case)), state + k.mT @ added
+
+    return call
+
+
+ON_STRESS_INPUTS = {"decays_clamped": ("forgets", "gated_delta"), "by_powers": ("same_key", "delta")}
+"""By name, the kind of inputs that alone shows it, and the rule of a case."""
 BY_MATRICES = "by_matrices"
 RIGHT = {"in_two_pieces": right_in_two_pieces, "in_float64": right_in_float64, "by_heads": right_by_heads}
 
@@ -404,6 +429,8 @@ def attnbench_backends():
             operations=("recurrent",), storages=("pooled",),
         )  # fmt: skip
     made = {name: lambda setup, name=name: prepare(setup, name) for name in MISTAKES}
+    made["decays_clamped"] = lambda setup: prepare(setup, "decays_clamped")
+    made["by_powers"] = by_powers
     for name, function in ({"step_by_step": prepare, BY_MATRICES: right_by_matrices} | RIGHT | made).items():
         yield Backend(name=name, summary=name, prepare=function, operations=("recurrent",))
     for name in ("packed", *PACKED_MISTAKES):

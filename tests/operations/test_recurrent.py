@@ -20,6 +20,7 @@ from attnbench.cases.select import check_case
 from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, widen_inputs, widened
 from attnbench.inputs.kinds import NORMAL
 from attnbench.ipc.names import PLAIN
+from attnbench.operations.recurrent import ADVICE
 from attnbench.oracle.solve import solve_outputs
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.testing.diagnose import diagnose
@@ -172,6 +173,17 @@ def test_a_known_mistake_is_named(registry: Registry) -> None:
         "Your output equals the known mistake “beta applied twice”: multiply v - Sᵀk by beta once: not v or "
         "k too."
     )
+
+
+def test_inputs_that_alone_show_a_mistake_have_advice(
+    registry: Registry, judges: Callable[[str], Judge]
+) -> None:
+    for backend, (kind, rule) in recurrences.ON_STRESS_INPUTS.items():
+        case = CASE.format(rule, "float32")
+        assert f"on the stress input {kind}: " in judges(case).problem(backend)
+        look = Look(case, registry.rules[rule].source, (kind,))
+        found = diagnose(look, backend, registry.backends[backend].source)
+        assert (found.do, found.mistake) == (ADVICE[kind], "")
 
 
 @pytest.mark.parametrize("rule", ["delta", "rwkv7"])
