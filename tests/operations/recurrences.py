@@ -13,6 +13,7 @@ MISTAKES = {
     "decay_after_the_update": "gated",
     "decay_of_the_last_head": "lightning",
     "decay_as_a_power_of_two": "gated",
+    "decay_of_the_first_head": "gated",
     "decay_of_the_next_head": "gated",
     "decay_of_the_step_before": "gated",
     "decay_left_out_of_the_initial_state": "gated",
@@ -58,11 +59,16 @@ KNOWN = {
     "decay_after_the_update": "decay_after_the_update",
     "decay_as_a_power_of_two": "decay_as_a_power_of_two",
     "decay_of_the_step_before": "decay_of_the_step_before",
+    "decay_of_the_first_head": "decay_of_the_first_head",
+    "decay_left_out_of_the_initial_state": "first_decay_left_out",
+    "decay_of_the_first_feature": "decay_of_the_first_feature",
+    "decays_lost_between_chunks": "decay_left_out_between_chunks_16",
     "decay_in_the_correction_forgotten": "correction_before_the_decay",
     "beta_twice": "beta_twice",
     "beta_on_the_value_alone": "beta_on_the_value_alone",
     "beta_forgotten": "beta_left_out",
     "correction_forgotten": "correction_left_out",
+    "correction_added": "correction_added",
     "state_transposed": "state_transposed",
     "state_transposed_at_the_start": "initial_state_transposed",
     "state_of_the_neighbour": "state_of_another_sequence",
@@ -149,6 +155,8 @@ def prepare(setup, mistake=""):
                 kept = kept.clamp(min=0.01)
             if mistake == "decay_of_the_last_head":
                 kept = kept[:, -1:].expand_as(kept)
+            if mistake == "decay_of_the_first_head":
+                kept = kept[:, :1].expand_as(kept)
             if mistake == "decay_of_the_next_head":
                 kept = kept.roll(1, 1)
             if mistake == "decay_of_the_step_before":

@@ -89,6 +89,13 @@ def _before(given: Named) -> Tensor:
     return decay
 
 
+def _without(given: Named, steps: slice) -> Named:
+    """Leave out the decays of some steps."""
+    decay = given["decay"].clone()
+    decay[:, :, steps] = 0
+    return given | {"decay": decay}
+
+
 def _power(decay: Tensor) -> Tensor:
     """Return e^g for each feature of a key, or for all of them."""
     power = decay.exp()
@@ -164,6 +171,33 @@ UPDATES: tuple[Mistake, ...] = (
         lambda given: given | {"decay": given["decay"] * 0},
     ),
     _mistake(
+        "first_decay_left_out",
+        "no decay in the first step",
+        "multiply past_state by the e^g of the first step too",
+        partial(_without, steps=slice(1)),
+    ),
+    _mistake(
+        "decay_of_the_first_feature",
+        "the decays of a key's first feature for all of them",
+        "multiply each row of the state by the e^g of its own feature",
+        lambda given: given | {"decay": given["decay"][:, :, :, :1].expand_as(given["decay"])},
+    ),
+    _mistake(
+        "decay_of_the_first_head",
+        "the decays of the first head for all of them",
+        "give each head of v its own decays",
+        lambda given: given | {"decay": given["decay"][:, :1].expand_as(given["decay"])},
+    ),
+    *(
+        _mistake(
+            f"decay_left_out_between_chunks_{size}",
+            f"no decay in the first step of each chunk of {size} but the first chunk",
+            "multiply the state that a chunk begins with by the decay of its first step too",
+            partial(_without, steps=slice(size, None, size)),
+        )
+        for size in CHUNKS
+    ),
+    _mistake(
         "rates_left_out",
         "no decay",
         "multiply the state by e^(dt rate) in each step",
@@ -207,6 +241,12 @@ UPDATES: tuple[Mistake, ...] = (
             {name: x for name, x in given.items() if name != "beta"}
             | {"v": given["beta"][..., None] * given["v"]}
         ),
+    ),
+    _mistake(
+        "correction_added",
+        "beta (v + Sᵀk) in place of beta (v - Sᵀk)",
+        "subtract what the decayed state has for the key",
+        lambda given: given | {name: -given[name] for name in ("beta", "v")},
     ),
     _mistake(
         "correction_before_the_decay",
