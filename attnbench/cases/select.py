@@ -57,14 +57,15 @@ class Selection:
 
     compiled_on: those on which compiling backends run; None for all. counts: of calls in one step; empty
     where a case has none, or options make several cases of one that differ in more than their cache. stages:
-    of these counts, where suites say some. baseline: that of the suites, if all name the same one. shard:
-    which part of a selection they are; None for all of it.
+    of these counts, where suites say some; without: what a step computes beside these cases. baseline: that
+    of the suites, if all name the same one. shard: which part of a selection they are; None for all of it.
     """
 
     cases: tuple[Case, ...]
     compiled_on: frozenset[Case] | None = None
     counts: Mapping[Case, float] = field(default_factory=dict)
     stages: Mapping[Case, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
     baseline: str | None = None
     shard: Shard | None = None
 
@@ -130,6 +131,7 @@ def select(
         on,
         counts if len(counts) == len(chosen) else {},
         stages if len(counts) == len(chosen) else {},
+        tuple(dict.fromkeys(words for suite in suites for words in suite.without if counts)),
         baseline=baselines.pop() if len(baselines) == 1 else None,
     )
 

@@ -4,6 +4,7 @@
     summary = "what it is, one line"    # optional
     check_only = false                  # optional: true where timing makes no sense
     baseline = "sdpa_flash"             # optional: the backend that ratios refer to, instead of eager
+    without = ["10 convolutions"]       # optional, beside counts: what a step has too; totals name it
 
     [defaults]                          # optional: fields for every case that is given by fields
     dtype = "bfloat16"
@@ -56,7 +57,10 @@ TORCHS = "sdpa_flash"
 IN_PROGRAM = " in the program"
 """Ends the name of a stage whose counts are those of a whole program; other stages are of one step."""
 
-_TOP = {"name": str, "summary": str, "check_only": bool, "baseline": str, "defaults": dict, "cases": list}
+_TOP = {
+    "name": str, "summary": str, "check_only": bool, "baseline": str, "without": list, "defaults": dict,
+    "cases": list,
+}  # fmt: skip
 _WORDS = (
     "operation", "rule", "mask", "dtype", "device", "pass", "cache", "layout", "batch", "storage", "kv",
     "returns",
@@ -65,7 +69,7 @@ _NUMBERS = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E", "threads", "seed")
 _FLAGS = ("bias", "cross", "out")
 _FIELDS = (*_WORDS, *_NUMBERS, *_FLAGS, "dropout")
 _OF_THE_ENTRY = ("compiled", "count", "stage")
-_NAMES = {str: "a text", bool: "true or false", dict: "a table", list: "an array of tables, [[cases]]"}
+_NAMES = {str: "a text", bool: "true or false", dict: "a table", list: "a list"}
 
 
 def read_suite(path: Path) -> Suite:
@@ -120,6 +124,12 @@ def parse_suite(text: str, name: str) -> Suite:
         raise BadFile("it has no [[cases]]: give at least one, by an id or by fields")
     if counts and len(counts) < len(cases):
         raise BadFile(f"{len(counts)} of {len(cases)} cases have a count: give one to all or to none")
+    without = content.get("without", [])
+    for words in without:
+        if not isinstance(words, str) or not words or not words.isprintable():
+            raise BadFile(f"without has {words!r}: give a text, as '10 short convolutions'")
+    if without and not counts:
+        raise BadFile("without = ... needs counts: it says what their total leaves out")
     return Suite(
         name=content.get("name", name),
         summary=content.get("summary", ""),
@@ -128,6 +138,7 @@ def parse_suite(text: str, name: str) -> Suite:
         compiled=frozenset(i for i, on in enumerate(cases.values()) if on) if any(cases.values()) else None,
         counts=tuple(counts[case] for case in cases) if counts else None,
         stages=tuple(stages[case] for case in cases) if any(stages.values()) else None,
+        without=tuple(without),
         baseline=content.get("baseline"),
     )
 

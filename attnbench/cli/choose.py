@@ -56,7 +56,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     from attnbench.choice.held import held
     from attnbench.choice.table import TABLE, check_timed, decide, on_kind, saving, table_of, write_table
     from attnbench.plugins.registry import load_and_tell
-    from attnbench.reports.answer import busy_text, stage_words, threads_words
+    from attnbench.reports.answer import busy_text, stage_words, threads_words, without
     from attnbench.reports.units import duration, duration_interval, reach
     from attnbench.results.targets import check_target, write_files
 
@@ -74,9 +74,10 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     answers = [answer for answer in run.answers if answer is not None]
     for line in filter(None, map(busy_text, answers)):
         say(line)
+    lacks = without(list(dict.fromkeys(words for head in run.manifests for words in head.without)))
     for (stage, threads), (ms, interval) in saving(run, decisions, default).items():
         words = stage_words(stage, threads)
-        of = f" of {words}" if words else ""
+        of = f" of {words}{lacks}" if words else lacks
         bounds = "" if interval is None else f" {duration_interval(ms, interval.low, interval.high)}"
         far = None if interval is None else reach(ms, interval.low, interval.high)
         say(f"all counted calls{of}: {duration(ms, far)}{bounds} less, where calls are as the cases")

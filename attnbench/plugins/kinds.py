@@ -149,7 +149,9 @@ _ENCODING: Tests = {
     **_all(_words, "grains", "keeps"),
     **_all(_flag, "mirrors", "shared"),
 }
-_SUITE: Tests = {**_all(_text, "summary", "baseline"), "cases": _cases, "check_only": _flag}
+_SUITE: Tests = {
+    **_all(_text, "summary", "baseline"), "cases": _cases, "check_only": _flag, "without": _words,
+}  # fmt: skip
 _METRIC: Tests = {"summary": _text, "head": _head, "value": _function, "digits": partial(_count, 1)}
 
 

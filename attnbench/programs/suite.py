@@ -46,14 +46,15 @@ class Captured:
 
     cases: the case with the most work first. steps: of optimizers that were recorded, if the counts are those
     of one; None if they are those of the whole program. classified, calls: how many calls became cases, of
-    how many. notes: in words, what was not classified, and where recording failed. recording_s: time that
-    recording took in all processes.
+    how many. without: in words, the calls of a step that became none. notes: in words, what was not
+    classified, and where recording failed. recording_s: time that recording took in all processes.
     """
 
     cases: tuple[CapturedCase, ...]
     steps: int | None
     classified: int
     calls: int
+    without: tuple[str, ...]
     notes: tuple[str, ...]
     recording_s: float
 
@@ -66,6 +67,7 @@ class Captured:
             f'summary = "attention calls of {whole}"',
             # Others refer to what their operation or storage names.
             *([f"baseline = {json.dumps(TORCHS)}"] if all(_is_plain(one.case) for one in self.cases) else []),
+            *([f"without = {json.dumps(self.without)}"] if self.without else []),
             "",
         ]
         stages = {_stage(one.case) for one in self.cases}
@@ -98,7 +100,8 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
     """Return the cases of a program's calls. by_step: their counts in one step of its optimizer."""
     counts: Counter[Case] = Counter()
     notes: Counter[str] = Counter()
-    total = lost = 0
+    lost: Counter[str] = Counter()
+    total = 0
     rules = {name: rule.record for name, rule in load_registry().rules.items()}
     for kind, (forward, backward) in calls.counted.items():
         by_hand = isinstance(kind, Unclassified) and kind.by_hand
@@ -108,7 +111,7 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
             if problem := wrong_constant(case, rules[case.rule]):
                 raise BadCase(f"not classified: {kind.function}: {problem}")
         except BadCase as failure:
-            lost += 0 if by_hand else forward
+            lost[kind.function] += 0 if by_hand else forward
             notes[str(failure)] += forward
             continue
         assert isinstance(kind, Call)
@@ -131,8 +134,13 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
     return Captured(
         tuple(cases),
         steps,
-        total - lost,
+        total - lost.total(),
         total,
+        tuple(
+            f"{number / (steps or 1):.6g} {'call' if number == (steps or 1) else 'calls'} of {name}"
+            for name, number in lost.items()
+            if number
+        ),
         (
             *(f"{count_of(number, 'call')}: {note}" for note, number in notes.items()),
             *(f"recording failed in {n:,} of its processes: {why}" for why, n in Counter(calls.lost).items()),

@@ -84,6 +84,10 @@ SUMMARY: dict[str, tuple[str, str]] = {
         "str",
         "The part of a step that its counted calls are of, as `decode`; missing for all of it.",
     ),
+    "without": (
+        "str",
+        "What such a step computes beside its cases, as its suite says; missing for nothing.",
+    ),
     "threads": (
         "Int64",
         "Threads of these calls, where a step was measured with several numbers of them; else missing.",
@@ -130,6 +134,7 @@ def summary_rows(part: ReportPart) -> list[dict[str, Any]]:
             empty
             | {"kind": "step", "backend": total.backend, "cases": len(total.by_case)}
             | {"stage": total.stage or None, "threads": total.threads or None}
+            | {"without": "; ".join(total.without) or None}
             | {"median_ms": total.ms, "low_ms": low, "high_ms": high, "confidence": confidence}
         )
     return rows + [empty | row for step in part.caches for row in _cache_rows(step)]
@@ -141,6 +146,7 @@ def _cache_rows(step: CacheStep) -> Iterator[dict[str, Any]]:
         told |= {
             "stage": step.stage or None,
             "threads": step.threads or None,
+            "without": "; ".join(step.without) or None,
             "cache": cache.word,
             "kv_bytes": cache.kv_bytes,
             "cache_error": cache.error,
@@ -438,7 +444,7 @@ def threads_words(answer: RunAnswer, *, proved: bool = False) -> list[str]:
         if sure:
             best_of[stage] = best.threads
             advice = f"call torch.set_num_threads({best.threads}), and time your whole program with it"
-        told.append(f"attention in {stage or STEP} takes {', '.join(times)}: {advice}")
+        told.append(f"attention in {stage or STEP}{without(best.without)} takes {', '.join(times)}: {advice}")
     if len(set(best_of.values())) > 1:
         each = " and ".join(f"{threads} for {stage or STEP}" for stage, threads in best_of.items())
         told.append(f"a program that does both sets its threads before each: {each}")
@@ -471,7 +477,7 @@ def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str
     first = others[:1] if len(leaders) > 1 else []
     users = [total for total in others if total.backend in (TORCHS, answer.baseline) and total not in first]
     against = [_against_best(best, total) for total in (*first, *users) if not is_best(total)]
-    head = (stage_words(best.stage, best.threads) or STEP) + _lacking(best, numbers)
+    head = (stage_words(best.stage, best.threads) or STEP) + without(_lacking(best, numbers))
     return "; ".join([f"{head}: {words}", *against])
 
 
@@ -499,16 +505,20 @@ def _reads_less(total: Total, best: Total) -> bool:
 def _step_of(total: Total, numbers: Mapping[str, int | str]) -> str:
     """The calls that a total is of, and the cases that have no time."""
     words = stage_words(total.stage, total.threads) or STEP
-    return (f"step of {words}" if is_of_step(total.stage) else words) + _lacking(total, numbers)
+    lacking = first_of(_lacking(total, numbers), 1)
+    return (f"step of {words}" if is_of_step(total.stage) else words) + without([lacking] if lacking else [])
 
 
-def _lacking(total: Total, numbers: Mapping[str, int | str]) -> str:
-    """Name the cases of a total that have no time."""
+def _lacking(total: Total, numbers: Mapping[str, int | str]) -> tuple[str, ...]:
+    """Name what a total lacks: its cases that have no time, and what no case says."""
     missing = [str(numbers[case]) for case in total.missing if case in numbers]
-    if not missing:
-        return ""
     named_cases = f"case {', '.join(missing)}" if len(missing) <= _MOST_LOST else f"{len(missing)} cases"
-    return f" without {named_cases}"
+    return (named_cases, *total.without) if missing else total.without
+
+
+def without(left_out: Sequence[str]) -> str:
+    """Name behind a step what its total lacks; "" where that is nothing."""
+    return f" without {listed(left_out)}" if left_out else ""
 
 
 def _total_time(total: Total) -> str:

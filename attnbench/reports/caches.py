@@ -14,6 +14,7 @@ from attnbench.reports.answer import (
     stage_words,
     times_text,
     use_text,
+    without,
 )
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, reach
@@ -43,11 +44,17 @@ def error_text(error: float | None) -> str:
 
 
 def step_labels(steps: Sequence[CacheStep]) -> list[str]:
-    """Name steps by their stage, their batch, or what their case has that others lack; one needs no name."""
-    if len(steps) == 1:
+    """Name steps by their stage, their batch, or what their case has that others lack, and by what they lack.
+
+    One that lacks nothing needs no name.
+    """
+    if len(steps) == 1 and not steps[0].without:
         return [stage_words(steps[0].stage, steps[0].threads)]
     names = short_names(step.case for step in steps if step.case)
-    return [stage_words(one.stage, one.threads) or names.get(one.case) or _batches(one) for one in steps]
+    return [
+        (stage_words(one.stage, one.threads) or names.get(one.case) or _batches(one)) + without(one.without)
+        for one in steps
+    ]
 
 
 def _batches(step: CacheStep) -> str:

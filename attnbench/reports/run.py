@@ -190,9 +190,12 @@ class Run:
             lacks = any(case not in last for head in heads if head.shard for case in head.shard.cases)
             counts = {} if lacks else {case: count for head in heads for case, count in head.counts.items()}
             stages = {case: stage for head in heads for case, stage in head.stages.items()}
+            without = (
+                tuple(dict.fromkeys(words for head in heads for words in head.without)) if counts else ()
+            )
             records = [one.record for one in kept]
-            found = answer(records, taken, stages_of_one_cache(counts, stages), stages)
-            caches = cache_steps(records, found.chosen, taken, counts, stages)
+            found = answer(records, taken, stages_of_one_cache(counts, stages), stages, without)
+            caches = cache_steps(records, found.chosen, taken, counts, stages, without)
         again = len({(run, one.record.case) for run, one in every}) - len(last)
         torch = dict.fromkeys(str(head.environment.get("torch") or "") for head in heads)
         asked = {name for head in heads for name in head.backends}

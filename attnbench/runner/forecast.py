@@ -85,9 +85,9 @@ class RunPlan:
     backends: in order. named: those that the user named, or whose plugin the user named; it is an error if
     one runs nowhere. compiled_on: ids of the cases on which compiling backends run unless named; None for
     all. asked: by the id of a case, its backends where those are not all; a resumed run uses all. counts: of
-    calls in one step, by the id of a case. stages: of these counts. shard: which part of a selection the
-    cases are. not_asked: installed backends that the named ones left out. command: argv. The last three are
-    for the manifest.
+    calls in one step, by the id of a case. stages: of these counts; without: what a step computes
+    beside its cases. shard: which part of a selection the cases are. not_asked: installed backends that the
+    named ones left out. command: argv. The last four are for the manifest.
     """
 
     cases: tuple[Case, ...]
@@ -99,6 +99,7 @@ class RunPlan:
     asked: Mapping[str, tuple[str, ...]] | None = None
     counts: Mapping[str, float] = field(default_factory=dict)
     stages: Mapping[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
     shard: Shard | None = None
     not_asked: tuple[str, ...] = ()
     command: tuple[str, ...] = field(default_factory=command_line)
@@ -172,6 +173,7 @@ def plan_run(
         compiled_on=None if on is None else frozenset(case_id(case) for case in on),
         counts={case_id(case): count for case, count in selection.counts.items()},
         stages={case_id(case): stage for case, stage in selection.stages.items()},
+        without=selection.without,
         shard=selection.shard,
         not_asked=tuple(name for name in fitting if name not in asked),
     )

@@ -327,6 +327,7 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, RunSide]) -> 
         compiled_on=None if plan.compiled_on is None else sorted(plan.compiled_on),
         counts=dict(plan.counts),
         stages=dict(plan.stages),
+        without=list(plan.without),
         shard=plan.shard,
         protocol=plan.options.protocol(),
         plugins=[_plugin_line(source, pool) for source in plan.registry.plugins],

@@ -122,6 +122,7 @@ def answer(
     times: Iterable[tuple[str, int, Mapping[str, float]]],
     counts: Mapping[str, float] = MappingProxyType({}),
     stages: Mapping[str, str] = MappingProxyType({}),
+    without: tuple[str, ...] = (),
 ) -> RunAnswer:
     """Return the answer of one run.
 
@@ -129,7 +130,7 @@ def answer(
     repetition, as in all intervals: its geometric mean is taken over the common cases first, then the median
     and the interval over repetitions. Cases of one repetition may share processes and a moment of the
     machine, so they do not count as independent. counts: calls in one step, by case, where somebody counted;
-    stages: of these counts, which are summed by stage.
+    stages: of these counts, which are summed by stage; without: as of :class:`Total`.
     """
     by_case = by_repetition(times)
     cases: dict[str, list[Record]] = {}
@@ -150,7 +151,7 @@ def answer(
     found = tuple(
         total
         for (stage, threads), its in by_stage(counts, stages).items()
-        for total in totals(chosen, by_case, its, stage, threads, leads)
+        for total in totals(chosen, by_case, its, stage, threads, without, leads)
     )
     busy = [record for record in timed if disturbed(record)]
     uses = sum(record.backend == chosen[record.case] for record in busy)
@@ -354,9 +355,10 @@ class Total:
     stage: the part of a step that it is of; "" for all of it. threads: of its cases, where the same step was
     measured with several numbers; else 0. backend: None for the one to use in each
     case. ms: the median over repetitions of the sum over cases, with its interval (None for too few).
-    by_case: the median of each case's part, in ms. missing: cases that are counted but have no time. over:
-    this total over that of the backends to use, of one case that of the case; None for the latter. tied:
-    whether it is not shown to take longer than they do.
+    by_case: the median of each case's part, in ms. missing: cases that are counted but have no time.
+    without: in words, what such a step computes beside its cases. over: this total over that of the backends
+    to use, of one case that of the case; None for the latter. tied: whether it is not shown to take longer
+    than they do.
     """
 
     backend: str | None
@@ -366,6 +368,7 @@ class Total:
     stage: str = ""
     threads: int = 0
     missing: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     over: TimeRatio | None = None
     tied: bool = False
 
@@ -376,14 +379,15 @@ def totals(
     counts: Mapping[str, float],
     stage: str = "",
     threads: int = 0,
+    without: tuple[str, ...] = (),
     leads: Sequence[Lead] = (),
 ) -> tuple[Total, ...]:
     """Return the totals of the backends to use, and of every backend with a time in all cases, the least
     first.
 
     chosen: the backend to use in each case with a time. counts: calls in one step, by case, all of one stage
-    and, unless 0, number of threads; cases without a time are left out. leads: of the cases; without them no
-    total of one case is that of its case. Cases of one repetition share
+    and, unless 0, number of threads; cases without a time are left out. without: as of :class:`Total`. leads:
+    of the cases; without them no total of one case is that of its case. Cases of one repetition share
     processes and a moment of the machine, so the sum and its ratio to the least are taken in each repetition,
     and intervals over repetitions.
     """
@@ -398,7 +402,9 @@ def totals(
     by_case = {lead.best.case: lead for lead in leads}
     told = [_beside(one, chosen, by_case) for one in found if one is not None]
     ordered = sorted(told, key=lambda one: (one.backend is not None, one.ms))
-    return tuple(replace(one, stage=stage, threads=threads, missing=missing) for one in ordered)
+    return tuple(
+        replace(one, stage=stage, threads=threads, missing=missing, without=without) for one in ordered
+    )
 
 
 def _beside(total: Total, chosen: Mapping[str, str], leads: Mapping[str, Lead]) -> Total:

@@ -7,7 +7,7 @@ the counted calls of a stage are summed for each way by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 from attnbench.cases.ids import case_id, parse_case
@@ -53,7 +53,8 @@ class CacheStep:
 
     stage: as ``decode``; threads: as of :class:`attnbench.stats.answer.Total`; case: without ``kv=``, where
     nobody counted; stage or case is "". dtype: of its cases, that which ``dtype`` stands for. caches: in the
-    order of the run. missing: the words of those that lack a case or a time.
+    order of the run. missing: the words of those that lack a case or a time. without: as of
+    :class:`attnbench.stats.answer.Total`.
     """
 
     stage: str
@@ -62,6 +63,7 @@ class CacheStep:
     dtype: str
     caches: tuple[CacheCost, ...]
     missing: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def plain(self) -> CacheCost | None:
@@ -96,10 +98,12 @@ def cache_steps(
     times: Iterable[tuple[str, int, Mapping[str, float]]],
     counts: Mapping[str, float],
     stages: Mapping[str, str],
+    without: tuple[str, ...] = (),
 ) -> tuple[CacheStep, ...]:
     """Return what the ways to hold a cache cost, of each step whose cases hold it in several.
 
-    records, times, counts and stages: as :func:`attnbench.stats.answer.answer` has them; chosen: from there.
+    records, times, counts, stages and without: as :func:`attnbench.stats.answer.answer` has them; chosen:
+    from there.
     Without counts a step is one call of a case.
     """
     if not any(_is_encoded(record.case) for record in records):
@@ -113,7 +117,7 @@ def cache_steps(
         for case, variants in variants_of(dict.fromkeys(record.case for record in records)).items():
             steps.append(("", 0, case, {case: variants}, dict.fromkeys(variants.values(), 1.0)))
     return tuple(
-        _step(stage, threads, case, found, its, chosen, by_case, known)
+        replace(_step(stage, threads, case, found, its, chosen, by_case, known), without=without)
         for stage, threads, case, found, its in steps
         if any(len(variants) > 1 for variants in found.values())
     )

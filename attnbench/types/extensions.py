@@ -40,8 +40,9 @@ class Suite:
     not worth timing; ``run`` refuses the suite, ``check`` takes it. compiled: positions of the cases on which
     compiling backends run; None for all. counts: for each case, how many calls one step of a model or program
     makes; None where nobody counted. stages: for each case, the part of a step that its count is of, as
-    ``decode``; counts of unlike stages are not summed. baseline: the backend that ratios refer to unless the
-    user names one; None for the usual one.
+    ``decode``; counts of unlike stages are not summed. without: in words, what a
+    step computes too and no case says, as ``10 short convolution layers``; totals name it. baseline: the
+    backend that ratios refer to unless the user names one; None for the usual one.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Suite:
     compiled: frozenset[int] | None = None
     counts: tuple[float, ...] | None = None
     stages: tuple[str, ...] | None = None
+    without: tuple[str, ...] = ()
     baseline: str | None = None
 
 

@@ -104,6 +104,8 @@ BAD = [
         f"[[cases]]\n{FIELDS}count = 1\nstage = 'a'\n[[cases]]\n{FIELDS}count = 1\nstage = 'b'",
         "case 2: its stage is 'b', before it was 'a': give one",
     ),
+    (f"without = ['']\n[[cases]]\n{FIELDS}count = 1", "without has '': give a text, as '10 short convolutions'"),
+    (f"without = ['2 scans']\n[[cases]]\n{FIELDS}", "without = ... needs counts: it says what their total leaves out"),
     (
         f"[[cases]]\n{FIELDS}[[cases]]\nid = 'attention/dot/H8-Hkv3-L1-D1'",
         "case 2: case 'attention/dot/H8-Hkv3-L1-D1': H = 8 is not a multiple of Hkv = 3: "

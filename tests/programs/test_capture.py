@@ -181,6 +181,8 @@ def test_what_no_case_says_is_named_with_its_number_of_calls() -> None:
     changed, empty = calls.captured.notes
     assert changed == "1 call: not classified: flex_attention: bent changes the scores"
     assert empty.startswith("1 call: not classified: scaled_dot_product_attention: case ")
+    both = ("1 call of flex_attention", "1 call of scaled_dot_product_attention")
+    assert calls.captured.without == both, "totals of a step name them"
 
 
 def call(Lk: int, mask: str = "none", Lq: int = 1, B: int = 2) -> Call:

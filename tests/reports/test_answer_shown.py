@@ -376,6 +376,15 @@ def test_a_case_without_a_time_is_named_and_left_out_of_the_sum() -> None:
     (answer,) = step.answers
     assert answer.totals[0].by_case.keys() == {*cases} - {cases[2]}
     assert "all counted calls without case 3: " in shown(step)
+    # Nor does it hide what no case says: all of it in the sentence, the first in the table.
+    head = structs.replace(step.manifests[0], without=["10 convolution layers", "2 encoder layers"])
+    named = replace(step, manifests=(head,))
+    text = shown(named, 200)
+    assert "all counted calls without case 3, 10 convolution layers and 2 encoder layers: " in text
+    assert "\nall counted calls without case 3 and 2 more " in text
+    assert {row["without"] for row in named.summary_rows if row["kind"] == "step"} == {
+        "10 convolution layers; 2 encoder layers"
+    }
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,9 @@ def test_a_step_of_a_batch_is_named_by_it_beside_another() -> None:
     text = shown(replace(run, by_file=(records,), manifests=(head,), times=(times,)))
     assert [row[0] for row in rows(text)[::4]] == ["decode", "4q1s2k"]
     assert "\n4q1s2k: q8_0 takes" in text
+    lacking = structs.replace(cache_run().manifests[0], without=["10 convolution layers"])
+    text = shown(replace(cache_run(), manifests=(lacking,)))
+    assert "\ndecode without 10 convolution layers: q8_0 takes 0.53 of the memory" in text
 
 
 def test_of_many_caches_those_that_others_beat_have_no_sentence() -> None:
