@@ -41,7 +41,7 @@ from attnbench.models.families import (
 from attnbench.models.fields import Fields, first_of
 from attnbench.models.layers import LayerKind, Model, Stage
 from attnbench.models.pattern import each_layer
-from attnbench.models.recurrences import UNSAID, recurrence
+from attnbench.models.recurrences import CROSS, UNSAID, recurrence
 from attnbench.types.case import DTYPES
 from attnbench.types.errors import BadFile
 from attnbench.types.files import parse_json, read_text
@@ -201,6 +201,7 @@ def _with_prompts(model: Model, part: Mapping[str, Any], outside: dict[str, Any]
 def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
     """Return the attention of one part of a config. config: all of it."""
     notes: list[str] = []
+    crosses = False
     type_ = clean(part.get("model_type") or config.get("model_type") or "")
     known = FAMILIES.get(type_)
     family = known or ModelFamily()
@@ -222,7 +223,7 @@ def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
     if family.encoder and fields.get("is_decoder"):  # BERT and its kin then hide later tokens
         family = replace(family, encoder=False)
         if fields.get("add_cross_attention"):
-            notes.append("add_cross_attention: attention to another model's tokens is left out")
+            crosses = True
     others: dict[str, int] = {}
     if fields.get("is_encoder_decoder"):
         layers = encoder_decoder_kinds(fields, family)
@@ -238,8 +239,8 @@ def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
         layers = image_kinds(fields, family)
     else:
         layers, others = _text_layers(fields, family)
-    if number := others.pop("cross", 0):
-        notes.append(f"left out: attention to another model's tokens ({number} layers)")
+    if crosses:
+        others[CROSS] = sum(kind.count for kind in layers)
     if known is None and layers:
         notes.append(_assumed(type_, fields, layers, others))
     if summed := next((kind.summaries for kind in layers if kind.summaries), None):

@@ -7,6 +7,10 @@ dt·A, the key B, the value dt·x and the query C. Groups of heads share B and C
 Mamba, algorithm 2: A is a number for each channel of x and feature of the state, which is the rule
 ``selective`` with all channels as one head; Zamba has several such heads.
 
+For RG-LRU, De et al. 2024, Griffin, arXiv 2402.19427, equations 1 to 4: each channel of the state is
+multiplied by a_t = e^(-c softplus(Λ) r_t), and √(1 - a_t²) i_t x_t is added. This is ``selective`` with one
+feature of k and q, both 1: the rate is -c softplus(Λ), dt is r_t, and v is what is added, over r_t.
+
 Convolutions, norms, gates, and Mamba-2's D·x lie outside of a recurrence. The scale of what is read is a
 factor of the query, so a case has it whether the model scales or not.
 """
@@ -16,9 +20,11 @@ from __future__ import annotations
 from attnbench.models.fields import Fields, first_of, needed
 from attnbench.models.layers import LayerKind
 
+CROSS = "cross-attention"
+
 UNSAID = {
-    "RG-LRU": "its state is a vector, not a matrix",
-    "conv": "a short convolution keeps its last few inputs, and no state of a rule",
+    "short convolution": "it keeps its last few inputs, and no state of a rule",
+    CROSS: "no field says how many tokens the other model has",
 }
 """Layers whose computation is known, and why no case has it."""
 
@@ -33,7 +39,12 @@ def recurrence(word: str, fields: Fields) -> LayerKind | str:
     word: of the layer in a config.
     """
     if word in ("recurrent", "rglru"):
-        return "RG-LRU"
+        width = first_of(fields, "lru_width") or needed(fields, "hidden_size")
+        return _kind("RG-LRU", "selective", 1, 1, 1, width)
+    if word == "conv":
+        return "short convolution"
+    if word == "cross":
+        return CROSS
     if word == "rwkv7":
         D = needed(fields, "head_dim")
         heads = first_of(fields, "num_heads") or needed(fields, "hidden_size") // D

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -90,6 +90,8 @@ def model_suite(
     notes = list(model.notes)
     parts: list[tuple[str, str]] = []
     left_out: dict[str, list[str]] = {}
+    absent: list[LayerKind] = []
+    there: set[str] = set()
     rules, special = set(), False
     for kind in (shard(kind, tp) for kind in model.layers):
         times = count_of(kind.count, "time")
@@ -101,7 +103,11 @@ def model_suite(
         if not missing and lengths.sequences:
             entries, unsaid = _step(kind, rule, lengths, caches)
         elif not missing:
-            entries = _entries(kind, rule, _calls(kind, lengths, model.limit), caches)
+            calls = list(_calls(kind, lengths, model.limit))
+            entries = _entries(kind, rule, calls, caches)
+            there |= {call.stage for call in calls}
+        if unsaid:
+            absent.append(kind)
         for words in unsaid:
             left_out.setdefault(f"no case yet has {words}", []).append(f"{_name(kind)} ({times})")
         if entries:
@@ -121,6 +127,10 @@ def model_suite(
         without = f"no lengths are given, give some in {' or '.join(stages)}"
         raise BadInput(f"no layer of this model can be a case: {'; '.join(missed) or without}")
     notes += [f"left out: {words}" for words in missed]
+    without = [
+        *_absent(absent, there or {*LayerKind.stages}),
+        *(_layers(number, name) for name, number in (*model.others, *model.unknown)),
+    ]
     asked = [
         call.Lq if kind.keys else call.Lk
         for kind in model.layers
@@ -141,6 +151,7 @@ def model_suite(
         *(f"# {note}" for note in notes),
         f"summary = {json.dumps(summary, ensure_ascii=False)}",
         *([f"baseline = {json.dumps(TORCHS)}"] if of_torch else []),
+        *([f"without = {json.dumps(without, ensure_ascii=False)}"] if without else []),
         "",
     ]
     defaults = [] if model.dtype in (None, "float32") else [f'dtype = "{model.dtype}"']
@@ -159,6 +170,19 @@ def with_octaves(lengths: Lengths, limit: int | None) -> Lengths:
     """
     decode = [keys for n in lengths.decode for keys in (min(n, limit or n) // 2, n) if keys]
     return replace(lengths, decode=tuple(_unique(decode)))
+
+
+def _absent(kinds: Iterable[LayerKind], there: Collection[str]) -> Iterator[str]:
+    """Yield the layers without a case that some stages of a suite compute, and which ones if not all do."""
+    for kind in kinds:
+        stages = [stage for stage in kind.stages if stage in there]
+        if stages:
+            where = "" if len(stages) == len(there) else f" of {' and '.join(stages)}"
+            yield _layers(kind.count, kind.name) + where
+
+
+def _layers(number: int, name: str) -> str:
+    return count_of(number, f"{name} layer")
 
 
 def _name(kind: LayerKind) -> str:

@@ -38,7 +38,7 @@ TOKENS, TARGET = 8, 5
 FAR = 2**20
 """A position beyond every window and chunk of a default config."""
 
-UNSAID = {"ShortConv": "conv", "RecurrentBlock": "RG-LRU"}
+UNSAID = {"ShortConv": "short convolution"}
 """Ends of the names of modules, and the layers that no rule says which they compute."""
 
 IN_THE_CLASSES_OF = {"kimi_k2": "deepseek_v3", "nemotron_3": "nemotron_h", "RefinedWeb": "falcon"}
@@ -165,6 +165,8 @@ def recurrent_layers(model: torch.nn.Module) -> Counter[Layer]:
             heads = getattr(layer, "n_mamba_heads", 1)
             sizes = heads, heads, layer.ssm_state_size, layer.intermediate_size // heads
             found[Layer(*sizes, rule="selective")] += 1
+        elif name.endswith("Rglru"):
+            found[Layer(1, 1, 1, layer.recurrent_param.numel(), rule="selective")] += 1
         elif hasattr(layer, "slope_rate"):
             found[Layer(*[layer.num_attention_heads] * 2, *[layer.head_dim] * 2, rule="lightning")] += 1
         elif name.endswith("Indexer") and hasattr(layer, "n_heads"):  # not DeepSeek-V4's, of compressed keys

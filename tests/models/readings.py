@@ -11,6 +11,7 @@ from published import PUBLISHED
 
 from attnbench.models.config import describe
 from attnbench.models.layers import LayerKind, Model, rule_of
+from attnbench.models.recurrences import CROSS
 from attnbench.models.suite import model_suite
 from attnbench.types.errors import BadInput
 
@@ -55,6 +56,8 @@ def layers_of(model: Model, *, text_only: bool = False) -> Counter[Layer]:
     for kind in kinds:
         layers[_layer(kind, model.type)] += kind.count
     for name, number in (*model.others, *model.unknown):
+        if name == CROSS:  # Nothing computes it in a pass without another model.
+            continue
         layers[Layer(rule=name)] += number
     return layers
 

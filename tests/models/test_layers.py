@@ -165,7 +165,7 @@ def test_what_stands_beside_attention_is_said() -> None:
 
 
 def test_layers_without_softmax_attention_are_counted() -> None:
-    assert describe(PUBLISHED["lfm2-1.2b"]).others == (("conv", 10),)
+    assert describe(PUBLISHED["lfm2-1.2b"]).others == (("short convolution", 10),)
 
 
 def test_the_query_and_value_of_latent_attention_keep_their_scale_in_both_forms() -> None:
@@ -337,7 +337,7 @@ def test_bert_as_a_decoder_is_causal() -> None:
     kind = only(PUBLISHED["bert-base"] | {"is_decoder": True})
     assert (kind.causal, kind.padded, kind.stages) == (True, False, ("prefill", "chunked", "decode"))
     crossed = describe(PUBLISHED["bert-base"] | {"is_decoder": True, "add_cross_attention": True})
-    assert crossed.notes == ("add_cross_attention: attention to another model's tokens is left out",)
+    assert crossed.others == (("cross-attention", 12),)
 
 
 # What a case can't have

@@ -15,7 +15,7 @@ from attnbench.models.config import describe
 STORED = Path(__file__).parents[2] / "docs" / "measured" / "models.json"
 ROWS: list[dict[str, Any]] = json.loads(STORED.read_text())
 
-NO_RULE = ("conv", "RG-LRU")
+NO_RULE = ("short convolution",)
 """Layers that no rule says, and that a suite names."""
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
+from typing import Any
 
 import pytest
 from published import MLA, PUBLISHED, Config, config
 
+from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import parse_suite
+from attnbench.inputs.draw import Parameters
 from attnbench.models.config import describe
 from attnbench.models.layers import Model, shard
 from attnbench.models.suite import Lengths, model_suite
+from attnbench.oracle.solve import problem_of
+from attnbench.plugins.registry import load_registry
 from attnbench.types.errors import BadInput
+from attnbench.types.operation import operation_of
 
 Layer = tuple[str, int, int, int, int]
 """The rule, the heads of v, those of q and k, and the features of k and v."""
@@ -86,9 +92,35 @@ def test_fields_as_they_are_published() -> None:
 
 
 def test_what_no_rule_says_is_named() -> None:
-    only_states = describe(PUBLISHED["recurrent-gemma-2b"] | {"block_types": ["recurrent"]})
-    with pytest.raises(BadInput, match=r"RG-LRU \(26 layers\): its state is a vector, not a matrix"):
-        model_suite(only_states)
+    none = describe(PUBLISHED["lfm2-1.2b"] | {"full_attn_idxs": []})
+    with pytest.raises(BadInput, match=r"short convolution \(16 layers\): it keeps its last few inputs"):
+        model_suite(none)
+
+
+def test_an_rg_lru_is_a_selective_scan_of_one_feature() -> None:
+    """transformers' layer, and the oracle on what its gates give: the same outputs and state."""
+    torch = pytest.importorskip("torch")
+    rg = pytest.importorskip("transformers.models.recurrent_gemma.modeling_recurrent_gemma")
+    torch.manual_seed(0)
+    fields = rg.RecurrentGemmaConfig(num_attention_heads=2, hidden_size=6, lru_width=6)
+    layer = rg.RecurrentGemmaRglru(fields).double()
+    for weights in layer.parameters():
+        torch.nn.init.normal_(weights)
+    seen: dict[str, Any] = {}
+    scan = layer._rnn_scan
+    layer._rnn_scan = lambda **given: seen.update(given) or scan(**given, acc_dtype=torch.float64)
+    x = torch.randn(1, 5, 6, dtype=torch.float64)
+    with torch.no_grad():
+        out = layer(x, torch.arange(1, 6)[None])
+        rate = -8.0 * torch.nn.functional.softplus(layer.recurrent_param)
+        dt = seen["recurrent_gate"].log() / rate
+        given = {"q": torch.ones(1, 1, 5, 1), "k": torch.ones(1, 1, 5, 1)}
+        given |= {"v": (seen["hidden_states"] / dt)[:, None], "dt": dt[:, None], "rate": rate[None, None]}
+        given["past_state"] = torch.zeros(1, 1, 1, 6)
+    case = parse_case("recurrent/selective/B1-H1-L5-D1-Dv6")
+    arrays = {name: value.double().numpy() for name, value in given.items()}
+    problem = problem_of(case, load_registry().rule("selective"), Parameters({}, {}), arrays)
+    assert torch.allclose(torch.from_numpy(operation_of(case).solve(problem)["out"]), out[:, None])
 
 
 def test_rwkv7_says_that_it_is_not_verified() -> None:
@@ -152,4 +184,4 @@ def test_jamba_is_whole_and_its_channels_are_shared() -> None:
 
 def test_layers_that_are_left_out_have_a_reason() -> None:
     notes = model_suite(describe(PUBLISHED["lfm2-1.2b"]), Lengths((16,), (), (), (1,))).notes
-    assert any(note.startswith("left out: conv (10 layers): a short convolution keeps") for note in notes)
+    assert any(note.startswith("left out: short convolution (10 layers): it keeps") for note in notes)
