@@ -1,12 +1,14 @@
 """What transformers computes where no kernel is installed: the gated delta rule, step by step and in chunks.
 
-It takes steps before heads, (B, L, H, D), which inputs are views of, and computes in float32.
+It takes steps before heads, (B, L, H, D), which inputs are views of, and computes in float32. The functions
+are wrapped by one that calls fla or mamba-ssm where these are installed; ``unwrap`` leaves that out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
 from attnbench import Backend, Setup
@@ -25,7 +27,7 @@ def _prepare(setup: Setup, module: str, function: str) -> Callable[..., Any]:
 
     case, update = setup.case, setup.rule.update
     assert update is not None
-    compute = getattr(import_module(module), function)
+    compute = unwrap(getattr(import_module(module), function))
     by_channel = module == _KIMI_LINEAR
 
     def call(*inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
 from attnbench import Backend, Case, Rule, Setup
@@ -28,6 +29,7 @@ def prepare_scan(setup: Setup) -> Callable[..., Any]:
     import torch
     from transformers.models.mamba2.modeling_mamba2 import mamba2_chunk_scan
 
+    scan = unwrap(mamba2_chunk_scan)
     case = setup.case
     A, scale = -torch.ones(case.H), case.D**-0.5
 
@@ -35,9 +37,7 @@ def prepare_scan(setup: Setup) -> Callable[..., Any]:
         *steps, state = inputs
         q, k, v, *more = (x.transpose(1, 2) for x in steps)
         x, dt = _divided(v, more)
-        out, after = mamba2_chunk_scan(
-            x, dt, A, k, q, CHUNK, initial_states=state.mT, return_final_states=True
-        )
+        out, after = scan(x, dt, A, k, q, CHUNK, initial_states=state.mT, return_final_states=True)
         return (scale * out).to(v.dtype).transpose(1, 2), after.mT
 
     return call
@@ -48,6 +48,7 @@ def prepare_step(setup: Setup) -> Callable[..., Any]:
     import torch
     from transformers.models.mamba2.modeling_mamba2 import mamba2_selective_state_update
 
+    update = unwrap(mamba2_selective_state_update)
     case = setup.case
     scale = case.D**-0.5
     A = -torch.ones(case.H, case.Dv, case.D)
@@ -57,7 +58,7 @@ def prepare_step(setup: Setup) -> Callable[..., Any]:
         q, k, v, *more = (x[:, :, 0] for x in steps)
         x, dt = _divided(v, more)
         after = state.mT.contiguous()
-        out = mamba2_selective_state_update(after, x, dt[..., None].expand(x.shape), A, k, q)
+        out = update(after, x, dt[..., None].expand(x.shape), A, k, q)
         return (scale * out).to(v.dtype)[:, :, None], after.mT
 
     return call
@@ -68,6 +69,7 @@ def prepare_selective_scan(setup: Setup) -> Callable[..., Any]:
     import torch
     from transformers.models.mamba.modeling_mamba import mamba_selective_scan
 
+    scan = unwrap(mamba_selective_scan)
     case = setup.case
     keys = torch.eye(case.D).expand(case.B, -1, -1)
 
@@ -75,7 +77,7 @@ def prepare_selective_scan(setup: Setup) -> Callable[..., Any]:
         steps = (v.float(), state / LEAST), (dt, torch.full_like(state, LEAST)), (k.float(), keys)
         x, dt, k = (torch.cat([before, own], 1).mT for own, before in steps)
         q = torch.cat([torch.zeros_like(keys), q.float()], 1).mT
-        out, after = mamba_selective_scan(x, dt, rate.mT, k, q, return_last_state=True)
+        out, after = scan(x, dt, rate.mT, k, q, return_last_state=True)
         return out[..., case.D :].mT, after.mT
 
     return _by_head(setup, of_head)
@@ -85,10 +87,12 @@ def prepare_selective_step(setup: Setup) -> Callable[..., Any]:
     """Return mamba_selective_state_update as a function of q, k, v, dt, rate and the state of one step."""
     from transformers.models.mamba.modeling_mamba import mamba_selective_state_update
 
+    update = unwrap(mamba_selective_state_update)
+
     def of_head(q: Tensor, k: Tensor, v: Tensor, dt: Tensor, rate: Tensor, state: Tensor) -> Any:
         after = state.mT.contiguous()
         x, dt, k, q = (one[:, 0] for one in (v.float(), dt, k.float(), q.float()))
-        out = mamba_selective_state_update(after, x, dt, rate.mT, k, q)
+        out = update(after, x, dt, rate.mT, k, q)
         return out[:, None], after.mT
 
     return _by_head(setup, of_head)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,21 @@ def test_the_recurrence_and_its_state_are_right(
     found: dict[tuple[str, str], tuple[str, str]], case: str
 ) -> None:
     assert {name: found[name, case] for name in CASES[case]} == dict.fromkeys(CASES[case], ("ok", ""))
+
+
+def test_kernels_that_are_installed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "fla" / "ops" / "gated_delta_rule"
+    package.mkdir(parents=True)
+    for folder in (package, *package.parents[:2]):
+        (folder / "__init__.py").write_text("")
+    (package / "__init__.py").write_text(
+        "def chunk_gated_delta_rule(*given, **named): raise RuntimeError('fla')"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    run = attnbench.run(
+        ["recurrent/gated_delta/H1-L3-D4"], ["transformers_gdn_chunks"], timed=False, out=tmp_path / "runs"
+    )
+    assert [(record.status, record.reason) for record in run.records] == [("ok", "")]
 
 
 def test_a_decay_by_channel_is_not_asked_of_the_gated_delta_rule(
