@@ -28,6 +28,7 @@ from attnbench.runner.processes import WorkerFailed, WorkerLink
 from attnbench.types.arithmetic import coarser
 from attnbench.types.backend import Backend
 from attnbench.types.case import output_shape
+from attnbench.types.operation import finest_dtype
 
 NUDGED_ELEMENTS = 2048
 """About so many elements show whether errors scatter: a correlation by chance is then below 0.1."""
@@ -102,7 +103,7 @@ def check_draws(
                 raise
     if context.opened.calls:
         _tally_calls(context, link, name, draws[-1])
-    declared, dtype = entry.record.computes_in or "", parse_case(context.case).dtype
+    declared, dtype = entry.record.computes_in or "", finest_dtype(parse_case(context.case))
     judge = rm.Judge(name, tuple(left_out), declared if coarser(declared, dtype) else "")
     judged, _ = context.verifier.ask(judge, rm.Judged)
     if judged.arithmetic:

@@ -33,6 +33,7 @@ from attnbench.types.case import Case, output_shape
 from attnbench.types.errors import BadCase
 from attnbench.types.extensions import Source
 from attnbench.types.mask import Mask
+from attnbench.types.operation import finest_dtype
 from attnbench.types.problem import call_inputs, with_lengths
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
@@ -247,7 +248,7 @@ class _Trial:
     @property
     def _arithmetic(self) -> str:
         declared = self.mine.backend.computes_in or ""
-        return declared if coarser(declared, self.point.case.dtype) else ""
+        return declared if coarser(declared, finest_dtype(self.point.case)) else ""
 
     def first_wrong(self) -> int | None:
         """Return the first draw that is answered wrongly, after those before it; None if there is none."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from attnbench.types.case import Dtype
+if TYPE_CHECKING:
+    from attnbench.types.case import Dtype
 
 Arithmetic = Literal["float32", "tf32", "float16", "bfloat16", "int8", "float8_e4m3"]
 """The format to which the operands of products are rounded; they are summed in float32 or wider."""

@@ -118,8 +118,8 @@ class Backend:
     function at the same time. Only a backend that declares these is asked for them, by the search of
     ``attnbench check --plugin``.
 
-    computes_in: the arithmetic of its products, where that is coarser than the dtype of a case:
-    :data:`attnbench.types.arithmetic.ARITHMETICS`. Its outputs and gradients are then held to the limits of
+    computes_in: the arithmetic of its products, where that is coarser than the dtype of an output:
+    :data:`attnbench.types.arithmetic.ARITHMETICS`. Such outputs and gradients are then held to the limits of
     this arithmetic, and its records are ``inaccurate`` unless the user accepts it (``--accuracy``).
 
     weights: for a backend that can also return the attention weights of an ``attention`` case.

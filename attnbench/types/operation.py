@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from attnbench.types.arithmetic import UNIT
 from attnbench.types.errors import BadCase
 from attnbench.types.size import Size
 from attnbench.types.words import unknown_name
@@ -257,6 +258,11 @@ def operation_named(name: str) -> Operation:
 def operation_of(case: Case) -> Operation:
     """Return the operation of a case."""
     return operation_named(case.operation)
+
+
+def finest_dtype(case: Case) -> Dtype:
+    """Return the finest dtype of its outputs: float32 of a state beside half precision."""
+    return min((spec.dtype(case) for spec in operation_of(case).outputs(case)), key=UNIT.__getitem__)
 
 
 def refuses_width(case: Case) -> str | None:

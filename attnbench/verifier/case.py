@@ -33,10 +33,10 @@ from attnbench.inputs.symmetries import NO_CHANGE, Change
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ERROR, HELD, OUT, PLAIN
 from attnbench.oracle.solve import solve_weights
-from attnbench.types.arithmetic import assumed
+from attnbench.types.arithmetic import assumed, coarser
 from attnbench.types.case import Case
 from attnbench.types.encoding import is_encoded
-from attnbench.types.operation import operation_of
+from attnbench.types.operation import finest_dtype, operation_of
 from attnbench.types.problem import ProblemCase, mixed, upstreams_of
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
@@ -460,7 +460,10 @@ class CaseVerifier:
             return judged
         scatter = self._scatters.pop(who, None)
         may_assume = self.judging.may_assume_arithmetic()
-        for one in assumed(self.case.dtype):
+        dtype = self.case.dtype
+        # Products in half precision, where a state is in float32.
+        of_case = not may_assume and coarser(dtype, finest_dtype(self.case))
+        for one in (dtype,) if of_case else assumed(dtype):
             within = self._judged(who, left_out, one, one_problem=True)
             if within.problem:
                 continue
@@ -599,9 +602,10 @@ class CaseVerifier:
     ) -> tuple[Accuracy, str]:
         """Return the numbers and the fault of errors; the draws are of one stress input.
 
-        arithmetic: as in :meth:`judge`. in_place: the place of the worst element counts rows of the output,
-        not the rows compared.
+        arithmetic: as in :meth:`judge`; a part that is coarser is held to its dtype. in_place: the place of
+        the worst element counts rows of the output, not the rows compared.
         """
+        arithmetic = arithmetic if coarser(arithmetic, part.dtype) else ""
         plain = self._scores.get(PLAIN, {})
         missing = set(references) - set(plain)
         if missing or not references:

@@ -346,6 +346,8 @@ def by_powers(setup):
 ON_STRESS_INPUTS = {"decays_clamped": ("forgets", "gated_delta"), "by_powers": ("same_key", "delta")}
 """By name, the kind of inputs that alone shows it, and the rule of a case."""
 BY_MATRICES = "by_matrices"
+DECLARED = "rounded_for_products"
+"""Rounds the state to bfloat16, and declares it."""
 RIGHT = {"in_two_pieces": right_in_two_pieces, "in_float64": right_in_float64, "by_heads": right_by_heads}
 
 
@@ -438,9 +440,13 @@ def attnbench_backends():
         )  # fmt: skip
     made = {name: lambda setup, name=name: prepare(setup, name) for name in MISTAKES}
     made["decays_clamped"] = lambda setup: prepare(setup, "decays_clamped")
+    made[DECLARED] = lambda setup: prepare(setup, "state_in_bfloat16")
     made["by_powers"] = by_powers
     for name, function in ({"step_by_step": prepare, BY_MATRICES: right_by_matrices} | RIGHT | made).items():
-        yield Backend(name=name, summary=name, prepare=function, operations=("recurrent",))
+        computes_in = "bfloat16" if name == DECLARED else None
+        yield Backend(
+            name=name, summary=name, prepare=function, operations=("recurrent",), computes_in=computes_in
+        )
     for name in ("packed", *PACKED_MISTAKES):
         mistake = "" if name == "packed" else name
         yield Backend(

@@ -284,3 +284,19 @@ def test_a_coarser_arithmetic_is_named_and_not_assumed(judges: Callable[[str], J
     judged = opened.judge("coarse")
     assert judged.arithmetic == ""
     assert "declare computes_in='tf32'" in judged.problem
+
+
+def test_in_half_precision_an_arithmetic_is_declared_for_the_state(
+    judges: Callable[[str], Judge], tmp_path: Path
+) -> None:
+    """The output is held to its dtype all the same."""
+    case = CASE.format("gated_delta", "bfloat16")
+    judge = judges(case)
+    assert "declare computes_in='bfloat16'" in judge.problem("state_in_bfloat16")
+    assert judge.opened.judge("state_in_bfloat16", (), "bfloat16").problem == ""
+    judge.problem("beta_twice")
+    assert "the output 'out': " in judge.opened.judge("beta_twice", (), "bfloat16").problem
+    small = "recurrent/gated_delta/H2-L9-D8/none/bfloat16"
+    run = attnbench.run([small], [recurrences.DECLARED], plugins=[PLUGIN], timed=False, out=tmp_path)
+    (record,) = run.records
+    assert (record.status, record.reason) == ("inaccurate", "in bfloat16 arithmetic, as the backend declares")
