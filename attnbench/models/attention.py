@@ -25,6 +25,8 @@ LIMITS = (
     "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
     "max_target_positions",
 )  # fmt: skip
+LONGEST_SOURCE = 8192
+"""The most tokens of a source that no field fixes: with more, a decoder would read little else."""
 SOURCE = 512
 """The tokens of a source of which nothing says even the most: T5 has no longest, and learned on so many."""
 WINDOW = ("sliding_window", "sliding_window_size", "attention_window_size", "local_attention")
@@ -51,8 +53,10 @@ def attention_kind(word: str, fields: Fields, family: ModelFamily) -> LayerKind:
     if alibi and (slowest := first_of(fields, "alibi_bias_max") or 8) != 8:
         beyond.append(f"ALiBi slopes down to 2^-{slowest}")
     window = needed(fields, *WINDOW) if word in ("sliding", "compressed") else None
-    summaries = None
-    if window and family.encoder:  # the token itself beside those on either side: half of them, or all
+    summaries = behind = None
+    if window and family.encoder:
+        behind = (window - 1) // 2 if family.uneven and window % 2 == 0 else None
+        # The token itself beside those on either side: half of them, or all.
         window = window // (1 if family.each_side else 2) + 1
     elif family.encoder and (radius := first_of(fields, "local_radius")):  # LongT5
         window = radius + 1
@@ -72,6 +76,7 @@ def attention_kind(word: str, fields: Fields, family: ModelFamily) -> LayerKind:
         window=window,
         chunk=needed(fields, "attention_chunk_size") if word == "chunked" else None,
         summaries=summaries,
+        behind=behind,
         softcap=None if cap is None else positive("attn_logit_softcapping", cap),
         indexed=needed(fields, "index_topk") if word == "indexed" else None,
         sinks=family.sinks or bool(fields.get(sink)),
@@ -134,7 +139,7 @@ def _is_stretched(positions: Fields) -> bool:
 
 def encoder_decoder_kinds(fields: Fields, family: ModelFamily) -> tuple[LayerKind, ...]:
     """Return the kinds of an encoder, of a decoder, and of its attention to the encoder."""
-    if isinstance(fields.get("decoder"), dict):  # T5Gemma 2, MusicGen
+    if isinstance(fields.get("decoder"), dict):  # MusicGen
         raise BadFile("its encoder and decoder have configs of their own: give each in a file of its own")
     heads = ("num_heads", "num_attention_heads")
     layers = ("num_layers", "num_hidden_layers")

@@ -13,7 +13,9 @@ from typing import Any
 
 from attnbench.models.attention import (
     HEAD_DIM,
+    LAYERS,
     LIMITS,
+    LONGEST_SOURCE,
     SOURCE,
     attention_kind,
     audio_kind,
@@ -33,6 +35,7 @@ from attnbench.models.families import (
     HARMLESS,
     KINDS,
     MATTERS,
+    MERGED,
     RECURRENT,
     SEES_IMAGES_WHOLE,
     SEES_PROMPTS_WHOLE,
@@ -94,35 +97,53 @@ def describe(config: object) -> Model:
     if not isinstance(config, dict):
         raise BadFile("it is not an object: give the config.json of a model")
     part: Mapping[str, Any] = config
-    towers, outside = [], dict(config)
+    towers, outside, unread = [], dict(config), list(_unread_parts(config))
     while inner := next((part[name] for name in _TEXT if isinstance(part.get(name), dict)), None):
         towers += [(name, part[name]) for name in _TOWERS if isinstance(part.get(name), dict)]
         outside, part = outside | dict(part), inner
+        unread += _unread_parts(part)
+    # Qwen2.5-VL, as first published, has the fields of the text beside the config of its images.
+    towers += [(name, part[name]) for name in _TOWERS if isinstance(part.get(name), dict)]
     encoder, decoder = part.get("encoder"), part.get("decoder")
-    if isinstance(encoder, dict) and isinstance(decoder, dict) and not any(name in encoder for name in _TEXT):
-        model = _encoder_and_decoder(encoder, decoder, config)
+    if isinstance(encoder, dict) and isinstance(decoder, dict):
+        text = next((encoder[name] for name in _TEXT if isinstance(encoder.get(name), dict)), encoder)
+        if text is not encoder:
+            towers += [(name, encoder[name]) for name in _TOWERS if isinstance(encoder.get(name), dict)]
+        model = _encoder_and_decoder(text, decoder, config)
     else:
         model = _described(part, config)
     model = _with_prompts(model, part, outside)
     for name, tower in towers:
         model = _with_tower(model, name, tower)
-    return model
+    notes = (f"{clean(name)} is left out: attnbench does not read this part" for name in unread)
+    return replace(model, notes=(*model.notes, *notes))
+
+
+def _unread_parts(part: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the parts with layers of their own that nothing here reads, as the talker of Qwen2.5-Omni."""
+    read, counts = (*_TEXT, *_TOWERS, "encoder", "decoder"), (*LAYERS, "encoder_layers", "depth")
+    for name, inner in part.items():
+        if name not in read and isinstance(inner, dict) and any(inner.get(count) for count in counts):
+            yield name
 
 
 def _encoder_and_decoder(
     encoder: Mapping[str, Any], decoder: Mapping[str, Any], config: Mapping[str, Any]
 ) -> Model:
     """Return a model whose encoder and decoder have configs of their own, as T5Gemma, and meet in
-    cross-attention. config: all of it."""
+    cross-attention or, as T5Gemma 2, in one softmax. config: all of it."""
     reads = _described({**encoder, "use_bidirectional_attention": True}, config)
     writes = _described({**decoder, "is_decoder": True, "add_cross_attention": False}, config)
     notes = [*reads.notes, *writes.notes]
     keys = next((kind.tokens for kind in reads.layers if kind.tokens), None)
     if keys is None:
-        keys = reads.limit or SOURCE
+        keys = min(reads.limit or SOURCE, LONGEST_SOURCE)
         notes.append(_source_of(keys))
     cross: Counter[LayerKind] = Counter()
-    for kind in writes.layers:
+    if decoder.get("model_type") in MERGED:
+        merged = (replace(kind, source=keys, beyond=()) for kind in writes.layers)
+        writes = replace(writes, layers=tuple(merged))
+    for kind in writes.layers if decoder.get("model_type") not in MERGED else ():
         cross[replace(cross_kind(kind, keys), count=1)] += kind.count
     return replace(
         writes,
@@ -140,9 +161,7 @@ def _encoder_and_decoder(
 
 
 def _source_of(keys: int) -> str:
-    return (
-        f"no field fixes the length of the source: cross-attention has {keys} keys, whatever --prefill says"
-    )
+    return f"no field fixes the length of the source: it has {keys} tokens, whatever --prefill says"
 
 
 def _with_tower(model: Model, name: str, tower: Mapping[str, Any]) -> Model:

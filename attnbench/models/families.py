@@ -51,7 +51,7 @@ HARMLESS = (
     "use_head_wise_attn_gate", "use_qk_norm", "parallel_attn", "hc_*", "swiglu_*", "attn_temperature_tuning",
     "attn_scale", "floor_scale", "index_head_dim", "index_n_heads", "num_local_experts", "*_dim_head",
     "head_dim", "qk_head_dim", "v_head_dim", "num_key_value_heads", "num_kv_heads", "layer_scale*",
-    "layerscale*", "expand_*", "use_flash_attn*",
+    "layerscale*", "embeddings_scale*", "expand_*", "use_flash_attn*",
     "_flash_attn*", "_attn_implementation*", "attn_implementation",
     "num_nextn_predict_layers", "max_source_positions", "decoder_attention_heads",
     "encoder_attention_heads", "cross_attention_hidden_size", "qkv_*", "global_block_size",
@@ -74,7 +74,8 @@ class ModelFamily:
     """The facts of a model type that its configs leave out.
 
     defaults: fields with the values they have where a config leaves them out. encoder: all tokens see each
-    other. each_side: an encoder's window counts the keys of one side, not of both.
+    other. each_side: an encoder's window counts the keys of one side, not of both; uneven: one of an even
+    number has one later key more than earlier ones.
     sinks: the weights hold a sink for each head. scale: of the dot products, if neither a field nor D
     gives it. biased: T5's bias is added to the scores. width: the width of the attention over
     that of the model; with more than 1, the scale is that of D / width. per_layer: attentions in a layer.
@@ -88,6 +89,7 @@ class ModelFamily:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     encoder: bool = False
     each_side: bool = False
+    uneven: bool = False
     sinks: bool = False
     scale: float | None = None
     biased: bool = False
@@ -141,6 +143,9 @@ _ENCODERS = (
 )  # fmt: skip
 """Types of encoders of text, images and sound whose configs say everything else."""
 
+MERGED = ("t5gemma2_decoder",)
+"""Types of decoders whose own keys and those of the encoder share one softmax."""
+
 GATED = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
 """Types whose attention is multiplied by a gate of each feature."""
 DIFFERENTIAL = ("diffllama",)
@@ -165,7 +170,20 @@ FAMILIES: dict[str, ModelFamily] = {
         ("siglip_vision_model", "siglip2_vision_model"),
         ModelFamily({"vision_use_head": True}, encoder=True, class_tokens=0, pooled=True),
     ),
-    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "mimo"), _QWEN),
+    **dict.fromkeys(
+        (
+            "qwen2",
+            "qwen2_moe",
+            "qwen2_vl",
+            "qwen2_vl_text",
+            "qwen2_5_vl",
+            "qwen2_5_vl_text",
+            "qwen3",
+            "qwen3_moe",
+            "mimo",
+        ),
+        _QWEN,
+    ),
     "pixtral": ModelFamily(encoder=True, class_tokens=0),
     "deit": ModelFamily(encoder=True, class_tokens=2),
     "whisper": ModelFamily({"max_source_positions": 1500, "max_target_positions": 448}),
@@ -189,7 +207,8 @@ FAMILIES: dict[str, ModelFamily] = {
     "cohere2": ModelFamily({"sliding_window": 4096, "sliding_window_pattern": 4}),
     **dict.fromkeys(("RefinedWeb", "RefinedWebModel"), _FALCON),
     "falcon": replace(_FALCON, defaults={**_FALCON.defaults, "multi_query": True}),
-    "t5gemma2_decoder": ModelFamily(beyond=("the keys of an encoder beside those of the decoder",)),
+    "t5gemma2_text": ModelFamily(_GEMMA_3, uneven=True),
+    "t5gemma2_decoder": ModelFamily(_GEMMA_3, beyond=("the keys of an encoder beside those of the decoder",)),
     "gemma": ModelFamily({"head_dim": 256}),
     "gemma2": ModelFamily(_GEMMA_2),
     "t5_gemma_module": ModelFamily(_GEMMA_2, each_side=True),

@@ -25,6 +25,8 @@ class LayerKind:
     causal: a query sees no later key. window: with its own, the last keys that a query sees, and as many
     later ones unless it is causal. chunk: a query sees only keys of its own chunk of so many positions.
     summaries: the first keys are a summary of each so many tokens, which all queries see beside the window.
+    source: so many keys of an encoder share a softmax with its own; all queries see them. behind: of an
+    encoder's window, how many earlier keys, where these are not as many as the later ones.
     indexed: of more keys, an indexer chooses so many for each query. Up to so many a query sees all of them;
     such layers are kinds of their own, without a selection. selection: with more keys, the operation that
     computes these layers: ``selected`` attends to the chosen keys, ``select`` is the indexer.
@@ -52,6 +54,8 @@ class LayerKind:
     window: int | None = None
     chunk: int | None = None
     summaries: int | None = None
+    source: int | None = None
+    behind: int | None = None
     indexed: int | None = None
     selection: str = ""
     image: int | None = None

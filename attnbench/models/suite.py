@@ -127,7 +127,7 @@ def model_suite(
         without = f"no lengths are given, give some in {' or '.join(stages)}"
         raise BadInput(f"no layer of this model can be a case: {'; '.join(missed) or without}")
     notes += [f"left out: {words}" for words in missed]
-    without = [
+    lacks = [
         *_absent(absent, there or {*LayerKind.stages}),
         *(_layers(number, name) for name, number in (*model.others, *model.unknown)),
     ]
@@ -151,7 +151,7 @@ def model_suite(
         *(f"# {note}" for note in notes),
         f"summary = {json.dumps(summary, ensure_ascii=False)}",
         *([f"baseline = {json.dumps(TORCHS)}"] if of_torch else []),
-        *([f"without = {json.dumps(without, ensure_ascii=False)}"] if without else []),
+        *([f"without = {json.dumps(lacks, ensure_ascii=False)}"] if lacks else []),
         "",
     ]
     defaults = [] if model.dtype in (None, "float32") else [f'dtype = "{model.dtype}"']
@@ -283,16 +283,15 @@ def _step(
         fields = _operation(kind) | {"rule": rule, "batch": steps, "storage": "packed"} | _sizes(kind)
         return [_entry("sequences of unlike lengths", fields | {"count": kind.count})], []
     longest = max(keys for _, keys in sequences)
-    if kind.summaries:
-        return [], ["a batch whose first keys are summaries"]
+    if kind.summaries or kind.source:
+        return [], [f"a batch whose first keys are {'summaries' if kind.summaries else 'of an encoder'}"]
     if kind.keys or kind.tokens:
         return [], ["a batch whose keys or queries are always as many"]
     # A query that is alone is the last token, which sees all others.
     words = ["causal:lower_right"] if kind.causal and any(queries > 1 for queries, _ in sequences) else []
-    for word, reach in (("window", kind.window), ("chunked", kind.chunk)):
-        if reach is not None and reach < longest:
-            words = ["causal:lower_right"] if kind.causal else []
-            words.append(f"{word}:{reach}")
+    chunked = [f"chunked:{kind.chunk}"] if kind.chunk is not None and kind.chunk < longest else []
+    if found := chunked or _window(kind, longest):
+        words = [*(["causal:lower_right"] if kind.causal else []), *found]
     fields = _operation(kind) | {"rule": rule, "batch": batch_text(sequences), "storage": lengths.storage}
     fields |= _sizes(kind)
     fields |= {"kv": "latent"} if kind.latent else {}
@@ -314,7 +313,7 @@ def _keys_and_mask(kind: LayerKind, call: _Call) -> tuple[int, str]:
     words: list[str] = []
     if not kind.causal:
         summaries = Lk // kind.summaries if kind.summaries else 0
-        words += [f"window:{kind.window}"] if kind.window and kind.window < Lk else []
+        words += _window(kind, Lk)
         words += [f"first:{summaries}"] if summaries and words else []
         Lk += summaries
         words += ["padding"] if kind.padded else []
@@ -324,12 +323,22 @@ def _keys_and_mask(kind: LayerKind, call: _Call) -> tuple[int, str]:
         words += [f"chunked:{kind.chunk}"] if Lk > kind.chunk else []
     if kind.window is not None:
         Lk = min(Lk, Lq + kind.window - 1)
-        words += [f"window:{kind.window}"] if kind.window < Lk and Lq > 1 else []
+        words += _window(kind, Lk) if Lq > 1 else []
     if kind.image is not None and call.stage == "prompt with an image":
         words += [f"image:0,{min(kind.image, Lk)}"]
+    if kind.source:
+        words += [f"first:{kind.source}"] if words else []
+        Lk += kind.source
     if Lq > 1:
         words.insert(0, "causal" if Lq == Lk else "causal:lower_right")
     return Lk, "+".join(words) or "none"
+
+
+def _window(kind: LayerKind, keys: int) -> list[str]:
+    """Return the word of a window, in a list that is empty where none of so many keys is outside."""
+    if kind.window is None or kind.window >= keys:
+        return []
+    return [f"window:{kind.window}" if kind.behind is None else f"reach:{kind.behind},{kind.window - 1}"]
 
 
 def _toml(

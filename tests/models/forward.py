@@ -146,7 +146,9 @@ def mask_words(keeps: Callable[..., Any], local: int | None) -> str:
     direction = "causal" if last == FAR else "none"
     if first == 0:
         return direction
-    return f"{direction} window {FAR - first + 1}"
+    earlier, later = FAR - first + 1, last - FAR + 1
+    uneven = direction == "none" and earlier != later
+    return f"{direction} window {earlier}" + (f", {later} later" if uneven else "")
 
 
 def recurrent_layers(model: torch.nn.Module) -> Counter[Layer]:

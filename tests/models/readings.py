@@ -73,9 +73,10 @@ def _layer(kind: LayerKind, type_: str) -> Layer:
         return Layer(*sizes, rule=kind.selection)
     if kind.update:
         return Layer(*sizes, rule=kind.update)
-    mask = "cross" if kind.keys else "causal" if kind.causal else "none"
-    if kind.window:
-        mask += f" window {kind.window}"
+    mask = "cross" if kind.keys or kind.source else "causal" if kind.causal else "none"
+    if kind.window and not kind.source:
+        later = kind.behind is not None and f", {kind.window} later"
+        mask += f" window {kind.window if kind.behind is None else kind.behind + 1}{later or ''}"
     if kind.summaries:
         mask += f" summaries {kind.summaries}"
     if kind.chunk:

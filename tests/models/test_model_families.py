@@ -299,8 +299,14 @@ def test_fields_that_were_not_read_and_may_change_attention_are_named() -> None:
 def test_the_text_part_is_found_however_deep_it_lies() -> None:
     text = config("qwen2", 3584, 28, 28, 4)
     nested = {"model_type": "qwen2_5_omni", "thinker_config": {"text_config": text, "audio_config": {}}}
+    nested["talker_config"] = config("qwen2", 896, 24, 12, 4)
     model = describe(nested)
     assert (model.type, model.layers) == ("qwen2", describe(text).layers)
     lengths = "no field says how many tokens it has, so its input decides"
     assert f"audio_config is left out: {lengths}" in model.notes
+    assert "talker_config is left out: attnbench does not read this part" in model.notes
     assert describe({"model_type": "internvl_chat", "llm_config": text}).layers == model.layers
+    # Qwen2.5-VL, as first published, has the fields of the text beside the config of its images.
+    beside = describe(text | {"model_type": "qwen2_5_vl", "vision_config": {"depth": 32, "patch_size": 14}})
+    assert beside.layers == model.layers
+    assert f"vision_config is left out: {lengths}" in beside.notes

@@ -146,7 +146,32 @@ def test_an_encoder_and_its_decoder_may_have_configs_of_their_own() -> None:
         ("cross-attention", 26, None),
     ]  # fmt: skip
     with pytest.raises(BadInput, match="configs of their own: give each in a file of its own"):
-        describe({"encoder": {"text_config": bert}, "decoder": bert, "is_encoder_decoder": True})
+        describe({"decoder": bert, "is_encoder_decoder": True})
+
+
+def test_a_decoder_may_see_its_own_keys_and_those_of_an_encoder_in_one_softmax() -> None:
+    """T5Gemma 2, as ``T5Gemma2MergedAttention`` of transformers has it; the order of keys changes nothing."""
+    text = config("", 256, 6, 4, 1, head_dim=64, sliding_window=8, max_position_embeddings=64)
+    fields = {
+        "model_type": "t5gemma2", "is_encoder_decoder": True,
+        "encoder": {"model_type": "t5gemma2_encoder", "text_config": text | {"model_type": "t5gemma2_text"}},
+        "decoder": text | {"model_type": "t5gemma2_decoder"},
+    }  # fmt: skip
+    suite = model_suite(describe(fields), Lengths((16,), (), (32,)))
+    assert shapes(suite) == {
+        (1, 16, 16, "padding+reach:3,4"), (1, 16, 16, "padding"),
+        (1, 16, 80, "causal:lower_right+window:8+first:64"), (1, 16, 80, "causal:lower_right"),
+        (1, 1, 72, "none"), (1, 1, 96, "none"),
+    }  # fmt: skip
+    (sliding,) = (case for case in cases(suite) if "window" in mask_text(case.mask))
+    q, k = np.ogrid[:16, :80]
+    # Keys 64 and on are the decoder's own.
+    own = (k - 64 <= q) & (k - 64 > q - 8)
+    assert (keep_rows(sliding, np.arange(16))[0] == ((k < 64) | own)).all()
+    batch = model_suite(describe(fields), Lengths(sequences="2q16_4q1s32"))
+    assert "no case yet has a batch whose first keys are of an encoder" in " ".join(batch.notes)
+    lacks = ["5 decoder sliding attention layers", "1 decoder full attention layer"]
+    assert f"without = {json.dumps(lacks)}" in batch.text
 
 
 def test_no_case_is_longer_than_the_model_can_be() -> None:
@@ -173,8 +198,7 @@ def test_how_many_keys_cross_attention_has_is_said() -> None:
     suite = model_suite(describe(config("brand_new", 64, 2, 4) | fields), Lengths(prefill=(2048,)))
     assert "# cross-attention of 512 keys: 2 times" in suite.text
     assert (
-        "no field fixes the length of the source: cross-attention has 512 keys, whatever --prefill says"
-        in suite.notes
+        "no field fixes the length of the source: it has 512 tokens, whatever --prefill says" in suite.notes
     )
     assert "# cross-attention of 1500 keys: 32 times" in made("whisper-large-v3").text
 
