@@ -216,6 +216,7 @@ def test_an_inaccurate_backend_has_its_time_and_error_in_charts() -> None:
     rows = {row["backend"]: row for row in chart_rows(judge([ok("eager", 0.5), coarse]))}
     assert rows["fast (bfloat16)"]["in_pareto"] == rows["eager"]["in_pareto"]
     assert rows["fast (bfloat16)"]["error"] == 9000
+    assert rows["fast (bfloat16)"]["of"] == "fast", "its marks are those of the backend"
 
 
 def test_the_front_is_what_no_other_beats_in_both() -> None:
@@ -426,8 +427,11 @@ def test_labels_keep_their_order_and_distance(places: list[float], least: float)
 
 
 def test_facts_that_all_runs_share_stand_once() -> None:
-    text = page(together(WHOLE, run_of(TIMES, name="other.jsonl")))
+    flags = {"threads": "1", "interop_threads": "2"}
+    text = page(together(WHOLE, run_of(TIMES, name="other.jsonl", facts={"torch_flags": flags})))
     machine = text.partition('id="measured"')[2]
+    assert "torch flags: interop threads" in machine
+    assert "torch flags: threads" not in machine, "each case has its own"
     assert machine.count("A made machine") == 1
     assert "made.jsonl" in machine
     assert "other.jsonl" in machine

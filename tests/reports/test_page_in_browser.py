@@ -179,6 +179,11 @@ def test_on_paper_are_all_charts_and_no_table_of_all_outcomes(browser: Any, tmp_
     assert opened.tab.locator("#chart-pareto .chosen").inner_text() == (
         "L128 (one of 3; the page has the others)"
     )
+    # A table of some rows is not moved to the next page as a whole, which would leave this one half empty.
+    opened = Opened(browser, tmp_path, run_of({case(n): {"eager": 2.0, "bmm": 1.0} for n in range(64, 76)}))
+    opened.tab.emulate_media(media="print")
+    table = opened.tab.locator("details.on-paper:has(.leads)")
+    assert table.evaluate("one => getComputedStyle(one).breakInside") == "auto"
 
 
 def test_charts_are_drawn_for_the_paper_they_are_printed_on(browser: Any, tmp_path: Path) -> None:

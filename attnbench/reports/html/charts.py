@@ -8,7 +8,8 @@ in the note below.
 In the specifications, ``{"use": "log"}`` stands for the shared part of that name, and ``{"tips": {"ms":
 "time"}}`` for the lines of a tooltip. The page's script fills in what depends on the rows that are shown:
 ``{"$": "backend"}`` are their values of that field, ``{"$": "colours"}`` and ``{"$": "shapes"}`` the marks of
-those backends. Names from files are only values of data, never part of an expression.
+those backends, by the field ``of``: a backend has the same in all charts, whichever kernel it runs. Names
+from files are only values of data, never part of an expression.
 """
 
 from __future__ import annotations
@@ -205,6 +206,7 @@ def _cache_row(step: CacheStep, cache: CacheCost, total: Total) -> Row:
     low, high, _ = ends(total)
     return {
         "backend": total.backend,
+        "of": total.backend,
         "cache": cache_name(step, cache),
         "share": share_text(cache),
         "ms": total.ms,
@@ -219,7 +221,9 @@ def _cache_row(step: CacheStep, cache: CacheCost, total: Total) -> Row:
 
 def _row(judged: JudgedRecord, name: str, lead: Lead | None) -> Row:
     record = judged.record
-    row: Row = {"case": record.case, "name": name, "backend": name_text(record)}
+    row: Row = {
+        "case": record.case, "name": name, "backend": name_text(record), "of": record.backend,
+    }  # fmt: skip
     if record.status not in ("ok", "inaccurate") or record.median_ms is None:
         return row
     low = record.median_ms if record.low_ms is None else record.low_ms

@@ -131,7 +131,7 @@ def page(run: Run) -> str:
         runs=sections,
         conventions=_conventions(parts),
         facts=_facts_once(sections),
-        fleet=_devices(parts, sections) if fleet else None,
+        fleet=_devices(parts) if fleet else None,
         cases=cases_grid(parts) if fleet else None,
         several=several,
         slow=SLOW,
@@ -144,7 +144,7 @@ def page(run: Run) -> str:
         # tojson escapes <, > and &, so no name can end the script element.
         data={
             "rows": rows,
-            "backends": list(dict.fromkeys(row["backend"] for row in by_time)),
+            "backends": list(dict.fromkeys(row["of"] for row in by_time)),
             "colours": COLOURS,
             "shapes": SHAPES,
             "specs": {chart["name"]: chart["spec"] for chart in drawn},
@@ -252,22 +252,13 @@ def _facts_once(sections: Sequence[dict[str, Any]]) -> dict[str, FactTable]:
     return found
 
 
-_OF_DEVICE = {
-    "cpu": "processor", "cpu quota": "cores", "memory bytes": "memory", "system": "system",
-    "python": "python", "torch": "torch", "attnbench": "attnbench", "plugins": "plugins",
-}  # fmt: skip
-"""Facts in the table of devices, with their heads."""
-
-
-def _devices(parts: Sequence[ReportPart], sections: Sequence[dict[str, Any]]) -> Grid:
-    """The table of devices: a row for each kind."""
-    rows = []
-    for part, section in zip(parts, sections, strict=True):
-        known = dict(section["facts"]["Environment"] + section["facts"]["Run"])
-        cases = len({one.record.case for one in part.judged})
-        of_device = (known.get(fact, "") for fact in _OF_DEVICE)
-        rows.append((isolated(part.kind), str(len(part.runs)), str(cases), *of_device))
-    return Grid((KIND, "runs", "cases", *_OF_DEVICE.values()), tuple(rows), frozenset({"runs", "cases"}))
+def _devices(parts: Sequence[ReportPart]) -> Grid:
+    """The table of devices: a row for each kind. Their facts stand below the outcomes."""
+    rows = [
+        (isolated(part.kind), str(len(part.runs)), str(len({one.record.case for one in part.judged})))
+        for part in parts
+    ]
+    return Grid((KIND, "runs", "cases"), tuple(rows), frozenset({"runs", "cases"}))
 
 
 def _table(run: Run, parts: Sequence[ReportPart], labels: Sequence[str]) -> dict[str, Any]:

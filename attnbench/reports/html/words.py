@@ -184,8 +184,9 @@ class LeadRow:
 
     case: its id. also: what may be as fast, "" for nothing. fails: of a backend to use that fails in other
     cases, as "wrong in 2 cases", else "". disturbed: other processes did that to its measurement. users: for
-    each backend that users have its time over that of the fastest. following: the next backend with its own.
-    Ratios are those of the terminal, with their intervals. far: it takes :data:`SLOW` times or more.
+    each backend that users have its time over that of the fastest. following: the next backend, with its own
+    if it is none of those. Ratios are those of the terminal, with their intervals. far: it takes
+    :data:`SLOW` times or more.
     """
 
     case: str
@@ -231,7 +232,7 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
             time_text(use) or "",
             disturbed(use),
             tuple(case_cell(cells.get((lead.best.case, user)), lead, bounds=True) for user in users),
-            "alone" if lead.sure == "alone" else next_text(lead, details=True),
+            "alone" if lead.sure == "alone" else next_text(lead, users, details=True),
             following is not None and following.ratio >= SLOW,
         )
         rows.append(row)
@@ -287,7 +288,11 @@ def facts(
             "plugins": plugins,
             "side": manifest.sides,
         }
-        for part, values in zip(parts.values(), (run, manifest.environment, manifest.protocol), strict=True):
+        environment = dict(manifest.environment)
+        if isinstance(flags := environment.get("torch_flags"), Mapping):
+            # Of the process that read the facts; each case has its own number of threads.
+            environment["torch_flags"] = {name: flag for name, flag in flags.items() if name != "threads"}
+        for part, values in zip(parts.values(), (run, environment, manifest.protocol), strict=True):
             for name, text in _flat(values):
                 part.setdefault(name, {})[text] = None
     return {

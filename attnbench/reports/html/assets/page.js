@@ -101,10 +101,12 @@
     const view = safe("", figure.querySelector("select")?.value ?? figure.querySelector(".view").textContent);
     if (figure.dataset.drawn === view) return;
     const chosen = data().rows.filter((row) => row[`in_${name}`] === view);
-    const places = unique(chosen, "backend").map((backend) => backends.indexOf(backend)).sort((a, b) => a - b);
+    const placed = new Map(chosen.map((row) => [row.backend, backends.indexOf(row.of)]));
+    const named = [...placed.keys()].sort((a, b) => placed.get(a) - placed.get(b));
+    const places = named.map((backend) => placed.get(backend));
     const values = (field) => {
       if (field === "rows") return chosen;
-      if (field === "backend") return places.map((place) => backends[place]);
+      if (field === "backend") return named;
       if (field === "colours") return places.map((place) => colours[place % colours.length]);
       // Past the last colour they begin again, with other shapes.
       if (field === "shapes")
