@@ -83,6 +83,7 @@ def _tell(
     if found.cases:
         note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
         note(f"next: attnbench run {out}{_cold(found)} --plan says how long it takes")
+        note("all backends run unless --backend names some: those that compile take minutes")
         several = sorted({one.case.threads for one in found.cases if one.case.on_host} - {1})
         if several and not threads:
             note(f"one thread may be faster: --threads 1,{several[0]} writes cases of both")

@@ -385,12 +385,12 @@ def gate_of(text: str, gate: Gate, where: str) -> Gate:
         raise BadFile(f"{where}: {failure}; {_KEYS}") from failure
     except BadInput as failure:
         raise BadFile(f"{where}: {failure}") from failure
-    for rule in read.rules:
-        if PLACEHOLDER in (rule.accept.strip(), rule.ignore.strip()):
-            raise BadFile(
-                f"{where}: the reason for case {rule.case!r}, backend {rule.backend!r} is still "
-                f"{PLACEHOLDER!r}: write why the cell is accepted"
-            )
+    open_ones = [rule for rule in read.rules if PLACEHOLDER in (rule.accept.strip(), rule.ignore.strip())]
+    if open_ones:
+        cells = "; ".join(map(rule_words, open_ones))
+        raise BadFile(
+            f"{where}: the reason for {cells} is still {PLACEHOLDER!r}: write why the cells are accepted"
+        )
     return read
 
 

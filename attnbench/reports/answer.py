@@ -312,8 +312,11 @@ def times_text(takes: TimeRatio, *, bounds: bool = False) -> str:
     return f"{text} {interval}" if interval else text + UNCERTAIN
 
 
-def lead_text(lead: Lead) -> str:
-    """Say which backend to use in a case, what may be as fast, and what users know takes."""
+def lead_text(lead: Lead, known: Sequence[str] = ()) -> str:
+    """Say which backend to use in a case, what may be as fast, and what users know or brought takes.
+
+    known: those that they brought.
+    """
     best, others = lead.best, slower(lead)
     told = [f"use {backend_text(best)}: {time_text(best)}"]
     if len(lead.ties) >= _MOST_TIES:
@@ -323,7 +326,7 @@ def lead_text(lead: Lead) -> str:
         return f"{told[0]}; no other backend has a time"
     if lead.ties:
         told.append(f"{listed(lead.ties)} may be as fast")
-    known = (TORCHS, best.baseline)
+    known = (TORCHS, best.baseline, *known)
     names = [name for place, name in enumerate(others) if place == 0 or name in known]
     if names:
         first, *more = names

@@ -55,6 +55,16 @@ _WIDTH = 100
 """The width of a run that is printed, where no terminal says another."""
 
 
+_MOST_BROUGHT = 3
+"""Of more named backends beside a plugin nobody can tell which the user means."""
+
+
+def _brought(head: Manifest) -> tuple[str, ...]:
+    """Return the backends that a run names, if it names a plugin too: the user's own are among them."""
+    by_plugin = any(word.partition("=")[0] in ("--plugin", "-p") for word in head.command)
+    return tuple(head.named) if by_plugin and len(head.named) <= _MOST_BROUGHT else ()
+
+
 @dataclass(frozen=True, repr=False)
 class Run:
     """One run, or several read together.
@@ -194,7 +204,8 @@ class Run:
                 tuple(dict.fromkeys(words for head in heads for words in head.without)) if counts else ()
             )
             records = [one.record for one in kept]
-            found = answer(records, taken, stages_of_one_cache(counts, stages), stages, without)
+            brought = tuple(dict.fromkeys(name for head in heads for name in _brought(head)))
+            found = answer(records, taken, stages_of_one_cache(counts, stages), stages, without, brought)
             caches = cache_steps(records, found.chosen, taken, counts, stages, without)
         again = len({(run, one.record.case) for run, one in every}) - len(last)
         torch = dict.fromkeys(str(head.environment.get("torch") or "") for head in heads)

@@ -33,7 +33,7 @@ def use_sentence(answer: RunAnswer, records: Sequence[Record], names: Mapping[st
     if not leads:
         return ""
     if len(names) == 1:
-        return lead_text(leads[0])
+        return lead_text(leads[0], answer.known)
     chosen: dict[str, list[Lead]] = {}
     its = {lead.best.case: lead for lead in leads}
     for case, name in answer.chosen.items():
@@ -85,9 +85,9 @@ def _sureness(leads: Sequence[Lead], names: Mapping[str, str] | None = None) -> 
 
 
 def _gains(answer: RunAnswer) -> str:
-    """Say what torch's function and the baseline take at most, where they are not the fastest."""
+    """Say what torch's function, the baseline and what users brought take at most, where not the fastest."""
     told: list[str] = []
-    for name in dict.fromkeys(filter(None, (TORCHS, answer.baseline))):
+    for name in dict.fromkeys(filter(None, (TORCHS, answer.baseline, *answer.known))):
         ratios = [others[name] for lead in answer.leads if name in (others := slower(lead))]
         if ratios:
             most = times_text(max(ratios, key=lambda one: one.ratio), bounds=True)

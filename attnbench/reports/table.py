@@ -243,7 +243,8 @@ def _print_cases(console: Console, parts: Sequence[ReportPart], *, trace: bool, 
         records = [one.record for one in group]
         if part.answer is not None:
             leads = [lead for lead in part.answer.leads if lead.best.case == case]
-            said = map(lead_text, leads) if leads else [checked_words(records)]
+            known = part.answer.known
+            said = [lead_text(lead, known) for lead in leads] if leads else [checked_words(records)]
             print_blocks(console, (Line(text, "") for text in said))
             if len(cases) == 1 and not several:
                 print_blocks(console, busy_lines(part.answer))

@@ -103,7 +103,8 @@ class RunAnswer:
     baseline: the backend that all ratios refer to, None if they have several. common: the common cases.
     timed: the number of records with a time; disturbed: those that other processes disturbed. totals: of one
     step, where calls were counted. chosen: the backend to use in each case, of a tie the shared one;
-    chosen_disturbed: in how many cases its measurement was disturbed.
+    chosen_disturbed: in how many cases its measurement was disturbed. known: backends that the user brought,
+    whose times a sentence has too.
     """
 
     leads: tuple[Lead, ...]
@@ -115,6 +116,7 @@ class RunAnswer:
     totals: tuple[Total, ...] = ()
     chosen: Mapping[str, str] = field(default_factory=dict)
     chosen_disturbed: int = 0
+    known: tuple[str, ...] = ()
 
 
 def answer(
@@ -123,6 +125,7 @@ def answer(
     counts: Mapping[str, float] = MappingProxyType({}),
     stages: Mapping[str, str] = MappingProxyType({}),
     without: tuple[str, ...] = (),
+    known: tuple[str, ...] = (),
 ) -> RunAnswer:
     """Return the answer of one run.
 
@@ -130,7 +133,8 @@ def answer(
     repetition, as in all intervals: its geometric mean is taken over the common cases first, then the median
     and the interval over repetitions. Cases of one repetition may share processes and a moment of the
     machine, so they do not count as independent. counts: calls in one step, by case, where somebody counted;
-    stages: of these counts, which are summed by stage; without: as of :class:`Total`.
+    stages: of these counts, which are summed by stage; without: as of :class:`Total`; known: as of the
+    answer.
     """
     by_case = by_repetition(times)
     cases: dict[str, list[Record]] = {}
@@ -155,7 +159,9 @@ def answer(
     )
     busy = [record for record in timed if disturbed(record)]
     uses = sum(record.backend == chosen[record.case] for record in busy)
-    return RunAnswer(leads, tuple(standings), baseline, common, len(timed), len(busy), found, chosen, uses)
+    return RunAnswer(
+        leads, tuple(standings), baseline, common, len(timed), len(busy), found, chosen, uses, known
+    )
 
 
 def is_failure(record: Record) -> bool:

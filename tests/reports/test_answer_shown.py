@@ -318,6 +318,16 @@ def test_a_backend_that_ties_in_every_case_may_be_as_fast_in_a_step() -> None:
     assert eager.endswith(" ≈")
 
 
+def test_what_a_named_plugin_brings_is_in_the_first_sentence() -> None:
+    times = {"eager": 2.0, "quick": 1.0, "bmm": 1.2, "mine": 3.0}
+    for run in (run_of({case(64): times}), run_of({case(64): times, case(128): times})):
+        said = r"mine (up to )?3\.0+ \["
+        assert not re.search(said, shown(run, 200)), "it is one of many"
+        command = ["attnbench", "run", "made", "--plugin", "mine.py"]
+        head = structs.replace(run.manifests[0], command=command, named=["mine"])
+        assert re.search(said, shown(replace(run, manifests=(head,)), 200))
+
+
 def test_a_step_agrees_with_its_cases() -> None:
     """A tie may have the least time without being the one to use; one case has the same ratio in its step."""
     times = {

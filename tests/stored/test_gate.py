@@ -85,7 +85,8 @@ def test_what_the_lines_under_a_red_gate_accept_is_accepted(tmp_path: Path) -> N
     file = tmp_path / "gate.toml"
     lines = "\n".join(acceptance_lines(hold(found, Gate())))
     file.write_text(lines)
-    with pytest.raises(BadFile, match="is still 'say why': write why the cell is accepted"):
+    # Each entry that lacks its reason is named.
+    with pytest.raises(BadFile, match=r"backend '\*'; case .*'b' is still 'say why': write why"):
         read_gate(file, Gate())
     file.write_text(lines.replace("say why", "exact now"))
     gate = read_gate(file, Gate())
