@@ -78,6 +78,7 @@ def test_a_program_that_is_killed_keeps_its_status_and_its_calls(tmp_path: Path)
     assert (done.returncode, done.stdout) == (137, "out\n")
     assert "the program ended with status 137" in done.stderr
     assert "1 call: softmax at <string>:6: attention by hand?" in done.stderr
+    assert "all backends run unless --backend names some" in done.stderr
     assert list(counts(tmp_path / "captured.toml").values()) == [3]
 
 
