@@ -104,7 +104,7 @@ class DropoutVerifier(CaseVerifier):
         return problem + self._hint(index) if problem else ""
 
     def _tally(self, index: int) -> Tally:
-        return Tally(self.case, self._moments_of(index))
+        return Tally(self.case, self._moments_of(index), self.rows)
 
     def _add(self, tally: Tally, index: int, change: int, parts: Parts) -> None:
         _, made = self._after(index, change)

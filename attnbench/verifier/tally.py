@@ -134,11 +134,12 @@ class Tally:
 
     total: (B, G, R, F), the sum of their deviations from ``moments.mean``. along: for each output its
     deviation along ``moments.directions``, (B, G, R). not_finite: the first number that is NaN or infinite,
-    in words; nothing is added of such an output.
+    in words; nothing is added of such an output. rows: the query rows that the moments are of; None for all.
     """
 
     case: Case
     moments: Moments
+    rows: Array | None = None
     total: Array = field(init=False)
     along: list[Array] = field(default_factory=list)
     not_finite: str = ""
@@ -158,7 +159,7 @@ class Tally:
         finite = np.isfinite(shown)
         if not finite.all():
             first = place_of_largest(~finite)
-            place, got = _place(self.case, first), float(shown[first])
+            place, got = _place(self, first), float(shown[first])
             self.not_finite = self.not_finite or f"element {place} is not finite: got {got}"
             return
         deviation = shown - self.moments.mean
@@ -331,7 +332,7 @@ def _element_problem(tally: Tally, dropping: Dropping, max_limit: float) -> Iter
     if worst is not None:
         expected = float(moments.mean[worst])
         yield (
-            f"the mean of {_calls(calls)} at {_place(case, worst)} is {expected + float(off[worst]):.6g}, "
+            f"the mean of {_calls(calls)} at {_place(tally, worst)} is {expected + float(off[worst]):.6g}, "
             f"expected {expected:.6g} within {float(allowed[worst]):.3g}"
         )
 
@@ -390,9 +391,11 @@ def _calls(count: int) -> str:
     return "one output" if count == 1 else f"{count} outputs"
 
 
-def _place(case: Case, index: tuple[int, ...]) -> str:
+def _place(tally: Tally, index: tuple[int, ...]) -> str:
     """Write an index of :func:`attnbench.oracle.moments.in_groups` by the axes of the output."""
     b, g, r, f = index
-    if case.layer is None:
-        return element(index, "bhie")
-    return element((b, r, f) if case.layer.out else (b, r, g * case.Dv + f), "bie")
+    row = r if tally.rows is None else int(tally.rows[r])
+    layer = tally.case.layer
+    if layer is None:
+        return element((b, g, row, f), "bhie")
+    return element((b, row, f) if layer.out else (b, row, g * tally.case.Dv + f), "bie")

@@ -40,7 +40,7 @@ _FURTHER = [f"tests/operations/test_{name}.py" for name in ("recurrent_gradients
 _INPUTS = ("draw", "rounding", "input_laws", "stress_inputs")
 ROOMS = ("verifier", "inputs", "stats")
 TESTS = {
-    "verifier/process": ["tests/worker/test_verifier_process.py"],
+    "verifier/process": ["tests/worker/test_verifier_process.py", _FORMS[1]],
     "stats/protocol": ["tests/runner/test_refusals.py"],
     "verifier": [
         *(f"tests/maths/test_{name}.py" for name in _CHECK),

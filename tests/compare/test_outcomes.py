@@ -6,8 +6,10 @@ import pytest
 from made_repetitions import block, repetition_line, simple_repetitions
 from msgspec.structs import replace
 
+from attnbench.stats.answer import is_failure
 from attnbench.stats.records import not_derived, timed_records
-from attnbench.types.record import CandidatePlan, CaseLine, Failure
+from attnbench.types.record import CandidatePlan, CaseLine, Failure, Record
+from attnbench.types.status import STATUSES
 
 CASE = "attention/dot/B1-H1-Lq4-Lk4-D4/none/float32/cpu/forward"
 DECLARED = "in bfloat16 arithmetic, as the backend declares"
@@ -52,6 +54,12 @@ def test_a_coarser_arithmetic_stays_inaccurate_and_names_a_wrong_clock_too(
     assert reason.startswith(f"{said}; its samples take 1 ms by its own clock")
 
 
+def test_what_failed_has_no_right_output_and_no_reason_not_to_run() -> None:
+    records = {status: Record(CASE, "dot", "mine", status) for status in STATUSES}
+    right = {status for status, record in records.items() if not is_failure(record)}
+    assert right == {"ok", "unsupported", "unavailable"}
+
+
 def test_an_arithmetic_that_the_user_accepts_is_ok() -> None:
     assert outcome("bfloat16", "RMS error 0.01", accuracy="bfloat16") == ("ok", "", "")
     assert outcome("bfloat16", "RMS error 0.01", accuracy="tf32")[0] == "inaccurate"
@@ -68,7 +76,7 @@ def test_a_backend_that_failed_or_has_no_samples_has_no_time() -> None:
 
 def test_a_record_has_its_ratio_of_pairs_and_is_doubted_where_its_numbers_are_others() -> None:
     plan = CandidatePlan(None, 1.0, 1.0, [1.0], fresh=True, calls=1, samples=1, warm_calls=0, repetitions=9)
-    line = CaseLine(CASE, 1, 5, 16, 1.0, 1.0, {"base": plan, "mine": plan})
+    line = CaseLine(CASE, 1, 5, 16, 2e6, 3e6, {"base": plan, "mine": plan})
     times = {"base": [1000 + n for n in range(9)], "mine": [2000 + 2 * n for n in range(9)]}
     repetitions = [replace(one, case=CASE) for one in simple_repetitions(**times)]
     base, mine = timed_records(line, repetitions, dict.fromkeys(times), "base", 0.02)
@@ -76,6 +84,8 @@ def test_a_record_has_its_ratio_of_pairs_and_is_doubted_where_its_numbers_are_ot
     assert (mine.ratio_confidence, mine.p_value, mine.pairs) == pytest.approx((1 - 2**-8, 2**-8, 9))
     assert (mine.baseline, mine.best, mine.ratio_to_best) == ("base", "base", pytest.approx(2))
     assert (base.ratio, base.ratio_low, base.p_value) == (1, None, None)
+    # 2e6 operations and 3e6 bytes in 1,004 ns.
+    assert (base.tflops, base.gbps) == pytest.approx((2e6 / 1004e-9 / 1e12, 3e6 / 1004e-9 / 1e9))
     wrong = {"none": {}, "another": {"ratio": 1.9}, "lost": {"ratio_low": None}, "made up": {"gbps": None}}
     said = {
         name: list(not_derived({"baseline": "base", "delta": 0.02}, [line], repetitions,

@@ -344,6 +344,16 @@ def test_a_deep_change_keeps_sums_and_ends_and_is_seen(rule: str, dtype: str, in
     assert judge.verdict(answers)[1], "the draw before"
 
 
+def test_a_deep_change_is_of_keys_that_most_queries_see() -> None:
+    case = small_case(B=1, H=1, Hkv=1, Lq=9, Lk=9, D=16, mask=Mask(causal="upper_left"))
+    changed = set()
+    for index in range(1, 20):
+        (_, k, _), (_, k_now, _) = drawn(case, "normal", index), drawn(case, "near_duplicate", index)
+        changed |= set(np.nonzero(k != k_now)[2])
+    # Key 1 is seen by eight queries, key 5 by four of them.
+    assert changed == {1, 2, 3, 4, 5}
+
+
 def test_a_deep_change_needs_two_keys_between_the_ends() -> None:
     case = small_case(Lq=4, Lk=4, D=16, dtype="bfloat16")
     (_, k, _), (_, k_now, _) = drawn(case, "normal", 1), drawn(case, "near_duplicate", 1)

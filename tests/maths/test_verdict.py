@@ -17,6 +17,7 @@ from attnbench.testing.mistakes import VALUES as MISTAKES
 from attnbench.types.case import DTYPES, Layer
 from attnbench.types.mask import Mask
 from attnbench.verifier.errors import MOST_RMS, Errors, Scale, verdict
+from attnbench.verifier.parts import Drawn, OwnScale
 
 OUTPUT, VALUES = Scale(0.5, 2.0), Scale(1.0, 3.0)
 
@@ -29,6 +30,17 @@ def judged(mine: Errors, reference: Errors, dtype: str = "float32", rows: int = 
     return verdict(
         mine, reference, output=OUTPUT, values=VALUES, dtype=dtype, rows=rows, rows_of=8, draws=2, axes="bhie"
     )
+
+
+@pytest.mark.parametrize(("dtype", "share"), [("float64", 1), ("float32", 1), ("bfloat16", 2**-16)])
+def test_an_operation_says_how_far_its_right_kernels_are_off_in_gaps_of_float32(
+    dtype: str, share: float
+) -> None:
+    draws = [Drawn({}, {"state": np.array(numbers)}) for numbers in ([3.0, 4.0], [1.0, 2.0])]
+    limits = OwnScale("state", dtype, lambda drawn: (10.0, 20.0) if drawn is draws[0] else (5.0, 40.0))
+    scale, _ = limits.scales(draws, "")
+    assert scale.rms == pytest.approx(np.sqrt(30 / 4) * (1 + 10 * share))
+    assert scale.largest == pytest.approx(4 * (1 + 40 * share))
 
 
 def test_the_limits_are_those_of_the_design() -> None:

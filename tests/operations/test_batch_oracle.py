@@ -11,6 +11,7 @@ import pytest
 from batch_judge import Judge, grad_mode
 from numpy.typing import NDArray
 
+from attnbench.inputs.places import change_in
 from attnbench.ipc.names import OUT
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.worker.calls import exact_gradients
@@ -23,6 +24,16 @@ H, Hkv, D, WINDOW = 4, 2, 3, 4
 @pytest.fixture(scope="module")
 def registry() -> Registry:
     return load_registry()
+
+
+def test_an_answer_to_inputs_before_a_change_is_refused(registry: Registry) -> None:
+    judge = Judge(registry, CASE.format("", "forward/packed"))
+    timed, change = judge.draws[-1], change_in(3, 1)
+    before, after = (
+        judge.answer(judge.given(judge.prepared("per_sequence"), timed, one)) for one in (0, change)
+    )
+    assert judge.opened.score_timed(timed, change, after) == ""
+    assert "is above" in judge.opened.score_timed(timed, change, before)
 
 
 def rows_of_keys(arrays: dict[str, Array]) -> Iterator[tuple[Array, Array, Array, Array]]:

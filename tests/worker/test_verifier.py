@@ -334,6 +334,11 @@ def test_dropout_is_tallied_where_only_some_rows_are_compared() -> None:
             opened.tally(who, 0, {"out": (weights * kept / share @ v).astype(np.float32)})
     assert opened.judge("right").problem == ""
     assert opened.judge("drops less").check == "dropout"
+    broken = (weights @ v).astype(np.float32)
+    broken[0, 1, opened.rows[2], 3] = np.nan
+    for _ in range(opened.calls):
+        opened.tally("broken", 0, {"out": broken})
+    assert f"(b=0, h=1, i={opened.rows[2]}, e=3)" in opened.judge("broken").problem
     wrong = {"out": (weights @ v).astype(np.float32) + 1}
     assert "plain reference" not in opened.score("wrong", 0, wrong)
     opened.score(PLAIN, 0, wrong)
