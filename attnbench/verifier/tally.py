@@ -139,7 +139,7 @@ class Tally:
 
     case: Case
     moments: Moments
-    rows: Array | None = None
+    rows: NDArray[Any] | None = None
     total: Array = field(init=False)
     along: list[Array] = field(default_factory=list)
     not_finite: str = ""

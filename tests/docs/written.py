@@ -247,11 +247,11 @@ def searches() -> str:
         return "No outcome is stored yet.\n"
     found = {one["backend"]: one for one in map(json.loads, SEARCHES.read_text().splitlines())}
     rows = [
-        (f"`{name}`", one["package"], f"{one['cases']:,}",
+        (f"`{name}`", one["package"], one["date"], f"{one['cases']:,}",
          f"{one['pairs'][0]:,} of {one['pairs'][1]:,}", f"{one['triples']:.0%}", str(one["wrong"]))
         for name, one in found.items()
     ]  # fmt: skip
-    head = ("backend", "package", "cases", "pairs met", "triples", "wrong")
+    head = ("backend", "package", "date", "cases", "pairs met", "triples", "wrong")
     failures = [
         (f"`{name}`", f"`{failure['point']}`", _tidy(failure["problem"]))
         for name, one in found.items()
