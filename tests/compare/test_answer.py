@@ -21,7 +21,7 @@ def repetitions(runs: Runs) -> Iterator[tuple[str, int, dict[str, float]]]:
             yield case, i, {name: ns[i] for name, ns in those.items() if i < len(ns)}
 
 
-def answer_of(runs: Runs) -> RunAnswer:
+def answer_of(runs: Runs, counts: Mapping[str, float] | None = None) -> RunAnswer:
     """The answer of a run whose backends took so many ns in each repetition of each case."""
     baseline = "base"
     records = []
@@ -34,7 +34,7 @@ def answer_of(runs: Runs) -> RunAnswer:
                 delta=0.02, best=best, ratio_to_best=median(ns) / median(those[best]),
             )  # fmt: skip
             records.append(record)
-    return answer(records, repetitions(runs))
+    return answer(records, repetitions(runs), counts or {})
 
 
 def mean_of_mine(found: RunAnswer) -> TimeRatio:
@@ -85,6 +85,15 @@ def test_a_backend_alone_and_a_run_without_times() -> None:
     assert [lead.sure for lead in answer_of({"a": {"base": steady(1)}}).leads] == ["alone"]
     nothing = answer([Record("a", "dot", "mine", "ok"), Record("a", "dot", "other", "mismatch", "wrong")], [])
     assert nothing == RunAnswer((), (), None, (), 0, 0)
+
+
+def test_a_step_is_the_sum_of_counted_calls_and_names_cases_without_a_time() -> None:
+    one, two, lost = (f"attention/dot/H1-L{length}-D8" for length in (8, 16, 32))
+    runs = {one: {"base": steady(300), "quick": steady(100)}, two: {"base": steady(500)}}
+    least, base = answer_of(runs, {one: 2, two: 3, lost: 4}).totals
+    assert (base.backend, base.ms) == ("base", pytest.approx(2100e-6))
+    assert (least.backend, least.ms, least.missing) == (None, pytest.approx(1700e-6), (lost,))
+    assert least.by_case == pytest.approx({one: 200e-6, two: 1500e-6})
 
 
 def test_a_mean_is_geometric_and_over_repetitions() -> None:

@@ -384,6 +384,7 @@ def test_a_kindly_rounded_score_is_the_same_whatever_is_scaled_first(D: int) -> 
     scale = D**-0.5
     a, b = kindly_rounded(scale, 8.0, "bfloat16")
     assert (rounded(a), rounded(b)) == (a, b)
+    assert 1 / 4 <= a / b <= 2, "neither is far larger, which half precision would not hold"
     exact = a * b * scale
     assert 6.8 <= exact <= 9.2
     queries_first = rounded(rounded(a * scale) * b)
