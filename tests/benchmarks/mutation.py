@@ -45,6 +45,8 @@ TESTS = {
     "verifier": [
         *(f"tests/maths/test_{name}.py" for name in _CHECK),
         "tests/worker/test_verifier.py",
+        "tests/backends/test_dropout_by_backend.py",
+        "tests/operations/test_packed.py",
         *_FORMS,
         *_FURTHER,
     ],

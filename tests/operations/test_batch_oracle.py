@@ -11,9 +11,12 @@ import pytest
 from batch_judge import Judge, grad_mode
 from numpy.typing import NDArray
 
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.inputs.places import change_in
+from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import OUT
 from attnbench.plugins.registry import Registry, load_registry
+from attnbench.verifier.batch import BatchVerifier
 from attnbench.worker.calls import exact_gradients
 
 Array = NDArray[Any]
@@ -24,6 +27,21 @@ H, Hkv, D, WINDOW = 4, 2, 3, 4
 @pytest.fixture(scope="module")
 def registry() -> Registry:
     return load_registry()
+
+
+def test_scales_that_a_batch_shares_are_fixed_in_the_check_and_secret_in_timed_calls(
+    registry: Registry,
+) -> None:
+    case = case_id(parse_case("attention/scaled_dot/q3s9_q1s7-H2-D4/none/float32/packed/kv=int8:tensor"))
+    rule = registry.rules["scaled_dot"]
+
+    def scales(entropy: int) -> list[bytes]:
+        opened = BatchVerifier(rm.OpenCase(case, rule.source, entropy, 1, 1e9), rule.record)
+        return [opened.arrays(index, 0)["k_scale"].tobytes() for index in (0, len(opened.stress_inputs))]
+
+    (checked, timed), (checked_again, timed_again) = scales(1), scales(2)
+    assert checked == checked_again
+    assert timed != timed_again
 
 
 def test_an_answer_to_inputs_before_a_change_is_refused(registry: Registry) -> None:
