@@ -326,8 +326,8 @@ def lead_text(lead: Lead, known: Sequence[str] = ()) -> str:
         return f"{told[0]}; no other backend has a time"
     if lead.ties:
         told.append(f"{listed(lead.ties)} may be as fast")
-    known = (TORCHS, best.baseline, *known)
-    names = [name for place, name in enumerate(others) if place == 0 or name in known]
+    told_of = (TORCHS, best.baseline, *known)
+    names = [name for place, name in enumerate(others) if place == 0 or name in told_of]
     if names:
         first, *more = names
         takes = [f"{first} takes {_compared_text(others[first])} times as long"]

@@ -423,8 +423,8 @@ def _beside(total: Total, chosen: Mapping[str, str], leads: Mapping[str, Lead]) 
         return total
     own = [leads[case] for case in total.by_case if case in leads]
     tied = bool(own) and all(total.backend in lead.candidates for lead in own)
-    if len(own) == len(total.by_case) == 1 and total.backend in own[0].over:
-        over = own[0].over[total.backend]
+    over = own[0].over.get(total.backend or "") if len(own) == len(total.by_case) == 1 else None
+    if over is not None:
         return replace(total, over=over, tied=tied or over.ratio < 1)
     interval = total.over.interval
     return replace(total, tied=tied or (interval is not None and interval.low <= 1))
