@@ -126,6 +126,8 @@ VLLM_GATED_DELTA_CHUNKS = Backend(
     name="vllm_gated_delta_chunks",
     summary="vLLM's gated delta rule in chunks, its kernel for CPUs",
     prepare=prepare_delta,
+    # Its state, in float32, sums products in bfloat16.
+    computes_in="bfloat16",
     supports=_delta_sizes,
     available=absent,
     operations=("recurrent",),

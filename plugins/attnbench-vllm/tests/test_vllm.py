@@ -92,9 +92,10 @@ def test_recurrences_are_right_but_for_a_state_that_sums_products_in_bfloat16(tm
     found = {(record.case, record.backend): record for record in run.records}
     for case, name in RECURRENT.items():
         assert (found[case_id(parse_case(case)), name].reason, name) == ("", name)
-    wrong = found[case_id(parse_case(rounded)), "vllm_gated_delta_chunks"]
-    assert wrong.status == "mismatch"
-    assert "the output 'state'" in wrong.reason
+    declared = found[case_id(parse_case(rounded)), "vllm_gated_delta_chunks"]
+    assert (declared.status, declared.reason) == (
+        "inaccurate", "in bfloat16 arithmetic, as the backend declares",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
