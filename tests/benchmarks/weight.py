@@ -5,8 +5,8 @@ than a comment, a docstring or blank space. A room is a top folder of a package;
 as ``.``. Below the rooms stand counts that should be small: class names that stand for several classes,
 imports from a lower layer of ``pyproject.toml`` to a higher one, device words outside of their record and of
 backends, files that read fields of a mask. With ``--run`` the script also runs one tiny case, and counts the
-files and functions of attnbench that the parent process calls. Module bodies do not count. ``--kept`` counts
-only the nodes of what the table "Weighed and kept" of docs/design.md names.
+files and functions of attnbench that the parent process calls. Bodies of modules and classes do not count.
+``--kept`` counts only the nodes of what the table "Weighed and kept" of docs/design.md names.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ NO_CODE = {
 TINY = ["attention/dot/H1-L16-D8", "--backend", "eager", "--backend", "bmm", "--budget", "0.01"]
 
 ENTERED = """
-import json, sys
+import inspect, json, sys
 entered = set()
 def enter(frame, event, _):
-    if event == "call" and not frame.f_code.co_name.startswith("<"):
+    # Bodies of modules and classes are not optimised, and run when a file is read.
+    if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED and frame.f_code.co_name[0] != "<":
         entered.add((frame.f_code.co_filename, frame.f_code.co_qualname))
 from attnbench.__main__ import main
 sys.setprofile(enter)
