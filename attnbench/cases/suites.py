@@ -100,7 +100,8 @@ def parse_suite(text: str, name: str) -> Suite:
         if key not in _TOP:
             raise BadFile(unknown_name("key", key, _TOP))
         if not isinstance(value, _TOP[key]):
-            raise BadFile(f"{key} = {value!r}: give {_NAMES[_TOP[key]]}")
+            wanted = "an array of tables, [[cases]]" if key == "cases" else _NAMES[_TOP[key]]
+            raise BadFile(f"{key} = {value!r}: give {wanted}")
     defaults = content.get("defaults", {})
     known = _fields()
     for key in defaults:

@@ -147,17 +147,18 @@ def saving(
     """Return the ms that choices save in a step, with an interval, by stage and number of threads.
 
     As :func:`~attnbench.stats.answer.by_stage` has them; empty if nobody counted, or if several runs counted
-    the same stage, of which no sum is right.
+    other calls of the same stage, of which no sum is right. Of runs with the same counts the newest has the
+    times, as :func:`decide` takes them.
     """
     chosen = {one.case: one.choice.backend for one in decisions if one.choice is not None}
     found: dict[tuple[str, int], tuple[float, Interval | None]] = {}
-    seen: set[tuple[str, int]] = set()
-    for head, times in zip(run.manifests, run.times, strict=True):
+    seen: dict[tuple[str, int], Mapping[str, float]] = {}
+    runs = zip(run.manifests, run.times, strict=True)
+    for head, times in sorted(runs, key=lambda one: one[0].started):
         of_case = by_repetition(times)
         for stage, counts in by_stage(head.counts, head.stages).items():
-            if stage in seen:
+            if seen.setdefault(stage, counts) != counts:
                 return {}
-            seen.add(stage)
             its = {case: name for case, name in chosen.items() if case in counts}
             if its:
                 found[stage] = saved(default, its, of_case, counts)

@@ -82,15 +82,21 @@ def _tell(
         say(words, err=True)
     if found.cases:
         note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
-        note(f"next: attnbench run {out}{_cold(found)} --plan says how long it takes")
+        note(f"next: attnbench run {out}{_as_in_a_program(found)} --plan says how long it takes")
         note("all backends run unless --backend names some: those that compile take minutes")
         several = sorted({one.case.threads for one in found.cases if one.case.on_host} - {1})
         if several and not threads:
             note(f"one thread may be faster: --threads 1,{several[0]} writes cases of both")
 
 
-def _cold(found: Captured) -> str:
-    """Return the option for a decode, whose keys and values a program of several layers finds in no cache."""
-    cases = [one.case for one in found.cases]
-    forward = all(case.pass_ == "forward" for case in cases)
-    return " --cache rotating" if forward and any(case.is_decode for case in cases) else ""
+def _as_in_a_program(found: Captured) -> str:
+    """Return the options with which calls find memory as they do in a program.
+
+    A program of several layers finds the keys and values of a decode in no cache, and gives freed memory back
+    between the calls of a prompt.
+    """
+    cases = [one.case for one in found.cases if one.case.on_host]
+    if not cases or any(case.pass_ != "forward" for case in cases):
+        return ""
+    cold = " --cache rotating" if any(case.is_decode for case in cases) else ""
+    return cold + ("" if all(case.is_decode for case in cases) else " --allocator default")

@@ -72,7 +72,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     table = table_of(run, decisions, default)
     _tell(decisions)
     answers = [answer for answer in run.answers if answer is not None]
-    for line in filter(None, map(busy_text, answers)):
+    for line in dict.fromkeys(filter(None, map(busy_text, answers))):
         say(line)
     lacks = without(list(dict.fromkeys(words for head in run.manifests for words in head.without)))
     for (stage, threads), (ms, interval) in saving(run, decisions, default).items():
@@ -85,9 +85,9 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
         say(line)
     for line in _what_next(run, decisions, default):
         say(line)
-    for answer in answers:
-        for line in threads_words(answer, proved=True):
-            say(line)
+    # Runs of one suite may say the same.
+    for line in dict.fromkeys(line for answer in answers for line in threads_words(answer, proved=True)):
+        say(line)
     write_files({out: write_table(table).encode()})
     note(f"{count_of(len(table.choices), 'choice')} in {out}")
 

@@ -242,7 +242,6 @@ def cases_grid(parts: Sequence[ReportPart], width: int = 1000, *, details: bool 
     baseline = _baseline_of(parts)
     against = () if baseline is None else (f"{baseline} ×",)
     following = ("next ×",) if width >= NARROW else ()
-    known = () if details or baseline is None else (baseline,)
     heads = ("#", "case", *((KIND,) if several else ()), "use", "time", *against, *following)
     most = _MOST_TIES if width >= WIDE else 1
     rows: list[tuple[str, ...]] = []
@@ -254,7 +253,7 @@ def cases_grid(parts: Sequence[ReportPart], width: int = 1000, *, details: bool 
             if lead:
                 use, time = use_text(lead, chosen, most), time_text(cells[case, kind, chosen].record) or ""
             told = [case_cell(cells.get((case, kind, baseline)), lead)] if baseline is not None else []
-            told += [next_text(lead, known, details=details) if lead else ""] if following else []
+            told += [next_text(lead, details=details) if lead else ""] if following else []
             rows.append((*first, *((kind,) if several else ()), use, time, *told))
             first = ("", "")
     gap = 2 if width >= WIDE else 1
@@ -286,17 +285,14 @@ def slower(lead: Lead) -> dict[str, TimeRatio]:
     return dict(sorted(others.items(), key=lambda one: one[1].ratio))
 
 
-def next_text(lead: Lead, known: Sequence[str] = (), *, details: bool) -> str:
-    """Name the next backend that does not tie, with its time over the fastest's.
-
-    known: backends whose times have a column of their own, so that the name is enough.
-    """
+def next_text(lead: Lead, *, details: bool) -> str:
+    """Name the next backend that does not tie, with its time over the fastest's."""
     few = "few repetitions" if lead.sure == "few repetitions" else ""
     others = slower(lead)
     if not others:
         return few
     name, takes = next(iter(others.items()))
-    told = name if name in known else f"{name} {_over_fastest(takes, bounds=details)}"
+    told = f"{name} {_over_fastest(takes, bounds=details)}"
     return f"{told}: {few}" if few else told
 
 

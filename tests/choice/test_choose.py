@@ -109,7 +109,8 @@ def test_runs_of_a_stage_each_keep_their_sums_in_one_table() -> None:
         return {stage: round(ms) for (stage, _), (ms, _) in found.items()}
 
     assert both(prefill, decode) == {"prefill": 10, "decode": 3}
-    assert both(prefill, prefill) == {}, "nobody knows which of them to sum"
+    assert both(prefill, prefill) == {"prefill": 10}, "the same calls, measured again"
+    assert both(prefill, staged(64, 11, "prefill")) == {}, "nobody knows which of them to sum"
 
 
 HERE = case(64)

@@ -145,9 +145,9 @@ def test_the_sentence_counts_outputs_and_wins_and_every_winner_has_a_row() -> No
     assert "×: so many times as long as the fastest" in key
     assert heads.split() == ["#", "case", "use", "time", "eager", "×", "next", "×"]
     assert [row.split() for row in rows[:3]] == [
-        ["1", "L64", "quick", "or", "twin", "1.00", "ms", "2.00", "eager"],
+        ["1", "L64", "quick", "or", "twin", "1.00", "ms", "2.00", "eager", "2.00"],
         ["2", "L128", "eager", "1.00", "ms", "1", "quick", "3.00"],
-        ["3", "L256", "rare", "500", "µs", "2.00", "eager"],
+        ["3", "L256", "rare", "500", "µs", "2.00", "eager", "2.00"],
     ]
     assert ["rare", "·", "·", "1", "·", "·"] in [row.split() for row in rows]
     assert ["twin", "≈", "·", "·", "·", "·"] in [row.split() for row in rows]

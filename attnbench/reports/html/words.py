@@ -232,7 +232,7 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
             time_text(use) or "",
             disturbed(use),
             tuple(case_cell(cells.get((lead.best.case, user)), lead, bounds=True) for user in users),
-            "alone" if lead.sure == "alone" else next_text(lead, users, details=True),
+            "alone" if lead.sure == "alone" else next_text(lead, details=True),
             following is not None and following.ratio >= SLOW,
         )
         rows.append(row)
