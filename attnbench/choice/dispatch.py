@@ -268,12 +268,16 @@ class _Dispatch:
         if alike and word is None:
             return _READ
         alike = [(first, choice) for first, choice in alike if first.mask == case.mask]
-        if not alike:
-            nearest = self._nearest(case, unread=word is None)
-            mask = ", whose mask was not read" if word is None else ""
-            return _torchs(f"nothing was proved for {short_id(case)}{mask}{nearest}")
-        strides = query.stride(), key.stride(), value.stride()
         lies = layout_between(query, key, value)
+        if not alike:
+            why = f"nothing was proved for {short_id(case)}"
+            why += ", whose mask was not read" if word is None else ""
+            why += self._nearest(case, unread=word is None)
+            if lies not in ("", "BHLD"):
+                # The table has no cases in which torch's function stays, so nobody knows how they lay.
+                why += f"; `attnbench run --layout {lies}` measures it as its inputs lie"
+            return _torchs(why)
+        strides = query.stride(), key.stride(), value.stride()
         choice = next((one for first, one in alike if lies and self._lie_as(first, one, case)), None)
         if choice is None:
             has = " and ".join(sorted({self._layout(first, one) for first, one in alike}))

@@ -457,15 +457,18 @@ def threads_words(answer: RunAnswer, *, proved: bool = False) -> list[str]:
 def steps_words(answer: RunAnswer, numbers: Mapping[str, int | str]) -> dict[str, bool]:
     """Say for each stage which backend to use, and how much longer a step takes with what users have.
 
-    Each sentence comes with whether it is proved: of a stage, for one of its cases at least.
-    numbers: what stands for each case, its number or a name.
+    Each sentence comes with whether it is proved: of a stage, for one of its cases at least. A proved number
+    of threads comes first, since it is what a reader can do at once. numbers: what stands for each case, its
+    number or a name.
     """
     clear = {lead.best.case for lead in answer.leads if lead.sure == "clear"}
     of_stages = {
         _step_words(answer, those, numbers): not clear.isdisjoint(those[0].by_case)
         for those in _stages(answer).values()
     }
-    return of_stages | {words: NOT_PROVED not in words for words in threads_words(answer)}
+    threads = {words: NOT_PROVED not in words for words in threads_words(answer)}
+    sure = {words: True for words, proved in threads.items() if proved}
+    return sure | of_stages | threads
 
 
 def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str, int | str]) -> str:

@@ -94,6 +94,8 @@ def test_a_proved_call_is_computed_by_the_chosen_backend(
         (qkv(16), {"is_causal": True, "dropout_p": 0.0001}, "the table has no dropout"),
         (qkv(65), {"is_causal": True}, "the nearest entry, scaled_dot/B2-H4-L16-D8/causal"),
         (qkv(65), {"is_causal": True}, " up to Lk 64, differs in Lq, Lk"),
+        (tuple(map(strided, qkv(65))), {"is_causal": True},
+         "; `attnbench run --layout BLHD` measures it as its inputs lie"),
         (qkv(4, 20), {}, "differs in Lq, mask"),
         ([one.transpose(2, 3).contiguous().transpose(2, 3) for one in qkv(16)], {"is_causal": True},
          "the table has inputs in BHLD"),

@@ -48,8 +48,8 @@ def test_a_model_has_its_steps_and_stages_and_how_sure_its_ratios_are() -> None:
     shown = Elements(run_of(times, counts=counts, stages=stages)._repr_html_()).words
     assert "Step of decode backend time × loses most in case" in " ".join(shown.split())
     assert shown.count("L128 decode") == 2
-    # The sentence and the table of each stage, the sentence over all cases, and the column of the baseline.
-    assert shown.count("3.00 [2.96, 3.04]") == 2 * 2 + 1 + 2
+    # Sentence and table of each stage, the sentence over all, the columns of the baseline and the next.
+    assert shown.count("3.00 [2.96, 3.04]") == 2 * 2 + 1 + 2 * 2
     assert shown.count("Prefill: bmm, 2.00 ms a step; eager takes 3.00 [2.96, 3.04] times as long.") == 1
 
 
