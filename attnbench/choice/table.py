@@ -19,7 +19,7 @@ from attnbench.plugins.registry import Registry
 from attnbench.reports.run import Run
 from attnbench.results.read import facts_of
 from attnbench.results.targets import FileKind
-from attnbench.stats.answer import by_repetition, by_stage, over_best, saved
+from attnbench.stats.answer import by_repetition, by_stage, extra_bytes, over_best, saved
 from attnbench.stats.tests import Interval, ends
 from attnbench.timing.cards import card_names
 from attnbench.types.case import Case
@@ -47,10 +47,6 @@ LEAST_SAVED_MS = 0.1
 their code out of the caches: ``python tests/benchmarks/dispatch.py`` measures what that costs a call through
 a choice: the lookup, and the several functions of torch that a backend calls where torch's own is one.
 """
-MOST_EXTRA_BYTES = 2**20
-"""A backend that allocates so much more in a call than torch's function isn't chosen from a run whose workers
-kept freed memory. A program gives it back, and faults it in again at every call, which may take longer than
-the call."""
 MUCH_COARSER = 2.0
 """A choice whose error is so many times that of torch's function says so."""
 _LEAST_SAVED = f"the {LEAST_SAVED_MS:g} ms that a choice may cost a call"
@@ -268,8 +264,8 @@ def _decision(
     if best.median_ms * (gain.low - 1) < LEAST_SAVED_MS:
         why = f"{best.backend} is faster, but it is not proved that it saves {_LEAST_SAVED}"
         return Decision(name, None, why, best.backend)
-    more_bytes = (best.peak_extra_bytes or 0) - (ours.peak_extra_bytes or 0)
-    if kept and case.on_host and more_bytes > MOST_EXTRA_BYTES:
+    more_bytes = extra_bytes(best, ours)
+    if kept and case.on_host and more_bytes:
         why = (
             f"{best.backend} is faster with memory that workers keep, of which it takes "
             f"{human_bytes(more_bytes)} more a call"

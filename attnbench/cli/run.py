@@ -314,7 +314,8 @@ def plan_words(foreseen: Forecast, options: Options) -> str:
         words += "; change it by --budget and --repetitions" if options.timed else ""
     slow = sum(case.cells for case in cases if case.over_budget)
     if slow:
-        words += f"; {count_of(slow, 'measurement')} need more than the budget: their calls are slow"
+        more = count_of(slow, "measurement")
+        words += f"; {more} need more than the budget, as their calls are slow, and get it"
     return words
 
 

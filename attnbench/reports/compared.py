@@ -239,7 +239,7 @@ def cause_lines(gate: GateResult) -> list[str]:
     ][:_MOST_ENTRIES]
 
 
-_CAUSE = "to check a wrong output again:"
+_CAUSE = "to check a wrong output again, where the new code is installed:"
 
 
 def _why(cell: ComparedCell, compared: Compared) -> str:

@@ -53,7 +53,8 @@ class ReportPart:
     answer: None for a live comparison. runs: the places of the runs. again: how often a case was measured by
     a run that is left out for this case. torch: its version, or versions. caches: what ways to hold a cache
     cost, where cases differ in that. not_asked: installed backends that no run asked, because others were
-    named. cache_bytes: of the largest cache of the processor, assumed where it is unknown.
+    named. cache_bytes: of the largest cache of the processor, assumed where it is unknown. keeps_memory:
+    whether workers kept freed memory between calls.
     """
 
     judged: Sequence[JudgedRecord]
@@ -65,6 +66,7 @@ class ReportPart:
     caches: tuple[CacheStep, ...] = ()
     not_asked: tuple[str, ...] = ()
     cache_bytes: int = UNKNOWN_CACHE_BYTES
+    keeps_memory: bool = False
 
 
 def several_kinds(judged: Iterable[JudgedRecord]) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from attnbench.cases.ids import parse_case
+from attnbench.cases.suites import TORCHS
 from attnbench.reports.answer import (
     ABSENT,
     FASTEST,
@@ -31,7 +32,7 @@ from attnbench.reports.formats import bare_table
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.sentences import failed_words, use_sentence
-from attnbench.stats.answer import RunAnswer, is_failure
+from attnbench.stats.answer import RunAnswer, extra_bytes, is_failure
 from attnbench.stats.tests import LEVEL, fewest_repetitions
 from attnbench.types.device import UNKNOWN
 from attnbench.types.record import Record
@@ -47,6 +48,10 @@ FEW_REPETITIONS = (
     f"few repetitions: small leads need {fewest_repetitions(LEVEL)}, see --repetitions and --budget"
 )
 HOT_DECODE = "decode had its keys and values in the caches; a model has them in memory: use --cache rotating"
+KEPT_MEMORY = (
+    "a backend to use takes over 1 MiB a call more than torch's function; workers keep it, a program gives it"
+    " back: use --allocator default"
+)
 _NUMBER = re.compile(r"(?<![a-z_\d.])\d+(?:\.\d+)?")
 """A number, but not that of a word, as in q8_0 or float16."""
 SLOW = 2
@@ -178,8 +183,8 @@ def end_blocks(
 ) -> Iterator[Line | Grid]:
     """Yield what all counted calls take, where they were counted, and how a decode found its inputs."""
     yield from totals_grids(answer, numbers, details=details)
-    if hot := hot_words(part):
-        yield Line(hot, "yellow")
+    for words in filter(None, (hot_words(part), kept_words(part))):
+        yield Line(words, "yellow")
 
 
 def busy_lines(answer: RunAnswer) -> Iterator[Line]:
@@ -195,6 +200,18 @@ def hot_words(part: ReportPart) -> str:
         fits = case.B * case.Hkv * case.Lk * (case.D + case.Dv) * case.item_bytes <= part.cache_bytes
         if fits and case.is_decode and case.cache == "hot":
             return HOT_DECODE
+    return ""
+
+
+def kept_words(part: ReportPart) -> str:
+    """Say that in a step of a model the time to use rests on memory that workers keep; "" else."""
+    if part.answer is None or not part.answer.totals or not part.keeps_memory:
+        return ""
+    by_name = {(record.case, record.backend): record for record in timed(part.judged)}
+    for case, name in part.answer.chosen.items():
+        use, torchs = by_name.get((case, name)), by_name.get((case, TORCHS))
+        if use is not None and torchs is not None and extra_bytes(use, torchs) and parse_case(case).on_host:
+            return KEPT_MEMORY
     return ""
 
 

@@ -215,6 +215,7 @@ class Run:
         return ReportPart(
             kept, found, kind, tuple(runs), again, " and ".join(filter(None, torch)), caches,
             tuple(left_out), max(filter(None, cache_bytes), default=UNKNOWN_CACHE_BYTES),
+            any(head.protocol.get("allocator_pinned", True) for head in heads),
         )  # fmt: skip
 
     @property

@@ -39,8 +39,19 @@ _MOST_DISTURBED = 0.1
 _NEAR = 1.1
 """Of a tie a backend that took longer than so many times the fastest is no one's choice."""
 
+MOST_EXTRA_BYTES = 2**20
+"""A backend that allocates so much more in a call than torch's function may owe its time to freed memory that
+workers keep. A program gives it back, and faults it in again at every call, which may take longer than the
+call."""
+
 Times = Mapping[str, Mapping[int, Mapping[str, float]]]
 """By case, repetition and backend: the median time of a call in that repetition."""
+
+
+def extra_bytes(record: Record, other: Record) -> int:
+    """Return how many bytes a call allocates more than another's, 0 up to :data:`MOST_EXTRA_BYTES`."""
+    more = (record.peak_extra_bytes or 0) - (other.peak_extra_bytes or 0)
+    return more if more > MOST_EXTRA_BYTES else 0
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
             Options(repetitions=20),
             "2 cases, 5 cells: about 51 s: 3 s starting up, 41 s timing (20 repetitions of 2.5 ms a cell), "
             "3 s starting processes, 4 s checking; change it by --budget and --repetitions; "
-            "4 measurements need more than the budget: their calls are slow",
+            "4 measurements need more than the budget, as their calls are slow, and get it",
         ),
         ((CaseForecast("a", 0),), Options(), "1 case, 0 cells: about 3 s"),
     ],

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.cases.suites import read_suite
+from attnbench.cases.suites import parse_suite, read_suite
 from attnbench.cli import attnbench as attnbench_cli
 from attnbench.compare.gate import Gate, read_gate
 from attnbench.reports.compared import COLUMNS
@@ -98,6 +98,19 @@ def test_the_ids_of_the_concepts_are_the_same_case() -> None:
     assert short in CONCEPTS.read_text()
     assert whole in CONCEPTS.read_text()
     assert case_id(parse_case(short)) == whole
+
+
+SUITES = [
+    (path.stem, block)
+    for path in (README, *sorted(DOCS.glob("*.md")))
+    for block in blocks(path, "toml")
+    if "[[cases]]" in block
+]
+
+
+@pytest.mark.parametrize(("page", "suite"), SUITES, ids=[page for page, _ in SUITES])
+def test_a_suite_of_the_documents_can_be_copied(page: str, suite: str) -> None:
+    assert parse_suite(suite, page).cases
 
 
 SHOWING = [

@@ -415,6 +415,30 @@ def test_a_decode_that_found_its_keys_in_the_caches_says_so(words: str, caches: 
     assert ("--cache rotating" in run._repr_html_()) == told
 
 
+@pytest.mark.parametrize(
+    ("extra", "pinned", "counted", "told"),
+    [
+        (2**21, True, True, True),
+        (2**19, True, True, False),
+        (2**21, False, True, False),
+        (2**21, True, False, False),
+    ],
+)
+def test_a_step_whose_time_rests_on_memory_that_workers_keep_says_so(
+    extra: int, pinned: bool, counted: bool, told: bool
+) -> None:
+    one = case(64)
+    run = run_of({one: {"sdpa_flash": 2.0, "bmm": 1.0}}, counts={one: 3.0} if counted else {})
+    (head,), (records,) = run.manifests, run.by_file
+    run = replace(
+        run,
+        manifests=(structs.replace(head, protocol=head.protocol | {"allocator_pinned": pinned}),),
+        by_file=(tuple(structs.replace(x, peak_extra_bytes=extra * (x.backend == "bmm")) for x in records),),
+    )
+    assert ("workers keep it, a program gives it back" in " ".join(shown(run).split())) == told
+    assert ("--allocator default" in run._repr_html_()) == told
+
+
 def test_what_a_choice_of_backends_left_out_is_counted() -> None:
     times = {case(n): {"eager": 2.0, "bmm": 1.0} for n in (64, 128)}
     assert "asked" not in shown(run_of(times))
