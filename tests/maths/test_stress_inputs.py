@@ -209,7 +209,8 @@ def test_gradients_are_asked_of_inputs_where_that_is_another_thing_and_there_is_
 
 
 def test_features_lie_outside_where_there_are_several_features_and_keys() -> None:
-    assert "transposed" in names(Lk=2, D=2)
+    assert {"transposed", "sliced"} <= set(names(Lk=2, D=2))
+    assert "sliced" not in names(layer=Layer(6)), "a layer takes no heads"
     for fields in ({"Lk": 1}, {"D": 1}, {"pass_": "both"}, {"layer": Layer(6)}):
         assert "transposed" not in names(**fields)
 
@@ -374,6 +375,15 @@ def test_a_layer_has_its_one_source_changed(layer: Layer) -> None:
     now, was = drawn(case, "near_duplicate"), drawn(case, "normal")
     assert (now[2] != was[2]).sum() == 2
     assert (now[0] != was[0]).sum() == (0 if layer.cross else 2)
+
+
+def test_a_source_of_which_few_tokens_are_seen_is_changed_between_its_ends() -> None:
+    case = small_case(Lq=2, Lk=4, layer=Layer(8, cross=True), mask=Mask(padding=(2, 2)))
+    changed = set()
+    for index in range(1, 8):
+        now, was = drawn(case, "near_duplicate", index), drawn(case, "normal", index)
+        changed |= set(np.nonzero(now[2] != was[2])[1])
+    assert changed == {1, 2}
 
 
 @pytest.mark.parametrize("D", [1, 8, 13, 40, 64, 80, 96, 128, 160, 192, 256])

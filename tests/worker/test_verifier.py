@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +12,13 @@ import torch
 from asked import BUILT_IN_RULES, RULES, Stored
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.inputs.draw import widen
+from attnbench.inputs.draw import store, widen
 from attnbench.inputs.kinds import DELIVERIES, LIGHT_KEYS, NORMAL, STRESS_INPUTS, TWO_GRAPHS
 from attnbench.inputs.symmetries import draw_change
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import HELD, PLAIN, parameter_names
+from attnbench.plugins.registry import load_wanted
 from attnbench.types.operation import operation_of
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
 from attnbench.verifier.dropout import DropoutVerifier
@@ -316,6 +318,19 @@ def test_every_comparison_takes_some_rows_of_the_answer(mask: str, pass_: str) -
         weights = np.zeros((1, 2, 256, 32), np.float32)
         assert opened.score_weights(PLAIN, 0, weights) == ""
         assert opened.score_weights("mine", 0, weights) == ""
+
+
+def test_an_operation_without_a_plain_reference_is_judged_by_what_its_dtypes_explain() -> None:
+    registry = load_wanted([str(Path(__file__).parents[1] / "operations" / "gathered.py")])
+    case = case_id(parse_case("paged_with_lse/scaled_dot/B1-H2-L8-D8/causal/bfloat16"))
+    opened = CaseVerifier(rm.OpenCase(case, BUILT_IN_RULES, 5, 0, 1e9), registry.rules["scaled_dot"].record)
+    for index in range(len(opened.stress_inputs)):
+        exact = opened.draw(index).expected
+        right = {"out": store(exact["out"], "bfloat16"), "lse": exact["lse"].astype(np.float32)}
+        assert opened.score("mine", index, right) == ""
+        opened.score("wrong", index, right | {"lse": right["lse"] + np.float32(0.1)})
+    assert opened.judge("mine").problem == ""
+    assert "the output 'lse': RMS error" in opened.judge("wrong").problem
 
 
 def test_dropout_is_tallied_where_only_some_rows_are_compared() -> None:
