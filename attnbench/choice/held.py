@@ -56,13 +56,16 @@ def _entries(number: int) -> str:
     return "1 entry" if number == 1 else f"{number:,} entries"
 
 
-def held(choices: Iterable[Choice], layout_of: Callable[[str], str]) -> list[str]:
+def held(
+    choices: Iterable[Choice], layout_of: Callable[[str], str], tried: Collection[int] = ()
+) -> list[str]:
     """Return lines: what choices hold for, by device, threads and layout, and what to measure for more.
 
-    layout_of: the layout that a backend takes, which a case with the layout ``own`` has.
+    tried: the numbers of threads that the runs measured, also where nothing was chosen. layout_of: the
+    layout that a backend takes, which a case with the layout ``own`` has.
     """
     found: dict[str, dict[str, None]] = {}
-    threads: set[int] = set()
+    threads = set(tried)
     single = False
     entries = sorted(((parse_case(one.case), one) for one in choices), key=lambda pair: _order(pair[0]))
     for case, one in entries:
@@ -83,7 +86,7 @@ def held(choices: Iterable[Choice], layout_of: Callable[[str], str]) -> list[str
             "a mask tensor is read when it is new, which may cost more than a call gains: make it once"
         )
     more = ["--layout LAYOUT for inputs that lie in another way"]
-    if threads:
+    if len(threads) == 1:
         more.insert(0, "--threads N for other threads (torch takes one a core if a program sets none)")
     if single:
         more.append("a longer and a shorter case for the lengths between them")

@@ -53,6 +53,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     attnbench choose results/mine.jsonl --out choice.toml
     """
     from attnbench.api import loaded
+    from attnbench.cases.ids import parse_case
     from attnbench.choice.held import held
     from attnbench.choice.table import TABLE, check_timed, decide, on_kind, saving, table_of, write_table
     from attnbench.plugins.registry import load_and_tell
@@ -81,7 +82,9 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
         bounds = "" if interval is None else f" {duration_interval(ms, interval.low, interval.high)}"
         far = None if interval is None else reach(ms, interval.low, interval.high)
         say(f"all counted calls{of}: {duration(ms, far)}{bounds} less, where calls are as the cases")
-    for line in held(table.choices, lambda name: registry.backend(name).layout):
+    cases = [parse_case(one.case) for one in decisions]
+    tried = {case.threads for case in cases if case.on_host}
+    for line in held(table.choices, lambda name: registry.backend(name).layout, tried):
         say(line)
     for line in _what_next(run, decisions, default):
         say(line)

@@ -192,8 +192,12 @@ def test_a_table_tells_for_which_threads_layouts_and_lengths_it_holds() -> None:
         "holds for 2 threads, inputs in BHLD: 512 queries and keys",
         "a mask tensor is read when it is new, which may cost more than a call gains: make it once",
     ]
-    for word in ("--threads N", "--layout LAYOUT", "a longer and a shorter case"):
+    for word in ("--layout LAYOUT", "a longer and a shorter case"):
         assert word in more
+    assert "--threads" not in more, "two numbers were measured"
+    one = chosen(run_of({case(64): BMM}))
+    assert "--threads N" in held(one, lambda name: "BHLD")[-1]
+    assert "--threads" not in held(one, lambda name: "BHLD", tried={1, 2})[-1], "two were tried"
     on_a_card = held(chosen(run_of({case(64).replace("/cpu/", "/cuda/"): BMM})), lambda name: "BLHD")
     assert on_a_card[0] == "holds for cuda, inputs in BLHD: 64 queries and keys"
     assert "--threads" not in on_a_card[1]
