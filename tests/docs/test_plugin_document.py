@@ -256,6 +256,7 @@ def shell(lines: str, folder: Path, environment: dict[str, str]) -> subprocess.C
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_from_an_empty_folder_to_a_row_of_ones_own(clean: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "my_kernel.py").write_text(files()["my_kernel.py"])

@@ -54,6 +54,7 @@ EAGER = tuple(name for name in BUILT_IN if name not in COMPILING)
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_answers_of_all() -> None:
     assert_conforming(EAGER, 1)
 
