@@ -33,6 +33,9 @@ Sure = Literal["clear", "tie", "few repetitions", "alone"]
 
 MOST_LEFT_OUT = 0.25
 """A row that lost a larger share of its pairs to other processes is disturbed."""
+_WIDEST = 2
+"""So is one whose time has an interval that ends at more than so many times its beginning: its ratios, of
+calls beside each other, tell more."""
 _MOST_DISTURBED = 0.1
 """A run with a larger share of disturbed measurements says so."""
 
@@ -354,7 +357,9 @@ def _standing(name: str, timed: Iterable[Record], leads: Sequence[Lead], mean: T
 
 
 def disturbed(record: Record) -> bool:
-    """Return whether other processes disturbed a measurement."""
+    """Return whether other processes disturbed a measurement: its pairs, its core, or its time as a whole."""
+    if record.low_ms and record.high_ms and record.high_ms > _WIDEST * record.low_ms:
+        return True
     if any(note.startswith(f"{CONTENDED}:") for note in record.notes):
         return True
     return record.pairs_left_out > MOST_LEFT_OUT * (record.pairs + record.pairs_left_out)

@@ -439,6 +439,12 @@ def test_a_step_whose_time_rests_on_memory_that_workers_keep_says_so(
     assert ("--allocator default" in run._repr_html_()) == told
 
 
+@pytest.mark.parametrize(("off", "told"), [(0.3, False), (0.35, True)])
+def test_times_whose_intervals_span_a_factor_of_two_are_disturbed(off: float, told: bool) -> None:
+    run = run_of({case(64): {"eager": 2.0, "bmm": 1.0}}, off=off)
+    assert ("2 of 2 measurements were disturbed" in " ".join(shown(run).split())) == told
+
+
 def test_what_a_choice_of_backends_left_out_is_counted() -> None:
     times = {case(n): {"eager": 2.0, "bmm": 1.0} for n in (64, 128)}
     assert "asked" not in shown(run_of(times))
