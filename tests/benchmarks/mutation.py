@@ -50,8 +50,15 @@ TESTS = {
         *_FORMS,
         *_FURTHER,
     ],
-    "inputs": [*(f"tests/maths/test_{name}.py" for name in _INPUTS), *_FORMS],
-    "stats": [*(f"tests/compare/test_{name}.py" for name in _STATS), "tests/reports/test_caches.py"],
+    "inputs": [
+        *(f"tests/maths/test_{name}.py" for name in _INPUTS),
+        "tests/worker/test_verifier.py",
+        *_FORMS,
+    ],
+    "stats": [
+        *(f"tests/compare/test_{name}.py" for name in _STATS),
+        *(f"tests/reports/test_{name}.py" for name in ("caches", "answer_shown", "notebook")),
+    ],
 }
 """By the start of a file's path; the first that fits."""
 SWAPS = {
