@@ -445,6 +445,16 @@ def test_times_whose_intervals_span_a_factor_of_two_are_disturbed(off: float, to
     assert ("2 of 2 measurements were disturbed" in " ".join(shown(run).split())) == told
 
 
+@pytest.mark.parametrize(("left_out", "told"), [(3, False), (4, True)])
+def test_times_that_lost_more_than_a_quarter_of_their_pairs_are_disturbed(left_out: int, told: bool) -> None:
+    run = run_of({case(64): {"eager": 2.0, "bmm": 1.0}})
+    (records,) = run.by_file
+    run = replace(
+        run, by_file=(tuple(structs.replace(one, pairs=9, pairs_left_out=left_out) for one in records),)
+    )
+    assert ("2 of 2 measurements were disturbed" in " ".join(shown(run).split())) == told
+
+
 def test_what_a_choice_of_backends_left_out_is_counted() -> None:
     times = {case(n): {"eager": 2.0, "bmm": 1.0} for n in (64, 128)}
     assert "asked" not in shown(run_of(times))
