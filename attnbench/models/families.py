@@ -171,19 +171,9 @@ FAMILIES: dict[str, ModelFamily] = {
         ModelFamily({"vision_use_head": True}, encoder=True, class_tokens=0, pooled=True),
     ),
     **dict.fromkeys(
-        (
-            "qwen2",
-            "qwen2_moe",
-            "qwen2_vl",
-            "qwen2_vl_text",
-            "qwen2_5_vl",
-            "qwen2_5_vl_text",
-            "qwen3",
-            "qwen3_moe",
-            "mimo",
-        ),
-        _QWEN,
+        ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), _QWEN
     ),
+    **dict.fromkeys(("qwen3", "qwen3_moe", "mimo"), _QWEN),
     "pixtral": ModelFamily(encoder=True, class_tokens=0),
     "deit": ModelFamily(encoder=True, class_tokens=2),
     "whisper": ModelFamily({"max_source_positions": 1500, "max_target_positions": 448}),

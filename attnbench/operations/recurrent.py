@@ -53,7 +53,7 @@ ADVICE = {
     ),
     "b_ends": "Features of b that are 0 or those of -a give a wrong output: divide by no feature of a or b.",
 }
-"""What to do where a kind of inputs shows a failure that ordinary ones don't show."""
+"""Advice for kinds of inputs that show a failure which ordinary ones do not show."""
 
 
 def _update(rule: Rule) -> Update:

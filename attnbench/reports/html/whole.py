@@ -20,7 +20,7 @@ from attnbench.reports.html.words import (
 )
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
-from attnbench.reports.overview import checked_words, hot_words, kept_words
+from attnbench.reports.overview import HOT_DECODE, KEPT_MEMORY, checked_words, hot_words, kept_words
 from attnbench.reports.run import Run
 from attnbench.stats.answer import is_failure
 from attnbench.types.mask import mask_text
@@ -72,10 +72,10 @@ def _checked(parts: Sequence[ReportPart]) -> list[Sentence]:
 def _hot(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[Sentence]:
     """Name the runs whose memory was not as in a model: beside another run it would be taken for that one."""
     found: list[Sentence] = []
-    for words_of in (hot_words, kept_words):
-        told = {label: words for part, label in zip(parts, labels, strict=True) if (words := words_of(part))}
-        for words in dict.fromkeys(told.values()):
-            before = f"{first_of(list(told), _MOST_RUNS)}: " if len(parts) > 1 else ""
+    for words_of, words in ((hot_words, HOT_DECODE), (kept_words, KEPT_MEMORY)):
+        runs = [label for part, label in zip(parts, labels, strict=True) if words_of(part)]
+        before = f"{first_of(runs, _MOST_RUNS)}: " if len(parts) > 1 else ""
+        if runs:
             found.append(Sentence("", f"{before}{words if before else capital(words)}.", "unsure"))
     return found
 

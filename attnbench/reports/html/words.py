@@ -184,9 +184,8 @@ class LeadRow:
 
     case: its id. also: what may be as fast, "" for nothing. fails: of a backend to use that fails in other
     cases, as "wrong in 2 cases", else "". disturbed: other processes did that to its measurement. users: for
-    each backend that users have its time over that of the fastest. following: the next backend, with its own
-    if it is none of those. Ratios are those of the terminal, with their intervals. far: it takes
-    :data:`SLOW` times or more.
+    each backend that users have its time over that of the fastest. following: the next backend with its own.
+    Ratios are those of the terminal, with their intervals. far: it takes :data:`SLOW` times or more.
     """
 
     case: str
