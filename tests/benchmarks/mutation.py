@@ -4,7 +4,8 @@ A mutation is a small change to the code, for example ``<`` instead of ``<=``. A
 The seed decides which mutations are drawn, one of each function in turn. Each is tested in a forked process
 and in what this one starts; no file changes. A mutation whose tests use more than two minutes of CPU time
 counts as killed. ``harmless.toml`` names those that change nothing that a user sees, each with its reason;
-they are printed, but not tested or counted.
+they are printed, but not tested or counted. With ``--all-tests`` those that survive are tested by all of
+README's tests, which takes up to five minutes each on two idle cores.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import random
 import re
 import resource
+import subprocess
 import sys
 import tempfile
 import tomllib
@@ -72,6 +74,8 @@ QUICK = "not test_a_run_checks and not test_records_have_the_error"
 """Not whole runs, which take half a minute each."""
 MOST_SETS, MOST_CPU_S = 4, 120
 """Of each test this many parameter sets; of one mutation's tests the CPU seconds."""
+WIDEST_FIRST = [f"tests/{name}" for name in ("transcripts", "runner", "cli", "operations")]
+"""The tests that meet most of the program; ``--all-tests`` runs them before the others."""
 LEFT_OUT = {"annotation", "returns", "decorator_list"}  # the fields of types and decorators
 
 Key = tuple[str, str, str, int]
@@ -212,13 +216,11 @@ def tests_pass(tests: tuple[str, ...], mutation: Mutation | None) -> bool:
         os.dup2(null, 1), os.dup2(null, 2)
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
         if mutation is not None:
-            tree = next(m.tree for m in mutations_of(mutation.path) if m.key == mutation.key)
-            loads = LOADS.format(path=str(mutation.path), source=ast.unparse(tree))
+            loads = LOADS.format(path=str(mutation.path), source=source_of(mutation))
             folder = tempfile.mkdtemp()
             Path(folder, "sitecustomize.py").write_text(loads, encoding="utf-8")
             # Of the processes that this one starts.
-            paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
-            os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+            os.environ["PYTHONPATH"] = path_with(folder)
             try:
                 exec(loads)
                 # Before pytest, whose own loader would read the file.
@@ -238,6 +240,35 @@ def tests_pass(tests: tuple[str, ...], mutation: Mutation | None) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+def source_of(mutation: Mutation) -> str:
+    """Return the file of a mutation with it."""
+    return ast.unparse(next(m.tree for m in mutations_of(mutation.path) if m.key == mutation.key))
+
+
+def path_with(folder: str) -> str:
+    """Return a PYTHONPATH that begins with a folder."""
+    return os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def all_tests_pass(mutation: Mutation, root: Path) -> bool:
+    """Run README's tests in a clone of the repository that has the mutation; the first that fails ends them.
+
+    A clone, since some tests start processes that get nothing of this one's environment. Tests of the house
+    are left out: they read the source, which has no comments here.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["git", "clone", "--quiet", root, folder], check=True)
+        Path(folder, mutation.path.relative_to(root)).write_text(source_of(mutation), encoding="utf-8")
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "-x", "-q", "--ignore=tests/house", *WIDEST_FIRST, "tests"],
+            cwd=folder, env=os.environ | {"PYTHONPATH": path_with(folder)},
+            capture_output=True, check=False, text=True,
+        )  # fmt: skip
+    failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    print(*failed[:1], sep="\n")
+    return ran.returncode == 0
+
+
 def tests_of(path: Path, root: Path) -> tuple[str, ...]:
     """Return the tests of a file."""
     name = str(path.relative_to(root / "attnbench"))
@@ -250,6 +281,9 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=Path, help="a file with lines that this printed: test these mutations")
+    parser.add_argument(
+        "--all-tests", action="store_true", help="test what survives by all of README's tests"
+    )
     args = parser.parse_args()
 
     root = Path(__file__).resolve().parents[2]
@@ -275,6 +309,8 @@ def main() -> None:
             word = "harmless"
             if (mutation.path, mutation.change) not in harmless:
                 survived = tests_pass(tests_of(mutation.path, root), mutation)
+                if survived and args.all_tests:
+                    survived = all_tests_pass(mutation, root)
                 total[file] += 1
                 killed[file] += not survived
                 word = "survived" if survived else "killed"
