@@ -50,6 +50,8 @@ from attnbench.types.storage import DENSE, known_storages, storage_named
 Row = Mapping[str, str]
 """A class of each property, by the property's name."""
 
+_FEWEST_NUMBERS = 8
+"""Of eight random numbers the RMS is less than a tenth of what is expected once in 10⁷ draws."""
 MOST_WORK = 2**25
 """The most work of a point, see :func:`work`, so that hundreds fit into a minute."""
 ATTEMPTS = 4
@@ -255,7 +257,7 @@ class Space:
             )  # fmt: skip
         except BadCase:
             return None
-        if rule.supports(case) is not None or work(case, rule) > MOST_WORK:
+        if rule.supports(case) is not None or work(case, rule) > MOST_WORK or _is_chance(case, rule):
             return None
         return case
 
@@ -268,6 +270,14 @@ class Space:
         except Raised:
             # It counts as taken; judging it shows the exception.
             return True
+
+
+def _is_chance(case: Case, rule: Rule) -> bool:
+    """Return whether limits of a recurrence hang on chance: a few numbers that cancel are their own scale."""
+    if rule.update is None:
+        return False
+    steps = [one.B * one.Lq for one in problems_of(case) if one.Lq]
+    return case.H * case.Dv * min(case.D, *steps) < _FEWEST_NUMBERS
 
 
 def work(case: Case, rule: Rule) -> float:

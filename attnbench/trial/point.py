@@ -115,7 +115,7 @@ def parse_point(text: str) -> Point:
     Raises:
         BadInput: a word is unknown. BadCase: there is no such case.
     """
-    case, *words = text.split()
+    case, *words = text.split() or [""]
     values, found = NORMAL, {}
     for word in words:
         name, _, value = word.partition(":")

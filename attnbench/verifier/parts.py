@@ -127,8 +127,13 @@ class WeightedMean(Allowance):
     def scales(self, draws: Sequence[Drawn], arithmetic: str) -> tuple[Scale, Scale]:
         """Return the scales of the exact output and of the values."""
         dtype = self.case.dtype
-        own, values = ([drawn.scale(name, dtype) for drawn in draws] for name in (self.name, self.values))
-        return together(own), together(values)
+        own, values = (
+            together([drawn.scale(name, dtype) for drawn in draws]) for name in (self.name, self.values)
+        )
+        # An exp may give 0 below the smallest normal number: torch's fused kernels do on some processors.
+        lost = np.finfo(np.float64 if dtype == "float64" else np.float32).smallest_normal
+        least = float(lost) * self.case.Lk * values.largest / gap_of(dtype, "")
+        return Scale(max(own.rms, least), max(own.largest, least), own.count), values
 
     def unit(self, largest_score: float, arithmetic: str) -> float:
         """Return the roundings in which right kernels differ."""

@@ -255,6 +255,45 @@ def test_values_that_tiled_kernels_get_wrong(
     assert judge(point, "tiled", registry.backends["tiled"].source, source).status == status
 
 
+LOSING = """
+import attnbench
+import torch
+
+def prepare(setup):
+    scale, sink = setup.case.D**-0.5, setup.scoring.sink.view(-1, 1, 1)
+
+    def attend(q, k, v):
+        scores = torch.cat([q @ k.mT * scale, sink.expand(*q.shape[:-1], 1)], -1)
+        weights = scores.softmax(-1)
+        return weights.masked_fill(weights < LEAST, 0)[..., :-1] @ v
+
+    return attend
+
+@attnbench.hookimpl
+def attnbench_backends():
+    yield attnbench.Backend(name="losing", summary="a test", prepare=prepare, rules=("sinks",))
+"""
+
+
+# Scores of -90.5 and of -64, beside a sink.
+@pytest.mark.parametrize(("D", "least", "status"), [(128, "2**-126", "right"), (64, "1e-27", "wrong")])
+def test_weights_may_be_lost_below_the_smallest_normal_number(
+    tmp_path: Path, D: int, least: str, status: str
+) -> None:
+    path = tmp_path / "losing.py"
+    path.write_text(LOSING.replace("LEAST", least))
+    registry = load_wanted([str(path)])
+    source = registry.backends["losing"].source
+    found = {
+        judge(
+            parse_point(f"attention/sinks/H2-L15-D{D}/none/float32/cpu/forward/seed{seed} values:far_below"),
+            "losing", source, registry.rules["sinks"].source,
+        ).status
+        for seed in range(8)
+    }  # fmt: skip
+    assert (found == {"right"}) == (status == "right")
+
+
 def test_an_accumulator_that_overflows_float16_is_one_problem_with_its_cause(tmp_path: Path) -> None:
     path = tmp_path / "tiled.py"
     path.write_text(TILED.replace("START", "float('-inf')").replace("HELD", "torch.float16"))

@@ -14,6 +14,7 @@ from attnbench.search.run import search
 from attnbench.search.space import space_of
 from attnbench.testing.judge import rules_in
 from attnbench.types.batch import parse_batch
+from attnbench.types.problem import problems_of
 
 FOUR_AT_ONCE = '''
 from attnbench import Backend, hookimpl
@@ -70,6 +71,9 @@ def test_steps_storages_and_gradients_meet(registry: Registry) -> None:
     assert lengths >= {0, 1}
     assert {case.Lq % 16 for case in cases} >= {0, 1, 15}
     assert any(case.Dv < case.D and case.Hkv < case.H for case in cases)
+    # A few numbers may cancel, and are their own scale.
+    every = [(case, steps) for case in cases for one in problems_of(case) if (steps := case.B * one.Lq)]
+    assert all(case.H * case.Dv * min(case.D, steps) >= 8 for case, steps in every)
 
 
 @pytest.mark.slow
