@@ -35,6 +35,8 @@ _Rows = dict[object, list[tuple[Case, Choice]]]
 _LOG = logging.getLogger("attnbench")
 _LOG.setLevel(logging.INFO)
 
+_KINDS_LEFT = _ONE_QUERY, _MORE_QUERIES = " of one query", ""
+"""A program has prompts and a decode: each hears of its first call that is left."""
 _MOST_SHAPES = 4096
 """Prepared calls are kept for so many shapes; then all are prepared anew."""
 
@@ -160,11 +162,13 @@ def _attention(dispatch: _Dispatch) -> Callable[..., Any]:
                 return found.call(query, key, value)
             except Exception as failure:
                 known[same] = _failed(found.why, failure)
-        elif dispatch.left_none:
-            why = found.why
-            if found is _DEFAULT:
-                why = _why_left(query, key, value, attn_mask, dropout_p, is_causal)
-            dispatch.tell_left(why)
+        elif len(dispatch.left) < len(_KINDS_LEFT):
+            kind = _kind_left(query)
+            if kind not in dispatch.left:
+                why = found.why
+                if found is _DEFAULT:
+                    why = _why_left(query, key, value, attn_mask, dropout_p, is_causal)
+                dispatch.tell_left(kind, why)
         if scale is None and not enable_gqa:  # torch takes 0.2 µs to read names.
             return default(query, key, value, attn_mask, dropout_p, is_causal)
         return default(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
@@ -176,14 +180,15 @@ class _Dispatch:
     """The steps from a new call to what computes it: its case, the choice for that, and the prepared call.
 
     known: what was found, by what calls have in common. reader: of masks; None if no case of the table has a
-    mask that torch's function takes as a tensor. served_none, left_none: no call was served, or left to
-    torch's function, yet.
+    mask that torch's function takes as a tensor. served_none: no call was served yet. left: the kinds of
+    calls of which one was left to torch's function.
     """
 
     def __init__(self, table: Table, registry: Registry) -> None:
         self.registry = registry
         self.known: dict[object, _Found] = {}
-        self.served_none = self.left_none = True
+        self.served_none = True
+        self.left: set[str] = set()
         self._noticed: set[int] = set()
         self._measured_threads = table.threads
         self._rows: _Rows = {}
@@ -202,8 +207,8 @@ class _Dispatch:
         if threads in self._noticed:
             return
         self._noticed.add(threads)
-        cases = [first for near in self._rows.values() for first, _ in near]
-        words, remedy = entries_by_threads(cases, threads, self._measured_threads)
+        entries = [entry for near in self._rows.values() for entry in near]
+        words, remedy = entries_by_threads(entries, threads, self._measured_threads)
         if remedy:
             warnings.warn(f"attnbench: the choice, by threads of torch: {words}; {remedy}", stacklevel=3)
         else:
@@ -214,10 +219,10 @@ class _Dispatch:
         self.served_none = False
         _say(f"the first call that the choice serves: {why}")
 
-    def tell_left(self, why: str) -> None:
-        """Say why a call is left to torch's function, the first that is."""
-        self.left_none = False
-        _say(f"the first call that the choice leaves: {why}")
+    def tell_left(self, kind: str, why: str) -> None:
+        """Say why a call is left to torch's function, the first of its kind that is."""
+        self.left.add(kind)
+        _say(f"the first call{kind} that the choice leaves: {why}")
 
     def word_of(self, mask: Tensor | None, query: Tensor, key: Tensor) -> str:
         """Return the word of a mask; a word that is in no table if nobody knows its numbers, now or later."""
@@ -383,6 +388,11 @@ def _why_left(
     }
     named = [words for words, holds in reasons.items() if holds]
     return _torchs(f"the table has no {' and no '.join(named) or 'torch.func, trace or mode'}").why
+
+
+def _kind_left(query: Tensor) -> str:
+    alone = not query.is_nested and query.dim() > 1 and query.shape[-2] == 1
+    return _ONE_QUERY if alone else _MORE_QUERIES
 
 
 def _say(words: str) -> None:

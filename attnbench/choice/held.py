@@ -20,24 +20,35 @@ _LONGER, _LEAST_LONGER_S = 4, 1.0
 """A longer run has so many times the budget, which halves intervals, and so many seconds at least."""
 
 
-def entries_by_threads(cases: Iterable[Case], threads: int, measured: Collection[int]) -> tuple[str, str]:
+def entries_by_threads(
+    entries: Iterable[tuple[Case, Choice]], threads: int, measured: Collection[int]
+) -> tuple[str, str]:
     """Return how many entries a table has for each number of threads, and what to do if none fits here.
 
-    cases: of the entries. threads: of torch in this process. measured: the numbers of threads that the runs
-    had. The second text is "" where an entry fits, as each on a GPU does.
+    Those that fit come with their lengths. threads: of torch in this process. measured: the numbers of
+    threads that the runs had. The second text is "" where an entry fits, as each on a GPU does.
     """
-    cases = list(cases)
-    numbers = Counter(case.threads for case in cases if case.on_host)
-    on_gpu = len(cases) - numbers.total()
+    entries = sorted(entries, key=lambda entry: _order(entry[0]))
+    fitting: dict[int, dict[str, None]] = {}
+    numbers: Counter[int] = Counter()
+    for case, one in entries:
+        if case.on_host:
+            numbers[case.threads] += 1
+            fitting.setdefault(case.threads, {})[_lengths(case, one.upto)] = None
+    on_gpu = len(entries) - numbers.total()
     words = []
     if numbers or not on_gpu:
         for number in sorted({*numbers, threads}):
-            now = ", as now" if number == threads else ""
-            words.append(f"{count_of(number, 'thread')}{now}: {_entries(numbers[number])}")
+            has = f"{count_of(number, 'thread')}: {_entries(numbers[number])}"
+            if number == threads:
+                lengths = first_of(list(fitting.get(number, ())), _MOST, ", ")
+                of = f" ({lengths})" if lengths else ""
+                has = f"{count_of(number, 'thread')}, as now: {_entries(numbers[number])}{of}"
+            words.append(has)
     if on_gpu:
         words.append(f"cuda: {_entries(on_gpu)}")
     remedy = ""
-    if not cases:
+    if not entries:
         remedy = "the table has no entry, so torch's function computes every call"
     elif not numbers[threads] and not on_gpu:
         ((most, _),) = numbers.most_common(1)
@@ -89,7 +100,7 @@ def held(
     if len(threads) == 1:
         more.insert(0, "--threads N for other threads (torch takes one a core if a program sets none)")
     if single:
-        more.append("a longer and a shorter case for the lengths between them")
+        more.append("cases of other lengths: a choice serves those between two that chose alike")
     return [*lines, f"for more, run the suite with {'; '.join(more)}"]
 
 

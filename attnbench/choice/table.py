@@ -92,7 +92,8 @@ class Decision:
     choice: None if torch's function stays; why: in words. may_be: the backend that may be faster, by more
     than a choice costs, where that is not proved; else "". settled: whether a longer run can't change it.
     kept: whether it was faster with memory that workers keep, so that a run with --allocator default decides.
-    errors: the RMS error of the choice over that of torch's function; None where it isn't known.
+    errors: the RMS error of the choice over that of torch's function; None where it isn't known. also: the
+    decisions for backends that may be as fast as the choice, and are as well proved.
     """
 
     case: str
@@ -102,10 +103,13 @@ class Decision:
     settled: bool = False
     kept: bool = False
     errors: float | None = None
+    also: tuple[Decision, ...] = ()
 
 
 def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
     """Decide for each case of the runs; of one that several runs have the newest counts.
+
+    Of backends that may be as fast, neighbouring lengths get the same, which then serves those between.
 
     Raises:
         BadInput: the runs are of different machines or versions, or compare two sides.
@@ -120,7 +124,8 @@ def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
             cases.setdefault(record.case, []).append(record)
         for case, those in cases.items():
             found[case] = _decision(case, those, by_case.get(case, {}), registry, default, kept)
-    return list(found.values())
+    agreed = {one.case: one for row in _rows(found.values()) for one in _agreed(row)}
+    return [agreed[case] for case in found]
 
 
 def check_timed(run: Run, default: str) -> None:
@@ -144,9 +149,14 @@ def saving(
 
     As :func:`~attnbench.stats.answer.by_stage` has them; empty if nobody counted, or if several runs counted
     other calls of the same stage, of which no sum is right. Of runs with the same counts the newest has the
-    times, as :func:`decide` takes them.
+    times, as :func:`decide` takes them. Cases of :func:`alone` are left out: their counts may be of lengths
+    between.
     """
-    chosen = {one.case: one.choice.backend for one in decisions if one.choice is not None}
+    decisions = list(decisions)
+    left = set(alone(decisions))
+    chosen = {
+        one.case: one.choice.backend for one in decisions if one.choice is not None and one.case not in left
+    }
     found: dict[tuple[str, int], tuple[float, Interval | None]] = {}
     seen: dict[tuple[str, int], Mapping[str, float]] = {}
     runs = zip(run.manifests, run.times, strict=True)
@@ -249,32 +259,49 @@ def _decision(
         if max((1 - (low or 0.0)) * ours.median_ms for low in lows) < LEAST_SAVED_MS:
             return Decision(name, None, f"{tie}, none of which may save {_LEAST_SAVED}", settled=True)
         return Decision(name, None, f"{tie}: which is faster is not proved", rivals[0])
-    found = over_best(ours, best, repetitions)
+    found = _against(ours, best, repetitions, kept)
+    ties = (
+        _against(ours, one, repetitions, kept)
+        for one in timed
+        if one is not best and one is not ours and not over_best(one, best, repetitions).slower
+    )
+    proved = [one for one in (found, *ties) if one.choice is not None]
+    return replace(proved[0], also=tuple(proved[1:])) if proved else found
+
+
+def _against(
+    ours: Record, other: Record, repetitions: Mapping[int, Mapping[str, float]], kept: bool
+) -> Decision:
+    """Decide between torch's function and one other backend, whose times are known."""
+    name, backend = ours.case, other.backend
+    assert ours.median_ms is not None
+    assert other.median_ms is not None
+    found = over_best(ours, other, repetitions)
     if not found.slower or found.compared is None or (gain := found.compared.interval) is None:
         high = ends(found.compared)[1]
-        most_ms = ours.median_ms if high is None else (high - 1) * best.median_ms
+        most_ms = ours.median_ms if high is None else (high - 1) * other.median_ms
         if not found.few and most_ms < LEAST_SAVED_MS:
-            why = f"{best.backend} may be faster, but can't save {_LEAST_SAVED}"
+            why = f"{backend} may be faster, but can't save {_LEAST_SAVED}"
             return Decision(name, None, why, settled=True)
         few = "too few repetitions" if found.few else "not proved"
-        return Decision(name, None, f"{best.backend} may be faster: {few}", best.backend)
-    if best.median_ms * (gain.high - 1) < LEAST_SAVED_MS:
-        why = f"{best.backend} is faster, but saves less than {_LEAST_SAVED}"
+        return Decision(name, None, f"{backend} may be faster: {few}", backend)
+    if other.median_ms * (gain.high - 1) < LEAST_SAVED_MS:
+        why = f"{backend} is faster, but saves less than {_LEAST_SAVED}"
         return Decision(name, None, why, settled=True)
-    if best.median_ms * (gain.low - 1) < LEAST_SAVED_MS:
-        why = f"{best.backend} is faster, but it is not proved that it saves {_LEAST_SAVED}"
-        return Decision(name, None, why, best.backend)
-    more_bytes = extra_bytes(best, ours)
-    if kept and case.on_host and more_bytes:
+    if other.median_ms * (gain.low - 1) < LEAST_SAVED_MS:
+        why = f"{backend} is faster, but it is not proved that it saves {_LEAST_SAVED}"
+        return Decision(name, None, why, backend)
+    more_bytes = extra_bytes(other, ours)
+    if kept and parse_case(name).on_host and more_bytes:
         why = (
-            f"{best.backend} is faster with memory that workers keep, of which it takes "
+            f"{backend} is faster with memory that workers keep, of which it takes "
             f"{human_bytes(more_bytes)} more a call"
         )
-        return Decision(name, None, why, best.backend, kept=True)
-    choice = Choice(name, best.backend, found.compared.ratio, gain.low, gain.high)
+        return Decision(name, None, why, backend, kept=True)
+    choice = Choice(name, backend, found.compared.ratio, gain.low, gain.high)
     errors = None
-    if best.accuracy is not None and ours.accuracy is not None and ours.accuracy.rms_error > 0:
-        errors = best.accuracy.rms_error / ours.accuracy.rms_error
+    if other.accuracy is not None and ours.accuracy is not None and ours.accuracy.rms_error > 0:
+        errors = other.accuracy.rms_error / ours.accuracy.rms_error
     return Decision(name, choice, "", errors=errors)
 
 
@@ -298,10 +325,46 @@ def not_servable(case: Case, registry: Registry) -> str | None:
 
 def put_together(decisions: Iterable[Decision]) -> list[Choice]:
     """Return the choices; neighbouring lengths that chose alike are one."""
+    return [choice for row in _rows(decisions) for choice in _ranges(row)]
+
+
+def alone(decisions: Iterable[Decision]) -> list[str]:
+    """Return cases with a choice that no neighbouring length has, so that lengths between keep torch's."""
+    return [
+        choice.case for row in _rows(decisions) for choice in _ranges(row) if len(row) > 1 and not choice.upto
+    ]
+
+
+def _rows(decisions: Iterable[Decision]) -> list[list[Decision]]:
+    """Return the decisions of each kind of case by length."""
     rows: dict[object, list[Decision]] = {}
     for one in decisions:
         rows.setdefault(kind_of(parse_case(one.case)), []).append(one)
-    return [choice for row in rows.values() for choice in _ranges(row)]
+    return [sorted(row, key=lambda one: parse_case(one.case).Lk) for row in rows.values()]
+
+
+def _agreed(row: list[Decision]) -> list[Decision]:
+    """Return decisions in which neighbouring lengths have one backend, where one may be the fastest in each.
+
+    Of several it is the one that most of them chose.
+    """
+    found: list[Decision] = []
+    while len(found) < len(row):
+        start = len(found)
+        common = _by_backend(row[start]).keys()
+        end = start + 1
+        while end < len(row) and common & _by_backend(row[end]).keys():
+            common &= _by_backend(row[end]).keys()
+            end += 1
+        chosen = Counter(one.choice.backend for one in row[start:end] if one.choice is not None)
+        backend = max(sorted(common), key=lambda name: chosen[name], default="")
+        found += [_by_backend(one).get(backend, one) for one in row[start:end]]
+    return found
+
+
+def _by_backend(decision: Decision) -> dict[str, Decision]:
+    """Return the decision by its backend, and those for backends that may be as fast."""
+    return {one.choice.backend: one for one in (decision, *decision.also) if one.choice is not None}
 
 
 def kind_of(case: Case) -> object:
@@ -312,8 +375,7 @@ def kind_of(case: Case) -> object:
 
 
 def _ranges(row: list[Decision]) -> Iterator[Choice]:
-    by_length = sorted(row, key=lambda one: parse_case(one.case).Lk)
-    for _, alike in groupby(by_length, key=lambda one: one.choice and one.choice.backend):
+    for _, alike in groupby(row, key=lambda one: one.choice and one.choice.backend):
         choices = [one.choice for one in alike if one.choice is not None]
         if choices:
             upto = parse_case(choices[-1].case).Lk if len(choices) > 1 else 0

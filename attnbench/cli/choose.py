@@ -10,7 +10,7 @@ import click
 
 from attnbench.cli.options import SHOWING, force_option
 from attnbench.cli.output import note, say
-from attnbench.types.words import count_of
+from attnbench.types.words import count_of, first_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attnbench.types.record import Manifest
 
 DEFAULT = "sdpa_flash"
+_MOST_NAMED = 3
 _NOT_AGAIN = (
     "backends", "budget_s", "repetitions", "out", "plan", "benchmark_json", *SHOWING,
 )  # fmt: skip
@@ -53,9 +54,18 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     attnbench choose results/mine.jsonl --out choice.toml
     """
     from attnbench.api import loaded
-    from attnbench.cases.ids import parse_case
+    from attnbench.cases.ids import parse_case, short_id
     from attnbench.choice.held import held
-    from attnbench.choice.table import TABLE, check_timed, decide, on_kind, saving, table_of, write_table
+    from attnbench.choice.table import (
+        TABLE,
+        alone,
+        check_timed,
+        decide,
+        on_kind,
+        saving,
+        table_of,
+        write_table,
+    )
     from attnbench.plugins.registry import load_and_tell
     from attnbench.reports.answer import busy_text, stage_words, threads_words, without
     from attnbench.reports.units import duration, duration_interval, reach
@@ -82,6 +92,12 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
         bounds = "" if interval is None else f" {duration_interval(ms, interval.low, interval.high)}"
         far = None if interval is None else reach(ms, interval.low, interval.high)
         say(f"all counted calls{of}: {duration(ms, far)}{bounds} less, where calls are as the cases")
+    if lone := alone(decisions):
+        named = first_of([short_id(parse_case(case)) for case in lone], _MOST_NAMED, "; ")
+        say(
+            f"chosen for its own length alone, since a neighbouring one chose otherwise: {named}; lengths "
+            "between keep torch's function, and no sum has these calls"
+        )
     cases = [parse_case(one.case) for one in decisions]
     tried = {case.threads for case in cases if case.on_host}
     for line in held(table.choices, lambda name: registry.backend(name).layout, tried):

@@ -23,7 +23,9 @@ def torch_here() -> Any:
 
 def sizes_of(query: Tensor, key: Tensor, value: Tensor) -> dict[str, int]:
     """Return the sizes of a case; axes before the heads are its batch."""
-    lead = torch_here().broadcast_shapes(*(one.shape[:-3] for one in (query, key, value)))
+    first, *others = leads = [one.shape[:-3] for one in (query, key, value)]
+    # torch takes a second to load what it needs to compare shapes, the first time.
+    lead = first if all(one == first for one in others) else torch_here().broadcast_shapes(*leads)
     H, Hkv = (one.shape[-3] if one.dim() > 2 else 1 for one in (query, key))
     (Lq, D), (Lk, Dv) = query.shape[-2:], value.shape[-2:]
     return {"B": prod(lead), "H": H, "Hkv": Hkv, "Lq": Lq, "Lk": Lk, "D": D, "Dv": Dv}

@@ -13,6 +13,7 @@ from run_files import manifest_of, write_records
 from attnbench.choice.held import held, what_next
 from attnbench.choice.table import (
     Choice,
+    alone,
     check_timed,
     decide,
     differences,
@@ -179,6 +180,25 @@ def test_neighbouring_lengths_that_agree_are_one_choice_with_the_least_gain() ->
     assert found[0].gain < 2.2
 
 
+def test_of_ties_neighbouring_lengths_get_the_same() -> None:
+    tie = {"sdpa_flash": 4.0, "bmm": 1.0, "eager": 1.0}
+    tied = {case(513, Lq=1): tie | {"bmm": 0.999}, case(640, Lq=1): tie | {"eager": 0.999}}
+    (both,) = chosen(run_of(tied))
+    assert (both.case, both.upto) == (case(513, Lq=1), 640)
+    # The fastest of each alone would leave 700 to 900 to torch's function.
+    clear = {case(900, Lq=1): {"sdpa_flash": 4.0, "eager": 1.0, "bmm": 2.0}}
+    assert [(one.backend, one.upto) for one in chosen(run_of(tied | clear))] == [("eager", 900)]
+
+
+def test_a_length_that_chose_otherwise_is_named_and_in_no_sum() -> None:
+    lengths = {case(64, Lq=1): BMM, case(128, Lq=1): {"sdpa_flash": 1.0, "bmm": 9.0}}
+    run = run_of(lengths)
+    decisions = decide(run, REGISTRY, "sdpa_flash")
+    counted = structs.replace(run.manifests[0], counts=dict.fromkeys(lengths, 10))
+    assert alone(decisions) == [case(64, Lq=1)]
+    assert saving(replace(run, manifests=(counted,)), decisions, "sdpa_flash") == {}
+
+
 def test_a_table_tells_for_which_threads_layouts_and_lengths_it_holds() -> None:
     found = chosen(run_of({
         case(512) + "/threads2": BMM, case(64): BMM, case(256): BMM,
@@ -192,7 +212,7 @@ def test_a_table_tells_for_which_threads_layouts_and_lengths_it_holds() -> None:
         "holds for 2 threads, inputs in BHLD: 512 queries and keys",
         "a mask tensor is read when it is new, which may cost more than a call gains: make it once",
     ]
-    for word in ("--layout LAYOUT", "a longer and a shorter case"):
+    for word in ("--layout LAYOUT", "cases of other lengths"):
         assert word in more
     assert "--threads" not in more, "two numbers were measured"
     one = chosen(run_of({case(64): BMM}))

@@ -368,7 +368,7 @@ def test_loading_says_how_many_entries_fit_the_threads_of_this_process(
     attnbench.choice.load(path)
     (said,) = caplog.messages
     assert said.startswith("the choice, by threads of torch: ")
-    assert ", as now: 1 entry" in said
+    assert ", as now: 1 entry (16 queries and keys)" in said
     torch.set_num_threads(threads)
     with pytest.warns(
         UserWarning, match=r", as now: none.*; no entry fits, so torch's function computes"
@@ -394,6 +394,9 @@ def test_the_first_calls_that_are_served_and_left_are_logged_once(
     served, left = caplog.messages
     assert served.startswith("the first call that the choice serves: bmm for scaled_dot/B2-H4-L16-D8/causal")
     assert left.startswith("the first call that the choice leaves: torch's function: nothing was proved for")
+    # A program hears of its decode too, where its prompt was left first.
+    attention(qkv(1)[0], *qkv(16)[1:])
+    assert caplog.messages[2].startswith("the first call of one query that the choice leaves: torch's")
 
 
 def test_a_first_call_of_a_kind_that_no_table_has_says_which(
