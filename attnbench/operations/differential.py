@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from attnbench.operations.attention import draw_heads, heads_inputs, pair_flops, unread_elements
-from attnbench.operations.gated_output import attended
+from attnbench.operations.gated_output import attended, softmax_growth
 from attnbench.types.operation import Operation, Problem, TensorSpec, refuses_width
 from attnbench.types.rule import Rule
 
@@ -116,5 +116,6 @@ DIFFERENTIAL = Operation(
     unread=_unread,
     baseline="differential_sdpa",
     trivial=_trivial,
+    growth=softmax_growth,
     change=_change,
 )

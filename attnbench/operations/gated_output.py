@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from attnbench.operations.attention import draw_heads, heads_inputs, pair_flops, unread_elements
+from attnbench.types.arithmetic import EXP_ERROR, SUM_ERROR
 from attnbench.types.operation import Operation, Problem, TensorSpec, refuses_width
 from attnbench.types.rule import Rule, of_head
 
@@ -46,6 +47,12 @@ def _draw_ends(case: Case, rule: Rule, stream: Stream) -> Named:
     drawn = _draw(case, rule, lambda word: stream(f"stress {word}"))
     drawn["gate"] = stream("ends").choice([-END, END], drawn["gate"].shape)
     return drawn
+
+
+def softmax_growth(case: Case, rule: Rule, inputs: Named) -> tuple[float, float]:
+    """Return in how many roundings right kernels differ: as in attention, another exp and order of sums."""
+    roundings: float = EXP_ERROR + SUM_ERROR * max(case.Lk, case.D) ** 0.5 - 1
+    return roundings, roundings
 
 
 def attended(problem: Problem, v: Array, heads: Callable[[int], int]) -> Array:
@@ -128,5 +135,6 @@ GATED_OUTPUT = Operation(
     baseline="gated_sdpa",
     stress=_stress,
     trivial=_trivial,
+    growth=softmax_growth,
     change=_change,
 )

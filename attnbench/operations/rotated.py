@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.rotary import BASE, EPS
 from attnbench.operations.attention import draw_heads, heads_inputs, pair_flops, unread_elements
-from attnbench.operations.gated_output import attended
+from attnbench.operations.gated_output import attended, softmax_growth
 from attnbench.types.operation import Operation, Problem, TensorSpec, refuses_width
 from attnbench.types.rule import Rule
 
@@ -139,5 +139,6 @@ ROTATED = Operation(
     unread=unread_elements,
     baseline="rotated_sdpa",
     trivial=_trivial,
+    growth=softmax_growth,
     change=_change,
 )

@@ -29,6 +29,17 @@ ASSUMED: tuple[Arithmetic, ...] = ("float32", "tf32", "bfloat16")
 """Those that the judge assumes of a backend that declares none. The limits of others would hide mistakes."""
 
 
+SUM_ERROR = 0.15
+"""A sum of n numbers of random signs, added one after the other, is off by about ``SUM_ERROR`` · sqrt(n) eps.
+Each addition is off by 0.21 eps of the sum so far (evenly within half a gap, which is eps / 2 to eps of the
+number), and the squares of these sums add up to n² / 2 squares of a term. Source of the growth with sqrt(n):
+Higham and Mary, A new approach to probabilistic rounding error analysis, 2019."""
+
+EXP_ERROR = 8.0
+"""Limits are twice the unit, so that an exp within 20 ulp passes: an ulp is eps / 2 to eps of a number, 0.72
+eps on average, and 20 · 0.72 < 2 · 8. torch's fused kernels have such an exp (``Vectorized::exp_u20``)."""
+
+
 def coarser(arithmetic: str, than: str) -> bool:
     """Return whether an arithmetic ("" for none) rounds more than another one, or than a dtype."""
     return bool(arithmetic) and UNIT[arithmetic] > UNIT[than]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.inputs.draw import EPS, Stored, store, widen
-from attnbench.types.arithmetic import ASSUMED, UNIT
+from attnbench.types.arithmetic import ASSUMED, EXP_ERROR, SUM_ERROR, UNIT
 from attnbench.types.case import Case, Dtype
 from attnbench.types.record import Accuracy
 
@@ -155,19 +155,9 @@ ASSUMED_RMS: dict[Dtype, float] = {"float64": 4, "float32": 4, "bfloat16": 1, "f
 """The RMS error in place of a reference's if an operation has no reference, in eps * rms(output)."""
 
 
-SUM_ERROR = 0.15
-"""A sum of n numbers of random signs, added one after the other, is off by about ``SUM_ERROR`` · sqrt(n) eps.
-Each addition is off by 0.21 eps of the sum so far (evenly within half a gap, which is eps / 2 to eps of the
-number), and the squares of these sums add up to n² / 2 squares of a term. Source of the growth with sqrt(n):
-Higham and Mary, A new approach to probabilistic rounding error analysis, 2019."""
-
 STORED = 0.5
 """Scores, weights and output are off by 0.21 gaps each where they are stored in a coarser arithmetic, by 0.36
 together. A smaller unit tells arithmetics apart: bfloat16 is not within the limits of TF32."""
-
-EXP_ERROR = 8.0
-"""Limits are twice the unit, so that an exp within 20 ulp passes: an ulp is eps / 2 to eps of a number, 0.72
-eps on average, and 20 · 0.72 < 2 · 8. torch's fused kernels have such an exp (``Vectorized::exp_u20``)."""
 
 
 def longest_sum(case: Case) -> int:

@@ -8,8 +8,9 @@ from scipy import stats
 
 from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import EPS
+from attnbench.types.arithmetic import SUM_ERROR
 from attnbench.types.case import Dtype
-from attnbench.verifier.errors import SUM_ERROR, scale_of
+from attnbench.verifier.errors import scale_of
 from attnbench.verifier.gradients import few, gradient_scale, summed
 from attnbench.worker.gradients import plain_errors
 

@@ -67,6 +67,17 @@ def test_right_kernels_are_kept(judges: Callable[[str], Judge], case: str, dtype
     assert passing_trivial_answer(judge.opened) == ""
 
 
+@pytest.mark.parametrize("case", [relatives.GATED, relatives.DIFFERENTIAL, relatives.ROTATED])
+def test_another_exp_is_within_the_limits(judges: Callable[[str], Judge], case: str) -> None:
+    """As torch's fused kernels have it: off by 20 ulp, each 0.72 gaps on average."""
+    judge = judges(case.format("float32"))
+    assert judge.problem("by_products") == ""
+    accuracy = judge.opened.judge("by_products").accuracy
+    (out,) = judge.opened.draw(judge.draws[-2]).expected.values()
+    assert accuracy is not None
+    assert accuracy.rms_limit > 20 * 0.72 * 2**-23 * float(np.sqrt(np.square(out).mean()))
+
+
 @pytest.mark.parametrize("mistake", relatives.MISTAKES)
 def test_a_wrong_kernel_is_refused(judges: Callable[[str], Judge], mistake: str) -> None:
     assert judges(relatives.MISTAKES[mistake].format("bfloat16")).problem(mistake) != ""
