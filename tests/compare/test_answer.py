@@ -85,6 +85,13 @@ def test_a_backend_alone_and_a_run_without_times() -> None:
     assert [lead.sure for lead in answer_of({"a": {"base": steady(1)}}).leads] == ["alone"]
     nothing = answer([Record("a", "dot", "mine", "ok"), Record("a", "dot", "other", "mismatch", "wrong")], [])
     assert nothing == RunAnswer((), (), None, (), 0, 0)
+    # Without a repetition in common there is the quotient alone.
+    timed = [
+        Record("a", "dot", name, "ok", median_ms=ms, best="mine")
+        for name, ms in (("mine", 2.0), ("slow", 5.0))
+    ]
+    (lead,) = answer(timed, []).leads
+    assert (lead.sure, dict(lead.over)) == ("few repetitions", {"slow": TimeRatio(2.5, None)})
 
 
 def test_a_step_is_the_sum_of_counted_calls_and_names_cases_without_a_time() -> None:

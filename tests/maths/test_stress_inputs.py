@@ -290,7 +290,7 @@ def test_where_scores_are_no_products_one_key_has_all_the_value(rule: str) -> No
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("rule", "D"), [("scaled_dot", 13), ("scaled_dot", 256), ("dot", 8), ("general", 16)]
+    ("rule", "D"), [("scaled_dot", 13), ("scaled_dot", 4096), ("dot", 8), ("general", 16)]
 )
 def test_loud_scores_are_far_out_and_tied_or_far_apart(rule: str, D: int, dtype: str) -> None:
     case = small_case(rule, Lq=64, Lk=65, D=D, dtype=dtype)

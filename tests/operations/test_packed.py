@@ -175,6 +175,14 @@ def test_a_batch_of_one_sequence_gets_the_numbers_and_limits_of_the_dense_case(r
         assert packed_answer.tobytes() == judge.answer(ready)["out"].tobytes()
 
 
+def test_a_batch_of_one_sequence_has_gradients(registry: Registry) -> None:
+    judge = Judge(
+        registry, "attention/scaled_dot/q9s12-H4-Hkv2-D8/causal:lower_right/float32/cpu/both/packed"
+    )
+    assert judge.problem("one_by_one") == ""
+    assert set(judge.opened.judge("one_by_one").parts) == {"out", "q", "k", "v"}
+
+
 def test_a_storage_that_rounds_is_refused(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = Judge(registry, CASE.format("float32", "forward", ""))
     rounding = replace(judge.opened.storage, put=lambda *given: [x.round(3) for x in PACKED.put(*given)])
