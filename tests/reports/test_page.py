@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -189,10 +190,9 @@ def test_charts_show_only_what_was_measured() -> None:
     assert '"sort"' not in json.dumps([chart["spec"] for chart in charts(rows)])
 
 
-@pytest.mark.parametrize("name", ["time", "memory", "pareto", "roofline"])
-def test_vega_lite_draws_every_chart(name: str) -> None:
+def drawn(rows: Sequence[dict[str, Any]], name: str) -> str:
+    """The first view of a chart as SVG."""
     vl_convert = pytest.importorskip("vl_convert")
-    rows = rows_of(WHOLE)
     (chart,) = (one for one in charts(rows) if one["name"] == name)
     shown = [row for row in rows if row.get(f"in_{name}") == chart["views"][0]]
     values = {"rows": shown, "height": 300, "colours": ["red"] * 9, "shapes": ["circle"] * 9}
@@ -206,9 +206,25 @@ def test_vega_lite_draws_every_chart(name: str) -> None:
             return values.get(node["$"]) or list(dict.fromkeys(row[node["$"]] for row in shown))
         return {key: filled(one) for key, one in node.items()}
 
-    svg = vl_convert.vegalite_to_svg(json.dumps(filled(chart["spec"]) | {"width": 600}), vl_version="6.1")
-    marks = re.findall(r"role-mark.*?</g>", svg, re.DOTALL)
+    spec = filled(chart["spec"]) | {"width": 600}
+    return str(vl_convert.vegalite_to_svg(json.dumps(spec), vl_version="6.1"))
+
+
+@pytest.mark.parametrize("name", ["time", "memory", "pareto", "roofline"])
+def test_vega_lite_draws_every_chart(name: str) -> None:
+    marks = re.findall(r"role-mark.*?</g>", drawn(rows_of(WHOLE), name), re.DOTALL)
     assert sum(len(re.findall("<path|<line|<text", group)) for group in marks) >= 5
+
+
+def test_each_tick_of_a_short_axis_has_its_number() -> None:
+    svg = drawn(chart_rows(judge([ok("eager", 9.0, scale=1.0), ok("exact", 7.1, scale=0.84)])), "pareto")
+    across, up = (
+        re.findall(r"<text[^>]*>([\d.]*)</text>", group)
+        for group in re.findall(r"role-axis-label.*?</g>", svg, re.DOTALL)
+    )
+    assert "0.84" in across
+    assert len(up) >= 3
+    assert all((*across, *up))
 
 
 def test_an_inaccurate_backend_has_its_time_and_error_in_charts() -> None:

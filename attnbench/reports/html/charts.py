@@ -8,8 +8,9 @@ in the note below.
 In the specifications, ``{"use": "log"}`` stands for the shared part of that name, and ``{"tips": {"ms":
 "time"}}`` for the lines of a tooltip. The page's script fills in what depends on the rows that are shown:
 ``{"$": "backend"}`` are their values of that field, ``{"$": "colours"}`` and ``{"$": "shapes"}`` the marks of
-those backends, by the field ``of``: a backend has the same in all charts, whichever kernel it runs. Names
-from files are only values of data, never part of an expression.
+those backends, by the field ``of``: a backend has the same in all charts, whichever kernel it runs. Vega
+leaves most ticks of a short logarithmic axis without a number; one that spans less than a factor of three has
+all that fit. Names from files are only values of data, never part of an expression.
 """
 
 from __future__ import annotations
