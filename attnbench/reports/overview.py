@@ -27,7 +27,7 @@ from attnbench.reports.answer import (
     totals_grids,
 )
 from attnbench.reports.caches import cache_words, caches_grid
-from attnbench.reports.columns import KIND
+from attnbench.reports.columns import KIND, UNCERTAIN
 from attnbench.reports.formats import bare_table
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import shared_words, short_names
@@ -288,7 +288,16 @@ def _style(cell: str) -> str:
     ratio = cell.partition(" ")[0]
     if ratio in _MARK_STYLES:
         return _MARK_STYLES[ratio]
-    return "red" if not _NUMBER.fullmatch(ratio) or float(ratio) >= SLOW else ""
+    return "red" if not _NUMBER.fullmatch(ratio) or is_slow(cell) else ""
+
+
+def is_slow(cell: str) -> bool:
+    """Return whether a time over that of the fastest is red.
+
+    The number that is shown decides, so cells that read alike look alike.
+    """
+    shown = cell.partition(" ")[0].rstrip(UNCERTAIN)
+    return _NUMBER.fullmatch(shown) is not None and float(shown) >= SLOW
 
 
 def _failures(records: Sequence[Record], names: Mapping[str, str], *, details: bool) -> Iterator[Line]:

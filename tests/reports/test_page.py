@@ -216,6 +216,19 @@ def test_vega_lite_draws_every_chart(name: str) -> None:
     assert sum(len(re.findall("<path|<line|<text", group)) for group in marks) >= 5
 
 
+def test_a_number_that_is_shown_twice_has_one_colour() -> None:
+    run = run_of({case(64): {"eager": 1.69, "quick": 1.0}})
+    wide = {"ratio_to_best": 1.69, "ratio_to_best_low": 1.1, "ratio_to_best_high": 4.0}
+    records = tuple(
+        structs.replace(one, **wide, ratio_to_best_p_value=0.001) if one.backend == "eager" else one
+        for one in run.records
+    )
+    text = page(replace(run, by_file=(records,)))
+    row = text.partition('<table class="leads"')[2].partition("</table>")[0].partition("<tbody>")[2]
+    assert "Red</span>: 2 times or more" in text
+    assert re.findall(r'class="far">(\w* ?[\d.]+) <', row) == ["2", "eager 2"]
+
+
 def test_each_tick_of_a_short_axis_has_its_number() -> None:
     svg = drawn(chart_rows(judge([ok("eager", 9.0, scale=1.0), ok("exact", 7.1, scale=0.84)])), "pareto")
     across, up = (

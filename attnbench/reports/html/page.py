@@ -39,7 +39,7 @@ from attnbench.reports.html.words import (
 )
 from attnbench.reports.judged import BASELINE, JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
-from attnbench.reports.overview import SLOW, absent_words, part_head
+from attnbench.reports.overview import SLOW, absent_words, is_slow, part_head
 from attnbench.reports.run import Run
 from attnbench.reports.table import footer, legend
 from attnbench.results.targets import FileKind
@@ -135,6 +135,7 @@ def page(run: Run) -> str:
         cases=cases_grid(parts) if fleet else None,
         several=several,
         slow=SLOW,
+        is_slow=is_slow,
         steps=STEPS,
         labels=labels,
         label_head=KIND if fleet else "run",

@@ -11,12 +11,12 @@ from typing import Any
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import DEFAULT_SUITE
 from attnbench.cases.work import human_bytes
-from attnbench.reports.answer import TIED, busy_text, case_cell, next_text, slower
+from attnbench.reports.answer import TIED, busy_text, case_cell, next_text, slower, times_text
 from attnbench.reports.columns import KERNEL_CONVENTION, name_text, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
-from attnbench.reports.overview import SLOW, asked_counts, counted, told_reasons
+from attnbench.reports.overview import asked_counts, counted, is_slow, told_reasons
 from attnbench.reports.run import Run
 from attnbench.reports.sentences import failure_sentences, use_sentence
 from attnbench.stats.answer import RunAnswer, disturbed, is_failure
@@ -185,7 +185,7 @@ class LeadRow:
     case: its id. also: what may be as fast, "" for nothing. fails: of a backend to use that fails in other
     cases, as "wrong in 2 cases", else "". disturbed: other processes did that to its measurement. users: for
     each backend that users have its time over that of the fastest. following: the next backend with its own.
-    Ratios are those of the terminal, with their intervals. far: it takes :data:`SLOW` times or more.
+    Ratios are those of the terminal, with their intervals. far: it is red.
     """
 
     case: str
@@ -232,7 +232,7 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
             disturbed(use),
             tuple(case_cell(cells.get((lead.best.case, user)), lead, bounds=True) for user in users),
             "alone" if lead.sure == "alone" else next_text(lead, details=True),
-            following is not None and following.ratio >= SLOW,
+            following is not None and is_slow(times_text(following)),
         )
         rows.append(row)
     return rows
