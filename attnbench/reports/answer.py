@@ -457,14 +457,12 @@ def threads_words(answer: RunAnswer, *, proved: bool = False) -> list[str]:
 def steps_words(answer: RunAnswer, numbers: Mapping[str, int | str]) -> dict[str, bool]:
     """Say for each stage which backend to use, and how much longer a step takes with what users have.
 
-    Each sentence comes with whether it is proved: of a stage, for one of its cases at least. A proved number
-    of threads comes first, since it is what a reader can do at once. numbers: what stands for each case, its
-    number or a name.
+    Each sentence comes with whether it is proved: of a stage, that a step takes longer with what users have.
+    A proved number of threads comes first, since it is what a reader can do at once. numbers: what stands for
+    each case, its number or a name.
     """
-    clear = {lead.best.case for lead in answer.leads if lead.sure == "clear"}
     of_stages = {
-        _step_words(answer, those, numbers): not clear.isdisjoint(those[0].by_case)
-        for those in _stages(answer).values()
+        _step_words(answer, those, numbers): _proves(answer, those) for those in _stages(answer).values()
     }
     threads = {words: NOT_PROVED not in words for words in threads_words(answer)}
     sure = {words: True for words, proved in threads.items() if proved}
@@ -480,11 +478,26 @@ def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str
     if len(leaders) == 1:
         words = f"{named(*leaders)}, {time}"
     # One backend everywhere is simpler than a choice by case, so the best of them is told too.
-    first = others[:1] if len(leaders) > 1 else []
-    users = [total for total in others if total.backend in (TORCHS, answer.baseline) and total not in first]
-    against = [_against_best(best, total) for total in (*first, *users) if not is_best(total)]
+    rivals = [total for total in others if not is_best(total) and (len(leaders) > 1 or total.tied)]
+    users = [total for total in _users(answer, totals) if total not in rivals[:1]]
+    against = [_against_best(best, total) for total in (*rivals[:1], *users)]
     head = (stage_words(best.stage, best.threads) or STEP) + without(_lacking(best, numbers))
     return "; ".join([f"{head}: {words}", *against])
+
+
+def _users(answer: RunAnswer, totals: Sequence[Total]) -> list[Total]:
+    """Return the totals of torch's function and the baseline, where they are not the fastest."""
+    known = (TORCHS, answer.baseline)
+    return [total for total in totals[1:] if total.backend in known and not is_best(total)]
+
+
+def _proves(answer: RunAnswer, totals: Sequence[Total]) -> bool:
+    """Return whether a step is proved to take longer with what users have; where that is the fastest itself,
+    whether it is so clearly in one case at least."""
+    users = _users(answer, totals)
+    clear = any(lead.sure == "clear" and lead.best.case in totals[0].by_case for lead in answer.leads)
+    proved = any(not total.tied and ends(total.over)[0] is not None for total in users)
+    return proved if users else clear
 
 
 def named(backend: str) -> str:

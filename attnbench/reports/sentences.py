@@ -44,6 +44,17 @@ def use_sentence(answer: RunAnswer, records: Sequence[Record], names: Mapping[st
     return "; ".join(filter(None, [told[0], _gains(answer), *told[1:]]))
 
 
+def is_proved(answer: RunAnswer) -> bool:
+    """Return whether the sentence of a run is proved for one of its cases at least.
+
+    There one backend is the fastest, or torch's function or the baseline is slower than those that tie.
+    """
+    users = {TORCHS, answer.baseline}
+    sure = {lead.sure for lead in answer.leads}
+    behind = any(lead.sure == "tie" and not users.isdisjoint(slower(lead)) for lead in answer.leads)
+    return "few repetitions" not in sure and ("clear" in sure or behind)
+
+
 def _whole(leads: Sequence[Lead], names: Mapping[str, str]) -> str:
     """Name what may be used in all cases: several backends where no case tells them apart."""
     every = [name for name in leads[0].candidates if all(name in lead.candidates for lead in leads)]

@@ -355,7 +355,7 @@ def test_a_total_that_ties_in_every_case_may_be_as_fast() -> None:
     assert len(re.findall(r'>≈ <span class="ends">\[up to [\d.]+\]', outcomes)) == 2
 
 
-def test_a_disturbed_run_says_so_first() -> None:
+def test_a_disturbed_run_says_so_below_its_answer() -> None:
     times = {case(64): {"eager": 2.0, "bmm": 1.9}}
     note = "contended: more than half of its samples were preempted"
     run = run_of(times, off=DOUBTFUL)
@@ -364,12 +364,21 @@ def test_a_disturbed_run_says_so_first() -> None:
     )
     text = page(replace(run, by_file=(records,)))
     top = text.partition("<h2>")[0]
-    assert "2 of 2 measurements were disturbed, 1 of them the fastest of a case: " in top
+    disturbed = "2 of 2 measurements were disturbed, 1 of them the fastest of a case: "
+    assert top.index('<li class="unsure">Use ') < top.index(f'<li class="unsure">{disturbed}')
     leads = text.partition('<table class="leads"')[2].partition("</table>")[0]
     assert leads.count(">disturbed<") == 1
     assert "2 outputs checked, all correct." in top
     assert "unclear, 1 of 1 verdict: " in text.partition("<summary>Unclear verdicts</summary>")[2]
     assert "<span>contended: " in text.partition('id="records"')[2]
+    # What is proved all the same stays so: here that users wait longer than for either of two.
+    run = run_of({case(64): {"eager": 6.7, "a": 1.0, "b": 1.0}}, counts={case(64): 1.0})
+    records = tuple(structs.replace(one, notes=[note]) for one in run.records)
+    top = page(replace(run, by_file=(records,))).partition("<h2>")[0]
+    step, use, *_ = re.findall(r'<li class="(\w+)">(.*?)</li>', top)
+    assert step[0] == use[0] == "good"
+    assert re.fullmatch(r"All counted calls: a, .* ms; b may .*; eager takes 6.7.* times as long\.", step[1])
+    assert "3 of 3 measurements were disturbed" in top
 
 
 def test_the_map_has_the_ratio_to_the_fastest_and_failures_in_words() -> None:

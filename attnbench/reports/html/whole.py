@@ -16,7 +16,6 @@ from attnbench.reports.html.words import (
     isolated,
     suite_of,
     use_words,
-    weakened,
 )
 from attnbench.reports.judged import ReportPart
 from attnbench.reports.names import short_names
@@ -41,19 +40,14 @@ def user_has(part: ReportPart) -> tuple[str, ...]:
 
 def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[Sentence]:
     """Return sentences over all runs, those on one run together. labels: of the parts."""
-    answers = [part.answer for part in parts if part.answer is not None]
-    mostly = 2 * sum(one.disturbed for one in answers) > sum(one.timed for one in answers)
     several = len(parts) > 1
     found = [
         one
         for part, label in zip(parts, labels, strict=True)
         for one in _of_part(part, parts, label if several else "")
     ]
-    shared = [*_checked(parts), *_hot(parts, labels)]
-    # Where most is disturbed, a reader should know before the answer.
-    first, last = (_busy(parts), shared) if mostly else ([], [*shared, *_busy(parts)])
-    run = _ALL_RUNS if several else ""
-    return [*(replace(one, run=run) for one in first), *found, *(replace(one, run=run) for one in last)]
+    shared = [*_checked(parts), *_hot(parts, labels), *_busy(parts)]
+    return [*found, *(replace(one, run=_ALL_RUNS if several else "") for one in shared)]
 
 
 def part_findings(part: ReportPart, parts: Sequence[ReportPart]) -> list[Sentence]:
@@ -99,9 +93,8 @@ def _of_part(part: ReportPart, parts: Sequence[ReportPart], run: str) -> Iterato
     """
     if part.answer is None:
         return
-    unsure = weakened(part.answer)
     for words, proved in steps_words(part.answer, short_names(case_numbers([part]))).items():
-        yield Sentence("", f"{capital(words)}.", "good" if proved and not unsure else "unsure", run)
+        yield Sentence("", f"{capital(words)}.", "good" if proved else "unsure", run)
     yield from use_words(part, run) if _is_told(part, parts) else failure_words(part, run)
     for words in cache_words(part.caches):
         yield Sentence("", f"{words}.", run=run)

@@ -18,8 +18,8 @@ from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.overview import asked_counts, counted, is_slow, told_reasons
 from attnbench.reports.run import Run
-from attnbench.reports.sentences import failure_sentences, use_sentence
-from attnbench.stats.answer import RunAnswer, disturbed, is_failure
+from attnbench.reports.sentences import failure_sentences, is_proved, use_sentence
+from attnbench.stats.answer import disturbed, is_failure
 from attnbench.types.compared import BASE, HEAD
 from attnbench.types.errors import BadCase
 from attnbench.types.record import Manifest
@@ -138,15 +138,8 @@ def use_words(part: ReportPart, run: str = "") -> list[Sentence]:
     words = "" if part.answer is None else use_sentence(part.answer, records, names)
     if not words:
         return failure_words(part, run)
-    sure = {lead.sure for lead in part.answer.leads} if part.answer else set()
-    good = "clear" in sure and "few repetitions" not in sure and not weakened(part.answer)
-    tone = "good" if good else "unsure"
+    tone = "good" if part.answer is not None and is_proved(part.answer) else "unsure"
     return [Sentence("", f"{capital(words)}.", tone, run), *failure_words(part, run)]
-
-
-def weakened(answer: RunAnswer | None) -> bool:
-    """Return whether other processes disturbed a run, and a backend to use among them."""
-    return answer is not None and bool(answer.chosen_disturbed and busy_text(answer))
 
 
 def failure_words(part: ReportPart, run: str = "") -> list[Sentence]:
