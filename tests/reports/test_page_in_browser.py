@@ -131,8 +131,15 @@ def test_on_a_phone_the_deciding_columns_are_seen_and_frames_that_scroll_say_so(
     browser: Any, tmp_path: Path
 ) -> None:
     names = ["eager", "sdpa_flash", *(f"backend_{place}" for place in range(12))]
-    run = run_of({case(n): {name: 1.0 + place for place, name in enumerate(names)} for n in (64, 128)})
+    times = {case(n): {name: 1.0 + place for place, name in enumerate(names)} for n in (64, 128)}
+    stages = dict.fromkeys(times, "decode in the program")
+    run = run_of(times, counts=dict.fromkeys(times, 12.0), stages=stages)
     opened = Opened(browser, tmp_path, run, viewport={"width": 390, "height": 800})
+    # The stage stands in one line above its table, whose last column has what that leaves.
+    stage, last = (opened.tab.locator(".totals thead th").nth(n).bounding_box() for n in (0, -1))
+    assert stage["height"] < 40
+    assert last["y"] >= stage["y"] + stage["height"] - 1
+    assert last["x"] + last["width"] <= 390
     for user in ("sdpa_flash", "eager"):
         head = opened.tab.locator(".leads thead th", has_text=user).bounding_box()
         assert head["x"] + head["width"] <= 390
