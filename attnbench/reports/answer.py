@@ -18,6 +18,7 @@ from attnbench.reports.names import short_names
 from attnbench.reports.units import (
     duration,
     duration_interval,
+    last_place,
     number,
     plus_minus,
     ratio,
@@ -47,6 +48,7 @@ _MOST_TIES, MOST_LISTED = 2, 3
 STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
 NOT_PROVED = "which is faster is not proved"
 NOT_LESS = "not proved to be less"
+SIDE_BY_SIDE = "slower side by side"
 _APART = 1.05
 """One time is shown to be less than another if so many times its upper end are."""
 _MOST_LOST, _WORTH = 3, 0.01
@@ -509,16 +511,17 @@ def _against_best(best: Total, total: Total) -> str:
     name = named(total.backend or "")
     if total.tied:
         less = f", {NOT_LESS}" if _reads_less(total, best) else ""
-        return f"{name} may be as fast ({_total_time(total)}{less})"
+        return f"{name} may be as fast ({_time_beside(total, best)}{less})"
     return f"{name} takes {total_times_text(total, bounds=True)} times as long"
 
 
 def _reads_less(total: Total, best: Total) -> bool:
-    """Return whether the time of a tie reads as less than that of the backends to use.
+    """Return whether the time of a total reads as less than that of the backends to use.
 
-    Of a tie the backend to use is the one that serves most cases, which need not have the least time.
+    Of a tie the backend to use is the one that serves most cases, which need not have the least time. What is
+    slower in each repetition may lack some of those in which the machine was slow.
     """
-    return total.tied and total.ms < best.ms and _total_time(total) != _total_time(best)
+    return total.ms < best.ms and _total_time(total) != _total_time(best)
 
 
 def _step_of(total: Total, numbers: Mapping[str, int | str]) -> str:
@@ -543,6 +546,15 @@ def without(left_out: Sequence[str]) -> str:
 def _total_time(total: Total) -> str:
     low, high, _ = ends(total)
     return duration(total.ms, reach(total.ms, low, high))
+
+
+def _time_beside(total: Total, best: Total) -> str:
+    """The time of a total; to the place of the least where its own digits would read as less than that."""
+    places = [last_place(one.ms, reach(one.ms, *ends(one)[:2])) for one in (total, best)]
+    shown, least = (round(one.ms, -place) for one, place in zip((total, best), places, strict=True))
+    if shown < least and total.ms >= best.ms:
+        return duration(total.ms, 10.0 ** places[1])
+    return _total_time(total)
 
 
 def _spread_time(total: Total) -> str:
@@ -584,7 +596,7 @@ def _totals_grid(
     rows = []
     # One backend that is the fastest of each case says it all.
     told_of = totals[1:] if any(map(is_best, totals[1:])) else totals
-    for total in sorted(told_of, key=lambda one: not is_best(one)):
+    for total in sorted(told_of, key=lambda one: (not is_best(one), one.over.ratio if one.over else 1.0)):
         low, high, _ = ends(total)
         spread = UNCERTAIN if low is None or high is None else duration_interval(total.ms, low, high)
         # Nothing is lost where it may be the fastest.
@@ -595,10 +607,11 @@ def _totals_grid(
             reverse=True,
         )
         worst = [f"{duration(ms)} in {n}" for ms, n in lost[:_MOST_LOST] if ms > _WORTH * total.ms]
-        time = f"{_total_time(total)} {spread}" if bounds and not details else _total_time(total)
+        time = _time_beside(total, best)
+        time = f"{time} {spread}" if bounds and not details else time
         over = total_times_text(total, bounds=bounds)
         told = (time, *([spread] if details else []), over)
-        less = [NOT_LESS] if _reads_less(total, best) else []
+        less = [NOT_LESS if total.tied else SIDE_BY_SIDE] if _reads_less(total, best) else []
         rows.append((total.backend or FASTEST_OF_EACH, *told, ", ".join(less or worst)))
     columns = ("time", *(["interval"] if details else []), "×")
     return Grid(

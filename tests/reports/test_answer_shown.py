@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -316,6 +317,28 @@ def test_a_backend_that_ties_in_every_case_may_be_as_fast_in_a_step() -> None:
     assert re.search(r"all counted calls: bmm, \d ms; eager may be as fast \(\d ms\)", text)
     _, eager, *_ = text[text.rindex("bmm ") :].splitlines()
     assert eager.endswith(" ≈")
+
+
+def test_the_times_of_a_step_do_not_contradict_its_ratios() -> None:
+    def step(ms: Sequence[tuple[float, float | None]]) -> list[list[str]]:
+        counts = {case(64): 1.0, case(128): 1.0}
+        run = run_of({one: {"bmm": 1.0, "eager": 1.1} for one in counts}, counts=counts)
+        times = [
+            (one, i, {"bmm": 1e6 * bmm / 2} | ({"eager": 1e6 * eager / 2} if eager else {}))
+            for one in counts
+            for i, (bmm, eager) in enumerate(ms)
+        ]
+        lines = shown(replace(run, times=(tuple(times),))).splitlines()
+        return [line.split() for line in lines if line.split()[:1] in (["bmm"], ["eager"])][-2:]
+
+    # A busy machine makes both slower, so the interval of the slower one has a digit less.
+    drift = [(2.2 * f, 2.33 * f) for f in (*[1.0] * 7, *[1.45] * 5)]
+    (fast, slow) = step([(bmm, eager * (1 + i / 1000)) for i, (bmm, eager) in enumerate(drift)])
+    assert fast == ["bmm", "2.2", "ms", "1"]
+    assert slow[:4] == ["eager", "2.3", "ms", "1.06"]
+    # It lacks the repetitions in which the machine was slow.
+    (_, slow) = step([(2.2, 2.33 + i / 1000) for i in range(12)] + [(4.4, None)] * 14)
+    assert " ".join(slow).endswith("slower side by side")
 
 
 def test_what_a_named_plugin_brings_is_in_the_first_sentence() -> None:
