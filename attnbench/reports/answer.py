@@ -316,13 +316,12 @@ def lead_text(lead: Lead, known: Sequence[str] = ()) -> str:
     known: those that they brought.
     """
     best, others = lead.best, slower(lead)
-    told = [f"use {backend_text(best)}: {time_text(best)}"]
-    if len(lead.ties) >= _MOST_TIES:
-        # The word of the table, where the row has no room for their names.
-        told = [f"use {use_text(lead, best.backend)}: {backend_text(best)} {time_text(best)}"]
+    time = f"{backend_text(best)} {time_text(best)}" if lead.ties else time_text(best)
+    # The words of the table.
+    told = [f"use {use_text(lead, best.backend)}: {time}"]
     if lead.sure == "alone":
         return f"{told[0]}; no other backend has a time"
-    if lead.ties:
+    if len(lead.ties) >= _MOST_TIES:
         told.append(f"{listed(lead.ties)} may be as fast")
     told_of = (TORCHS, best.baseline, *known)
     names = [name for place, name in enumerate(others) if place == 0 or name in told_of]
