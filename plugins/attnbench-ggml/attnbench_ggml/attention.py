@@ -42,7 +42,7 @@ def prepare(setup: Setup) -> Call:
     encoding, dtype = encoding_name(case), case_dtype(case)
     blocks = encoding if encoding in BLOCKS else ""
     slopes = _has_slopes_of_ggml(case, setup.rule)
-    mask = _distances(case) if slopes else additive_mask(case, torch.float16, case.device, setup.scoring)
+    mask = _distances(case) if slopes else _added(setup)
     # What calls share: the graph reads it after each of them has written the addresses.
     prepared = [x.contiguous() for x in (mask, None if sink is None else sink.float()) if x is not None]
 
@@ -99,6 +99,20 @@ def _distances(case: Case) -> Tensor:
     below = -(positions - torch.arange(case.Lk)).abs().half()
     mask = additive_mask(case, torch.float16, case.device)
     return below[None, None] if mask is None else below + mask
+
+
+def _added(setup: Setup) -> Tensor | None:
+    """Return what is added to scores, in float16; without a sink less the largest number of each row.
+
+    No softmax shows that. Near -34, a usual bias of large distances, numbers of float16 are 1/32 apart.
+    """
+    import torch
+
+    added = additive_mask(setup.case, torch.float32, setup.case.device, setup.scoring)
+    if added is not None and setup.scoring.sink is None:
+        largest = added.amax(-1, keepdim=True)
+        added = added - largest.masked_fill(largest.isneginf(), 0)
+    return None if added is None else added.half()
 
 
 def supports(case: Case, rule: Rule) -> str | None:

@@ -66,6 +66,15 @@ def test_right_by_the_oracle(tmp_path: Path) -> None:
 
 
 @needs_library
+def test_a_large_bias_takes_no_bits_of_a_float_mask(tmp_path: Path) -> None:
+    """Near -44 numbers of float16 are 1/32 apart."""
+    case = "attention/alibi@slope=0.25/B1-H1-Lq177-Lk2-D1-Dv8/float/float16"
+    (record,) = attnbench.run([case], ["ggml_flash_attn"], timed=False, out=tmp_path).records
+    assert record.accuracy is not None
+    assert record.accuracy.rms_error < 3 * record.accuracy.reference_rms
+
+
+@needs_library
 def test_planted_mistakes_are_found(tmp_path: Path) -> None:
     plugin = str(Path(__file__).with_name("mistaken_attention.py"))
     names = [backend.name for backend in mistaken_attention.attnbench_backends()]
