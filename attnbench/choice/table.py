@@ -351,7 +351,7 @@ def _agreed(row: list[Decision]) -> list[Decision]:
     found: list[Decision] = []
     while len(found) < len(row):
         start = len(found)
-        common = _by_backend(row[start]).keys()
+        common = set(_by_backend(row[start]))
         end = start + 1
         while end < len(row) and common & _by_backend(row[end]).keys():
             common &= _by_backend(row[end]).keys()
