@@ -358,8 +358,17 @@ def _agreed(row: list[Decision]) -> list[Decision]:
             end += 1
         chosen = Counter(one.choice.backend for one in row[start:end] if one.choice is not None)
         backend = max(sorted(common), key=lambda name: chosen[name], default="")
-        found += [_by_backend(one).get(backend, one) for one in row[start:end]]
+        found += [_instead(one, backend) for one in row[start:end]]
     return found
+
+
+def _instead(decision: Decision, backend: str) -> Decision:
+    """Return a decision for one of its backends; as it is, for another."""
+    by_backend = _by_backend(decision)
+    if backend not in by_backend:
+        return decision
+    others = tuple(replace(one, also=()) for name, one in by_backend.items() if name != backend)
+    return replace(by_backend[backend], also=others)
 
 
 def _by_backend(decision: Decision) -> dict[str, Decision]:

@@ -161,7 +161,9 @@ def _tell(decisions: Sequence[Decision]) -> None:
             words = f"torch's function stays: {one.why}"
         else:
             value, bounds = ratio(one.choice.gain, one.choice.low, one.choice.high)
-            words = f"{one.choice.backend}: torch's function takes {value} {bounds} times as long"
+            ties = [tie.choice.backend for tie in one.also if tie.choice is not None]
+            rivals = f" ({first_of(ties, _MOST_NAMED)} may be as fast)" if ties else ""
+            words = f"{one.choice.backend}{rivals}: torch's function takes {value} {bounds} times as long"
             if one.errors is not None and one.errors >= MUCH_COARSER:
                 words += f"; {one.choice.backend}'s RMS error is {number(one.errors)} times torch's"
         say(f"{short_id(parse_case(one.case))}: {words}")

@@ -183,7 +183,10 @@ def test_neighbouring_lengths_that_agree_are_one_choice_with_the_least_gain() ->
 def test_of_ties_neighbouring_lengths_get_the_same() -> None:
     tie = {"sdpa_flash": 4.0, "bmm": 1.0, "eager": 1.0}
     tied = {case(513, Lq=1): tie | {"bmm": 0.999}, case(640, Lq=1): tie | {"eager": 0.999}}
-    (both,) = chosen(run_of(tied))
+    first, second = decide(run_of(tied), REGISTRY, "sdpa_flash")
+    assert first.choice is not None
+    assert [one.choice.backend for one in (first, *first.also)] == ["bmm", "eager"]
+    (both,) = put_together([first, second])
     assert (both.case, both.upto) == (case(513, Lq=1), 640)
     # The fastest of each alone would leave 700 to 900 to torch's function.
     clear = {case(900, Lq=1): {"sdpa_flash": 4.0, "eager": 1.0, "bmm": 2.0}}
