@@ -16,7 +16,7 @@ from attnbench.search.covering import Covering, DrawnRow
 from attnbench.search.process import Judgement, JudgingProcess, JudgingQuestion, first_ready, judges
 from attnbench.search.space import space_of
 from attnbench.testing.cases import NO_OPTIONS, rules_of
-from attnbench.testing.diagnosis_process import Asked, Diagnosed, Look, look
+from attnbench.testing.diagnosis_process import Asked, Diagnosed, Look, look, too_large
 from attnbench.testing.judge import rules_in
 from attnbench.testing.problems import may_be_known
 from attnbench.trial.judge import TrialOutcome
@@ -287,7 +287,8 @@ def _longer(case: Case) -> Case:
 
 def _can_be_known(failure: Fault) -> bool:
     plain = failure.alone and failure.outcome.status == "wrong" and failure.point.way == PLAINLY
-    return plain and may_be_known(_longer(failure.point.case))
+    case = _longer(failure.point.case)
+    return plain and may_be_known(case) and not too_large(case)
 
 
 def replayed(point: Point, backend: str, registry: Registry) -> TrialOutcome:

@@ -65,12 +65,19 @@ def distance(left: Parts, right: Parts, scale: Parts) -> float:
     return total
 
 
-def diagnosed_as(known: Sequence[Told]) -> Diagnosed:
-    """Return the diagnosis of an answer that equals these mistakes, as :func:`nearest` has them."""
+def diagnosed_as(known: Sequence[Told], rivals: Sequence[Told] = ()) -> Diagnosed:
+    """Return the diagnosis of an answer that equals these mistakes, as :func:`nearest` has them.
+
+    rivals: those of them that would be alike in no other case, of which none could be asked.
+    """
     equals = {
         one.name: f"Your output equals the known mistake “{one.summary}”: {one.advice}." for one in known
     }
-    return Diagnosed(equals[known[0].name], known[0].name, equals=equals)
+    do = equals[known[0].name]
+    if rivals:
+        each = "; or ".join(f"“{one.summary}”: {one.advice}" for one in (known[0], *rivals))
+        do = f"Your output equals several known mistakes, which are alike in this case: {each}."
+    return Diagnosed(do, known[0].name, equals=equals)
 
 
 def nearest(

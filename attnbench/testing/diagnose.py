@@ -11,7 +11,8 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from attnbench.cases.ids import case_id, parse_case
+from attnbench.cases.ids import case_id, given_id, parse_case
+from attnbench.cases.variant import SMALL, variant_cases
 from attnbench.inputs.draw import EPS, draw_inputs, draw_parameters, draw_upstreams, store, widen
 from attnbench.inputs.encoded import AMPLIFIED, encoded, with_amplitudes
 from attnbench.inputs.kinds import (
@@ -25,6 +26,7 @@ from attnbench.inputs.kinds import (
 )
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, OUT, UPSTREAM, parameter_names
+from attnbench.ipc.names import PLAIN as PLAIN_NAME
 from attnbench.kit.reference import PLAIN
 from attnbench.testing.advice import (
     ALL_NAN,
@@ -35,9 +37,9 @@ from attnbench.testing.advice import (
     SOMETIMES,
     WEIGH,
 )  # fmt: skip
-from attnbench.testing.alike import RIGHT, Parts, answered, diagnosed_as, distance, nearest
+from attnbench.testing.alike import AS_NEAR, NEAR, RIGHT, Parts, answered, diagnosed_as, distance, nearest
 from attnbench.testing.diagnose_batch import look_at_batch
-from attnbench.testing.diagnosis_process import Diagnosed, Look, Smallest, WrongPlaces
+from attnbench.testing.diagnosis_process import Diagnosed, Look, Smallest, WrongPlaces, too_large
 from attnbench.testing.mistakes import mistakes_for
 from attnbench.testing.mistakes.encodings import (
     EncodedMistake,
@@ -72,6 +74,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attnbench.worker.gradients import Inputs
+
+Known = Mistake | EncodedMistake
 
 CLOSE = 2.0
 """The same in half precision on inputs of which a right kernel rounds little but the output."""
@@ -117,13 +121,14 @@ class Trial:
 def begin(
     case: Case,
     backend: str,
-    source: Source,
+    source: Source | None,
     rule_source: Source,
     family: str = NORMAL,
     zeroed: NDArray[np.bool_] | None = None,
 ) -> Trial:
     """Prepare a backend and give it inputs of a family; call it within :func:`surroundings`.
 
+    source: None for the plain reference, of a case without encoded tensors.
     zeroed: True for each key (Lk) whose values are 0, in attention.
 
     Raises:
@@ -172,6 +177,8 @@ def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
     """Diagnose a backend that is wrong on a case, by asking it again; says nothing where the judge fails."""
     point = _shown(look)
     try:
+        if too_large(point.case):
+            return _in_smaller_cases(look, backend, source)
         wrong = equal_calls(point, backend, source, look.rule_source)
         if wrong is None:
             # No answer is wrong alone: all of a kind may be, together.
@@ -257,7 +264,8 @@ def _looked_at(look: Look, backend: str, source: Source) -> Diagnosed:
                 plain = begin(case, backend, source, look.rule_source)
                 known = [one for one in known if _fits_ordinary(one, plain)]
         if known:
-            found = diagnosed_as(known)
+            known, rivals = _told_apart(known, case, backend, source, look.rule_source)
+            found = diagnosed_as(known, rivals)
             if any(one in WEIGHS for one in known):
                 # Other cases of this fault may show no more than that.
                 return structs.replace(found, equals=found.equals | {_DROPPED_WEIGH: WEIGH})
@@ -285,7 +293,74 @@ def _looked_at_plainly(look: Look, backend: str, source: Source) -> Diagnosed:
         trial = begin(case, backend, source, look.rule_source)
         got, right = trial.call(), answered(reference, *_in_float64(trial))
         known = [] if _near(got, right, case) else _known_mistakes(got, right, trial)
-    return diagnosed_as(known) if known else Diagnosed()
+    if not known:
+        return Diagnosed()
+    return diagnosed_as(*_told_apart(known, case, backend, source, look.rule_source))
+
+
+def _in_smaller_cases(look: Look, backend: str, source: Source) -> Diagnosed:
+    """Return the known mistake that a backend makes in a smaller case of the same kind as a large one."""
+    for case in _smaller_cases(parse_case(look.case), look.rule_source):
+        try:
+            found = _looked_at(structs.replace(look, case=case_id(case)), backend, source)
+        except NotPrepared:
+            continue
+        if found.mistake:
+            return structs.replace(found, do=f"On the smaller case {given_id(case)}: {found.do}")
+    return Diagnosed(kind="too large")
+
+
+def _smaller_cases(case: Case, rule_source: Source) -> list[Case]:
+    """Return cases of the same kind of other lengths, the smallest first: the same ones each time."""
+    rule, rng = judges_rule(rule_source, case.rule), np.random.default_rng(0)
+    # Without dtypes of a backend they have that of the case.
+    found = (one for one in variant_cases(case, rule, (), rng, len(SMALL)) if not too_large(one))
+    return sorted(found, key=lambda one: one.Lq * one.Lk)
+
+
+def _told_apart(
+    known: list[Known], case: Case, backend: str, source: Source, rule_source: Source
+) -> tuple[list[Known], list[Known]]:
+    """Return those of mistakes that also give the backend's answers to smaller cases, where they differ.
+
+    Then those of them that differ from the first in such a case, but which the backend does not take: no
+    more is known of these.
+    """
+    reference, rounding = operation_of(case).reference or PLAIN.prepare, RIGHT * EPS[case.dtype]
+    unanswered: list[tuple[dict[str, Parts], Parts]] = []
+
+    def unlike(answers: dict[str, Parts], right: Parts) -> list[Known]:
+        first = answers[known[0].name]
+        return [one for one in known if distance(answers[one.name], first, right) > rounding]
+
+    for other in _smaller_cases(case, rule_source) if len(known) > 1 else ():
+        with surroundings(other):
+            try:
+                # The plain reference takes no codes, and others prepare in longer time.
+                asked = (backend, source) if is_encoded(other) else (PLAIN_NAME, None)
+                plain = begin(other, *asked, rule_source)
+                wide = _in_float64(plain)
+                right = answered(reference, *wide)
+                answers = {one.name: _mistaken(one, plain, wide) for one in known}
+            except Exception:
+                # One of them can't be made in this case.
+                continue
+            if not unlike(answers, right):
+                continue
+            try:
+                got = begin(other, backend, source, rule_source).call()
+            except Exception:
+                # The backend need not take such a case.
+                unanswered.append((answers, right))
+                continue
+        off = {one.name: distance(got, answers[one.name], right) for one in known}
+        least = min(off.values())
+        if least > rounding and not least < NEAR * distance(got, right, right):
+            # Another fault shows there.
+            continue
+        known = [one for one in known if off[one.name] <= max(AS_NEAR * least, rounding)]
+    apart = [one for answers, right in unanswered for one in unlike(answers, right)]
+    return known, [one for one in known if one in apart]
 
 
 def _other_pairs(case: Case, backend: str, source: Source, rule_source: Source) -> str:
@@ -329,7 +404,7 @@ def _dropped_keys_weigh(case: Case, backend: str, source: Source, rule_source: S
     return bool(np.abs(other - one).max() > RIGHT * EPS[case.dtype] * np.abs(one).max())
 
 
-def _fits_ordinary(mistake: Mistake | EncodedMistake, plain: Trial) -> bool:
+def _fits_ordinary(mistake: Known, plain: Trial) -> bool:
     """Return False for a mistake that is wrong on ordinary inputs, on which the backend is right.
 
     Of a backend that is wrong there too, nothing is known: it may have a second fault.
@@ -341,9 +416,7 @@ def _fits_ordinary(mistake: Mistake | EncodedMistake, plain: Trial) -> bool:
     return _near(_mistaken(mistake, plain, wide), right, case)
 
 
-def _mistaken(
-    mistake: Mistake | EncodedMistake, trial: Trial, wide: tuple[Setup, Inputs, Tensor | None]
-) -> Parts:
+def _mistaken(mistake: Known, trial: Trial, wide: tuple[Setup, Inputs, Tensor | None]) -> Parts:
     """Return the answer of a mistake. wide: the trial in float64."""
     import torch
 
@@ -366,19 +439,17 @@ def _nothing(got: Parts) -> Diagnosed | None:
     return None if out.any() else Diagnosed(ALL_ZERO, kind="nothing")
 
 
-def _known_mistakes(
-    got: Parts, right: Parts, trial: Trial, units: float = RIGHT
-) -> list[Mistake | EncodedMistake]:
+def _known_mistakes(got: Parts, right: Parts, trial: Trial, units: float = RIGHT) -> list[Known]:
     """Return the mistakes whose answers are near enough and as near as any, the nearest first.
 
     units: of rounding, within which answers are alike.
     """
     case, wide = trial.held.case, _in_float64(trial)
     of_codes = encoded_mistakes(case) if trial.stored is not None else ()
-    mistakes: Iterator[Mistake | EncodedMistake] = chain(of_codes, mistakes_for(case))
+    mistakes: Iterator[Known] = chain(of_codes, mistakes_for(case))
     rounding = units * EPS[case.dtype]
 
-    def answer(one: Mistake | EncodedMistake) -> Parts:
+    def answer(one: Known) -> Parts:
         return _mistaken(one, trial, wide)
 
     known = nearest(mistakes, answer, got, right, rounding)

@@ -17,10 +17,18 @@ from msgspec.structs import replace
 from attnbench.cases.ids import parse_case
 from attnbench.ipc.process import answer_of, set_import_path, stdout_for_answers
 from attnbench.runner.processes import HERE, Interpreter
+from attnbench.types.case import Case
 from attnbench.types.extensions import Source
 from attnbench.types.words import one_line
 
 PER_ANSWER_S, SMALLEST_S, START_S = 20.0, 60.0, 60.0
+MOST_COMPUTED = 2**24
+"""The largest B·H·Lq·Lk·D for which an answer is compared with all known mistakes in short time."""
+
+
+def too_large(case: Case) -> bool:
+    """Return whether answers to smaller cases of its kind are compared with known mistakes instead."""
+    return case.B * case.H * case.Lq * case.Lk * case.D > MOST_COMPUTED
 
 
 class Look(Struct, frozen=True):
@@ -47,10 +55,13 @@ class Asked(Struct, frozen=True):
     two_ways: tuple[tuple[str, Source], ...] = ()
 
 
-Kind = Literal["", "family", "nothing", "sometimes", "kept", "not repeated", "failed", "unjudged"]
+Kind = Literal[
+    "", "family", "nothing", "sometimes", "kept", "not repeated", "failed", "too large", "unjudged"
+]  # fmt: skip
 """A kind of fault. "": wrong in each call, and no more is known; ``family``: on one kind of inputs alone;
 ``nothing``: no number in the output; ``sometimes``: in some of equal calls; ``kept``: after other inputs;
-``not repeated``: not in this process; ``failed``: it raised here; ``unjudged``: the judge did."""
+``not repeated``: not in this process; ``failed``: it raised here; ``too large``: to be compared, and smaller
+cases show no known mistake; ``unjudged``: the judge raised."""
 
 SHRUNK: tuple[Kind, ...] = ("", "family")
 """Kinds of faults whose case is made small, if they equal no known mistake."""

@@ -15,7 +15,7 @@ from attnbench.cases.ids import given_id, parse_case
 from attnbench.inputs.kinds import LIGHT_KEYS, NORMAL
 from attnbench.testing.advice import BY_CHECK, BY_FAMILY, COARSE, RAISES_NOTHING
 from attnbench.testing.conditions import condition
-from attnbench.testing.diagnosis_process import SHRUNK, Diagnosed, Look, Smallest
+from attnbench.testing.diagnosis_process import SHRUNK, Diagnosed, Look, Smallest, too_large
 from attnbench.testing.findings import About, Finding
 from attnbench.testing.places import places_in_words
 from attnbench.trial.point import Point
@@ -32,8 +32,6 @@ from attnbench.types.words import count_of
 LET_THROUGH = "supports() let this case through"
 MOST_LOOKS = 12
 """The number of cases that get a close look; more show nothing new if a mistake shows everywhere."""
-MOST_COMPUTED = 2**24
-"""The largest B·H·Lq·Lk·D for which an answer is compared with all known mistakes."""
 
 BY_VALUE = ("values", "not_finite", "gradients", "dropout", "weights", "timed_values")
 """Checks that an output of the right form fails by its numbers."""
@@ -88,8 +86,9 @@ def _failures(records: Iterable[Record]) -> list[Record]:
 
 
 def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str, Look]:
-    """Choose the wrong answers to diagnose, by the case of the record: plain cases first, coarse ones last.
+    """Choose the wrong answers to diagnose, by the case of the record.
 
+    Plain cases come first, then large ones, and coarse answers last.
     The plainest that failed each check is among them, since NaN is mostly another fault than wrong numbers.
     sources: by rule.
     """
@@ -99,7 +98,7 @@ def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str,
         if may_be_known(case) and record.failed_check in LOOKED_AT:
             look = Look(_shown(record), sources[record.rule], _families(record))
             found.append((case, record.status == "inaccurate", record, look))
-    found.sort(key=lambda one: (one[1], _trouble(one[0])))
+    found.sort(key=lambda one: (one[1], too_large(one[0]), _trouble(one[0])))
     plainest: dict[str, tuple[str, Look]] = {}
     for _, _, record, look in found:
         plainest.setdefault(record.failed_check, (record.case, look))
@@ -108,15 +107,14 @@ def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str,
 
 
 def may_be_known(case: Case) -> bool:
-    """Return whether wrong answers to a case can be compared with those of known mistakes, in short time."""
-    computed = case.B * case.H * case.Lq * case.Lk * case.D
+    """Return whether wrong answers to a case, or to smaller ones, can be compared with known mistakes."""
     operation = operation_of(case)
     if operation.heads is None:
         told = operation.updates and operation.reference is not None
         has_mistakes = told and not case.batch and case.pass_ == "forward"
     else:
         has_mistakes = not case.batch or case.operation == "attention"
-    return has_mistakes and not case.dropout and computed <= MOST_COMPUTED
+    return has_mistakes and not case.dropout
 
 
 def _trouble(case: Case) -> tuple[int, int]:
@@ -234,7 +232,7 @@ def _known(diagnoses: Mapping[str, Diagnosed]) -> dict[str, Diagnosed]:
 
     A backend that is wrong in some of equal calls may be so in any case, and no other diagnosis is true then.
     """
-    told = {case: one for case, one in diagnoses.items() if one.kind != "unjudged"}
+    told = {case: one for case, one in diagnoses.items() if one.kind not in ("unjudged", "too large")}
     changing = next((one for one in told.values() if one.kind == "sometimes"), None)
     if changing is not None:
         return dict.fromkeys(told, changing)
@@ -243,7 +241,8 @@ def _known(diagnoses: Mapping[str, Diagnosed]) -> dict[str, Diagnosed]:
             # The mistake that the most cases show is the one that each of them shows.
             shows = Counter(name for each in told.values() for name in each.equals)
             name = max(one.equals, key=shows.__getitem__)
-            told[case] = Diagnosed(one.equals[name], name, equals=one.equals)
+            if any(shows[other] < shows[name] for other in one.equals):
+                told[case] = Diagnosed(one.equals[name], name, equals=one.equals)
     first: dict[tuple[str, str], Diagnosed] = {}
     # A fault on ordinary inputs is told first: another kind alone may show it in other cases.
     for one in sorted(told.values(), key=lambda one: one.kind != ""):

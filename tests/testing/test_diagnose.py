@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import wrong_answers as tries
 import wrong_by_habit as habits
+import wrong_masks as masks
 
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Registry, load_wanted
@@ -89,6 +90,39 @@ def by_habit(backend: str, case: str, family: str = "normal") -> Diagnosed:
 )
 def test_a_habit_is_known(backend: str, case: str, mistake: str) -> None:
     assert by_habit(backend, case).mistake == mistake
+
+
+def of_mask(backend: str, case: str) -> Diagnosed:
+    registry = load_wanted([masks.__file__])
+    look = Look(START + case, registry.rules["scaled_dot"].source, ("normal",))
+    return diagnose(look, backend, named(masks.__file__))
+
+
+@pytest.mark.parametrize(
+    ("case", "part"),
+    [
+        # With one key more than queries the other corner is one key more, and with one less one key less.
+        ("H2-Lq16-Lk17-D8/causal", "causal"),
+        (f"H2-Lq17-Lk16-D8/{LOW}", "causal"),
+        ("B3-H2-L9-D8/window:8", "window"),
+        # Too large to be compared itself.
+        ("H2-Lq1000-Lk256-D64/causal", "causal"),
+    ],
+)
+def test_mistakes_that_a_case_does_not_tell_apart_are_told_apart_by_others(case: str, part: str) -> None:
+    made = [backend.name for backend in masks.MADE if backend.name.startswith(part)]
+    found = {name: of_mask(name, case) for name in made}
+    assert [one.mistake for one in found.values()] == made
+    assert all("several" not in one.do for one in found.values())
+
+
+def test_mistakes_that_no_case_tells_apart_are_all_named() -> None:
+    diagnosis = of_mask("one_length", "H2-Lq16-Lk17-D8/causal")
+    assert diagnosis.do.startswith(
+        "Your output equals several known mistakes, which are alike in this case: "
+    )
+    assert "“causal from the other corner”: look at case.mask.causal" in diagnosis.do
+    assert "; or “causal, one key more”: keep key j for query i" in diagnosis.do
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
