@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from attnbench.cases.select import Overrides
     from attnbench.plugins.registry import Registry
     from attnbench.runner.progress import Moment, Progress
-    from attnbench.testing.findings import Report
+    from attnbench.testing.findings import Finding, Report
     from attnbench.testing.judge import Found, Plan
     from attnbench.types.record import Record
 
@@ -165,7 +165,7 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
         running = judging_plan(asked, registry, options_of(chosen, timed=False), selection.shard)
         try:
             with progress(cases=tuple(asked), wrong_only=True) as tell:
-                run = start(running, chosen["out"], telling_first(tell, partial(_mistake, registry)))
+                run = start(running, chosen["out"], telling_early(tell, partial(_mistake, registry)))
         except Interrupted as stop:
             run, interrupted = loaded(stop.path, registry), True
             if not run.records:
@@ -189,33 +189,63 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any], seconds: float, s
     ctx.exit(130 if interrupted else report.exit_code)
 
 
-def telling_first(tell: Progress, mistake: Callable[[Record], str]) -> Progress:
-    """Return a function that shows a run, and the first problem of it as soon as it is known.
+MOST_ASKED_EARLY = 5
+"""Failures that are diagnosed while a check goes on, which waits meanwhile."""
 
-    mistake: a sentence on the known mistake of a failure, "" for none.
+
+def telling_early(tell: Progress, mistake: Callable[[Record], Finding | None]) -> Progress:
+    """Return a function that shows a run, its first problem, and each further known mistake when it is found.
+
+    A failure is diagnosed early if its case lacks a property of each case before: else it shows the same
+    fault, most likely.
+
+    mistake: the finding of a failure that is a known mistake, None for none.
     """
     from attnbench.testing.problems import problem_of
 
-    told = False
+    asked: list[frozenset[str]] = []
+    told: set[str] = set()
+
+    def early(record: Record) -> list[str]:
+        """Return lines on a failure, none where they are not new."""
+        properties = _properties(record)
+        if len(asked) == MOST_ASKED_EARLY or any(others <= properties for others in asked):
+            return []
+        asked.append(properties)
+        found = mistake(record)
+        new = found is not None and found.mistake not in told
+        lines = [problem_of(record)]
+        if found is not None:
+            told.add(found.mistake)
+            lines.append(found.do)
+        if len(asked) == 1:
+            return [*lines, "(checking goes on; Ctrl-C ends it with the diagnosis so far)"]
+        return lines if new else []
 
     def shown(moment: Moment) -> None:
-        nonlocal told
         wrong = next((record for record in moment.records if problem_of(record)), None)
-        if wrong is not None and not told and moment.cases > 1:
-            told = True
-            lines = [problem_of(wrong), mistake(wrong)]
-            lines.append("(checking goes on; Ctrl-C ends it with the diagnosis so far)")
-            moment = replace(moment, problem="\n  ".join(filter(None, lines)))
+        if wrong is not None and moment.cases > 1:
+            moment = replace(moment, problem="\n  ".join(early(wrong)))
         tell(moment)
 
     return shown
 
 
-def _mistake(registry: Registry, record: Record) -> str:
+def _properties(record: Record) -> frozenset[str]:
+    """Return the backend and the properties of its case that many faults need."""
+    from attnbench.cases.ids import parse_case
+
+    case = parse_case(record.case)
+    group = ["group"] if case.group > 1 else []
+    backward = [case.pass_] if case.pass_ != "forward" else []
+    return frozenset([record.backend, *(word.word for word in case.mask.words), *group, *backward])
+
+
+def _mistake(registry: Registry, record: Record) -> Finding | None:
     from attnbench.testing.judge import advice_on
 
     found = advice_on([record], [record.backend], registry, quick=True)
-    return next((one.do for one in found if one.mistake), "")
+    return next((one for one in found if one.mistake), None)
 
 
 def _print_plan(chosen: dict[str, Any], planned: Plan, registry: Registry, seconds: float) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _BESIDE_CASE = 72
 """Columns of what stands before the case: the current step, the bar, the time left."""
 _LEAST_CASE = 24
+MOST_WRONG = 3
+"""The most lines of cases that are not right, where the report names them by their fault."""
 
 
 @contextmanager
@@ -29,7 +31,7 @@ def progress(plan: str = "", cases: Sequence[str] = (), *, wrong_only: bool = Fa
     """Yield a function that shows a run: its plan, a line for each case that is done, on a terminal a bar.
 
     cases: the ids of all, where they are known; lines then name only what differs, as the tables do.
-    wrong_only: without a terminal, a line for each case that is not right and for each quarter of all. On a
+    wrong_only: without a terminal, lines for the first cases that are not right and each quarter of all. On a
     terminal all this gives way to the answer. It also shows what backends printed whose calls failed:
     each once, and with --verbose at each failure.
     """
@@ -152,7 +154,7 @@ def _row_printer(names: Mapping[str, str]) -> Progress:
 
 
 def _tally_printer(names: Mapping[str, str]) -> Progress:
-    """Return a function that prints the line of a case that is not right, and after each quarter a count."""
+    """Return a function that prints a line for each of the first wrong cases, and a count each quarter."""
     wrong, quarter = 0, 0
 
     def print_row(moment: Moment) -> None:
@@ -161,8 +163,8 @@ def _tally_printer(names: Mapping[str, str]) -> Progress:
             return
         if any(not (record.passed or MEANING[record.status].declined) for record in moment.records):
             wrong += 1
-            if row := case_row(moment, names):
-                say(row, err=True)
+            if wrong <= MOST_WRONG and (row := case_row(moment, names)):
+                say(row + (" (further ones are counted)" if wrong == MOST_WRONG else ""), err=True)
         if 4 * moment.done // moment.cases > quarter:
             quarter = 4 * moment.done // moment.cases
             found = f"{wrong} of them not right" if wrong else "none wrong"

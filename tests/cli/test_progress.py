@@ -13,11 +13,12 @@ import pytest
 from click.testing import Result
 
 from attnbench.cli import attnbench
-from attnbench.cli.check import telling_first
+from attnbench.cli.check import telling_early
 from attnbench.cli.output import colourful
 from attnbench.cli.progress import left_words, progress, steps
 from attnbench.plugins import calling as tracing
 from attnbench.runner.progress import Moment
+from attnbench.testing.findings import Finding
 from attnbench.types.record import Record
 from attnbench.types.status import Status
 
@@ -91,21 +92,34 @@ def test_a_long_check_has_lines_of_what_is_wrong_and_a_tally(capsys: pytest.Capt
     ]
 
 
-def test_the_first_problem_of_a_check_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = [
-        Record(done(number).case, "dot", "mine", "mismatch", f"off by {number}", failed_check="values")
-        for number in (1, 2)
-    ]
-    with progress() as shown:
-        tell = telling_first(shown, lambda record: "Your output equals a known mistake.")
-        for number, record in enumerate(wrong, 1):
-            tell(replace(done(number, 0.0), records=(record,)))
+def test_each_known_mistake_of_a_check_is_told_once_when_it_is_found(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A case with all properties of one before is not asked: it shows the same fault."""
+    masks = ("causal", "causal+padding", "padding", "window:2", "bool")
+    asked: list[str] = []
+
+    def mistake(record: Record) -> Finding | None:
+        asked.append(record.case)
+        name = "window" if "window" in record.case else "mask"
+        return None if "bool" in record.case else Finding("mine", "x", f"Mend the {name}.", mistake=name)
+
+    with progress(wrong_only=True) as shown:
+        tell = telling_early(shown, mistake)
+        for number, mask in enumerate(masks, 1):
+            case = done(number).case.replace("/none/", f"/{mask}/")
+            record = Record(case, "dot", "mine", "mismatch", f"off by {number}", failed_check="values")
+            tell(replace(done(number, 0.0), cases=9, done=1, records=(record,)))
+    assert len(asked) == 4
     assert capsys.readouterr().err.splitlines() == [
         "#1 dot/H2-L2-D8: wrong",
-        "problem: mine on attention/dot/H2-L2-D8: off by 1",
-        "  Your output equals a known mistake.",
+        "problem: mine on attention/dot/H2-L2-D8/causal: off by 1",
+        "  Mend the mask.",
         "  (checking goes on; Ctrl-C ends it with the diagnosis so far)",
         "#2 dot/H2-L4-D8: wrong",
+        "#3 dot/H2-L8-D8: wrong (further ones are counted)",
+        "problem: mine on attention/dot/H2-L16-D8/window:2: off by 4",
+        "  Mend the window.",
     ]
 
 
