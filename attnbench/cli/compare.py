@@ -290,9 +290,9 @@ def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate, *,
         most = f"at most {count_of(cells, 'cell')}"
         options = options_of(chosen | {"delta": gate.least_delta}, timed=True)
         note(
-            f"{sides.base.name} against {sides.head.name}: {most}, each with "
-            f"{options.repetitions} repetitions in {options.budget_s:g} s; decided cells stop after "
-            f"{repetitions_before_look(cells)}"
+            f"{sides.base.name} against {sides.head.name}: {most}, each side measured for "
+            f"{options.budget_s:g} s in {options.repetitions} repetitions, longer where calls are slow; "
+            f"decided cells stop after {repetitions_before_look(cells)}"
         )
         warn_of_busy_cores(selection.cases)
         with progress() as tell:

@@ -273,12 +273,14 @@ def _joined(*words: str) -> str:
 
 
 def _hidden_words(unclear: Sequence[ComparedCell]) -> str:
-    """Say how large a difference may hide in unclear cells, and of several in which one; "" if unknown."""
+    """Say how large a difference may hide in unclear cells, and in which backend; "" if unknown."""
     hidden = [(share, cell) for cell in unclear if (share := _most_hidden(cell)) is not None]
     if not hidden:
         return ""
     most, where = max(hidden, key=lambda one: one[0])
-    named = f", most in {where.backend or where.case}" if len(unclear) > 1 else ""
+    # In one backend alone there is no other to tell it from.
+    several = len({cell.backend or cell.case for cell in unclear}) > 1
+    named = f", most in {where.backend or where.case}" if several else ""
     return f" (differences of up to {percent(most)} may hide{named})"
 
 

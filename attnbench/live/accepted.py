@@ -36,4 +36,4 @@ def accepting_anew(gate: Gate, file: Path, ref: str, cwd: Path) -> tuple[Gate, t
     return gate, (f"accepted in {ref} already, so judged anew; remove from {name}: {cells}",)
 
 
-_MOST_NAMED = 3
+_MOST_NAMED = 1

@@ -82,6 +82,7 @@ SOMETIMES = (
     "It is wrong in {wrong} of {calls} equal calls: look for what it keeps from one call to the next, for "
     "memory that it reads before writing it, and for threads that write the same memory."
 )
+IN_SMALLER = "The case itself is too large to be compared: this is so in {case}."
 ALL_NAN = (
     "Every number of its output is NaN: look for 0/0 and inf - inf, as in a row without keys, and for memory "
     "that it never writes."

@@ -32,6 +32,7 @@ from attnbench.testing.advice import (
     ALL_NAN,
     ALL_ZERO,
     BY_FAMILY,
+    IN_SMALLER,
     KEPT,
     NOT_REPEATED,
     SOMETIMES,
@@ -306,7 +307,7 @@ def _in_smaller_cases(look: Look, backend: str, source: Source) -> Diagnosed:
         except NotPrepared:
             continue
         if found.mistake:
-            return structs.replace(found, do=f"On the smaller case {given_id(case)}: {found.do}")
+            return structs.replace(found, do=f"{found.do} {IN_SMALLER.format(case=given_id(case))}")
     return Diagnosed(kind="too large")
 
 

@@ -149,6 +149,8 @@ def test_unclear_cells_have_the_reason_and_the_advice_once() -> None:
         sentence = f"gate holds, but nothing was decided: 3 unclear ({hidden})"
         assert sentence in text
     assert rendered(live, "table", width=300, details=True).count("--budget") == 3
+    alone = replace(live, cells=tuple(replace(one, backend="a") for one in cells))
+    assert "(differences of up to 20 % may hide)" in " ".join(rendered(alone, "table", width=120).split())
 
 
 def test_the_worst_is_a_loss_and_nothing_else_however_large() -> None:
