@@ -338,8 +338,9 @@ def _told_apart(
         with surroundings(other):
             try:
                 # The plain reference takes no codes, and others prepare in longer time.
-                asked = (backend, source) if is_encoded(other) else (PLAIN_NAME, None)
-                plain = begin(other, *asked, rule_source)
+                codes = is_encoded(other)
+                name, its = backend if codes else PLAIN_NAME, source if codes else None
+                plain = begin(other, name, its, rule_source)
                 wide = _in_float64(plain)
                 right = answered(reference, *wide)
                 answers = {one.name: _mistaken(one, plain, wide) for one in known}

@@ -39,7 +39,7 @@ NAMED: dict[str, dict[str, str]] = {
         "scale of the first block for all": "scale_of_the_first_block",
     },
     "int8:page32": {
-        "scale of the next page32": "scale_of_the_next_run",
+        "scale of the next page32": "scale_of_the_previous_run",
         "scale of the first page32 for all": "scale_of_the_first_run",
     },
     "int4:token": {
