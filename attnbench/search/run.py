@@ -86,6 +86,8 @@ class Searched:
     more: int = 0
 
     def __str__(self) -> str:
+        if not self.possible:
+            return f"{self.backend}: NOT searched: supports() takes no case that a search draws"
         pairs = f"all {self.met:,}" if self.met == self.possible else f"{self.met:,} of {self.possible:,}"
         wrong = len(self.failures) + self.more
         failed = f", {wrong} of them not right" if wrong else ""

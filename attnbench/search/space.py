@@ -37,7 +37,7 @@ from attnbench.types.backend import Backend
 from attnbench.types.batch import Lengths, batch_text
 from attnbench.types.case import AUTOCAST, ORDERS, Case
 from attnbench.types.device import DEVICES
-from attnbench.types.encoding import DTYPE, KEPT, encoding_words
+from attnbench.types.encoding import DTYPE, KEPT, encoding_words, known_encodings
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, mask_of
 from attnbench.types.mask_base import MaskWord
@@ -81,6 +81,10 @@ FEATURES = {
     "more than 128 features": (129, 160, 192),
     "256 features": (256,),
 }
+LATENT_HEAD, LATENT_D, LATENT_DV = "the latent head of published models", 576, 512
+"""512 features that stand for keys and values, and 64 rotated ones; asked of backends that take keys and
+values as one tensor. Source: DeepSeek-AI 2024, DeepSeek-V2, section 3.1.2.
+"""
 SIZES = {
     "sizes of 1": (1,),
     "odd sizes": (3, 5, 17),
@@ -172,7 +176,9 @@ def _encoded_together(both: Row) -> bool:
     """Return whether two classes can be those of one case with encoded keys and values, or of one without."""
     get = both.get
     if not get("kv"):
-        return True
+        return not (get("features") == LATENT_HEAD and "kv" in both)
+    if get("features") == LATENT_HEAD and not _is_shared(both["kv"]):
+        return False
     if both.get("operation", PLAIN) != PLAIN or both.get("pass", "forward") != "forward":
         return False
     ways = ("layout", "q", "k", "v", "grad", "upstream", "autocast")
@@ -222,14 +228,14 @@ class Space:
         H, Hkv = random.choice(HEADS[row["heads"]])
         B = random.choice(BATCH[row["batch"]])
         Lk = random.choice(KEYS[row["keys"]])
-        D = random.choice(FEATURES[row["features"]])
+        D = random.choice(_features(row))
         rule = self.rules[row["rule"]]
         # A step has a query and a key.
         Lq = Lk if rule.update is not None else draw_queries(row["queries"], Lk, random)
         if Lq is not None and B * H * Lq * Lk * D > MOST_WORK // 8:
             # The least of each class, and as many features as allow it.
             (H, Hkv), B = HEADS[row["heads"]][0], BATCH[row["batch"]][0]
-            D = FEATURES[row["features"]][0]
+            D = _features(row)[0]
         Dv = _width(row["values width"], D, random)
         if Lq is None or Dv is None:
             return None
@@ -369,7 +375,15 @@ def _of_encodings(backend: Backend) -> dict[str, tuple[str, ...]]:
     words = encoding_words(backend.encodings)
     if words == (DTYPE.name,):
         return {}
-    return {"kv": tuple("" if word == DTYPE.name else word for word in words)}
+    found = {"kv": tuple("" if word == DTYPE.name else word for word in words)}
+    if any(map(_is_shared, words)):
+        found["features"] = (*FEATURES, LATENT_HEAD)
+    return found
+
+
+def _is_shared(word: str) -> bool:
+    name, _, _ = word.partition(":")
+    return known_encodings()[name].shared
 
 
 def _without_impossible(properties: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -428,7 +442,13 @@ def _kinds(backend: Backend) -> Iterator[str]:
             yield family.name
 
 
+def _features(row: Row) -> tuple[int, ...]:
+    return (LATENT_D,) if row["features"] == LATENT_HEAD else FEATURES[row["features"]]
+
+
 def _width(word: str, D: int, random: Random) -> int | None:
+    if D == LATENT_D:
+        return LATENT_DV if word == "narrower values" else None
     sizes = sorted(size for sizes in FEATURES.values() for size in sizes)
     if word == "values as wide as keys":
         return D

@@ -94,6 +94,21 @@ def test_mixes_of_lengths_sizes_storages_and_outputs_meet(registry: Registry) ->
     assert any(point.way.q and point.case.batch for point in points)
 
 
+def test_a_kernel_for_the_latent_head_of_published_models_is_searched(registry: Registry) -> None:
+    backend = Backend(
+        name="mine", summary="a test", prepare=lambda setup: lambda *inputs: inputs, rules=("scaled_dot",),
+        supports=lambda case, rule: None if (case.D, case.Dv) == (576, 512) else "another head",
+        storages=("paged",), encodings=("latent",),
+    )  # fmt: skip
+    covering = Covering(space_of(backend, {"scaled_dot": registry.rules["scaled_dot"].record}), Random(1))
+    assert {drawn.point.case.kv for _ in range(5) if (drawn := covering.draw())} == {"latent"}
+
+
+def test_a_search_that_asked_nothing_says_so() -> None:
+    nothing = Searched("mine", 1, 60.0, 0, 0, (), 0, 0, 0, 0.0, ())
+    assert str(nothing) == "mine: NOT searched: supports() takes no case that a search draws"
+
+
 def test_a_backend_of_equal_lengths_alone_is_asked_for_no_batch(registry: Registry) -> None:
     properties = space_for(registry).properties
     assert not {"storage", "sequences", "sizes", "returns"} & set(properties)
