@@ -179,10 +179,15 @@ def _encoded_together(both: Row) -> bool:
         return not (get("features") == LATENT_HEAD and "kv" in both)
     if get("features") == LATENT_HEAD and not _is_shared(both["kv"]):
         return False
-    if both.get("operation", PLAIN) != PLAIN or both.get("pass", "forward") != "forward":
+    if both.get("pass", "forward") != "forward" or not _has_codes(both.get("operation", PLAIN)):
         return False
     ways = ("layout", "q", "k", "v", "grad", "upstream", "autocast")
     return not any(get(name) for name in ways) and get("values") in (None, "", *KEPT_BY_CODES, *KEPT)
+
+
+def _has_codes(operation: str) -> bool:
+    """Return whether an operation reads encoded keys and values, or writes them."""
+    return operation == PLAIN or (operation not in LAYERS and operation_named(operation).rounds)
 
 
 @dataclass(frozen=True)
@@ -343,6 +348,10 @@ def space_of(backend: Backend, rules: Mapping[str, Rule], options: Overrides = N
     }  # fmt: skip
     if all(operation_named(name).updates for name in backend.operations):
         properties |= _OF_RECURRENCES | dict.fromkeys(_sorts_of_masks(backend), ("",))
+    if all(operation_named(name).rounds for name in backend.operations):
+        # Writers of caches: they read no queries.
+        heads = tuple(name for name, of in HEADS.items() if of[0][0] == of[0][1])
+        properties |= {"heads": heads} | dict.fromkeys(_sorts_of_masks(backend), ("",))
     chosen = {
         **(dict.fromkeys(map(_family, WORDS.values()), ("",)) if options.masks else {}),
         **({"threads": ("",)} if options.threads else {}),

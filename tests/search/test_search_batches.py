@@ -104,6 +104,16 @@ def test_a_kernel_for_the_latent_head_of_published_models_is_searched(registry: 
     assert {drawn.point.case.kv for _ in range(5) if (drawn := covering.draw())} == {"latent"}
 
 
+def test_writers_of_caches_are_searched(registry: Registry) -> None:
+    space = space_of(
+        registry.backends["torch_quantise"].record, {"nearest": registry.rules["nearest"].record}
+    )
+    covering = Covering(space, Random(1))
+    cases = [drawn.point.case for _ in range(5) if (drawn := covering.draw())]
+    assert len(cases) == 5
+    assert all(case.mask.is_none and case.Hkv == case.H and case.kv != "dtype" for case in cases)
+
+
 def test_a_search_that_asked_nothing_says_so() -> None:
     nothing = Searched("mine", 1, 60.0, 0, 0, (), 0, 0, 0, 0.0, ())
     assert str(nothing) == "mine: NOT searched: supports() takes no case that a search draws"
