@@ -191,6 +191,9 @@ class _Dispatch:
         self.left: set[str] = set()
         self._noticed: set[int] = set()
         self._measured_threads = table.threads
+        self._stays: dict[object, list[Case]] = {}
+        for case in map(parse_case, table.stays):
+            self._stays.setdefault(_shape_of(case), []).append(case)
         self._rows: _Rows = {}
         for choice in table.choices:
             first = parse_case(choice.case)
@@ -274,6 +277,18 @@ class _Dispatch:
             return _READ
         alike = [(first, choice) for first, choice in alike if first.mask == case.mask]
         lies = layout_between(query, key, value)
+        strides = query.stride(), key.stride(), value.stride()
+        measured = [
+            one
+            for one in self._stays.get(_shape_of(case), [])
+            if (one.Lk, one.mask) == (case.Lk, case.mask)
+            and lies
+            and lies_as(case, "BHLD" if one.layout == "own" else one.layout)
+        ]
+        if not alike and measured and word is not None:
+            return _torchs(
+                f"nothing was proved to be faster for {short_id(case)}, which was measured", strides
+            )
         if not alike:
             why = f"nothing was proved for {short_id(case)}"
             why += ", whose mask was not read" if word is None else ""
@@ -282,7 +297,6 @@ class _Dispatch:
                 # The table has no cases in which torch's function stays, so nobody knows how they lay.
                 why += f"; `attnbench run --layout {lies}` measures it as its inputs lie"
             return _torchs(why)
-        strides = query.stride(), key.stride(), value.stride()
         choice = next((one for first, one in alike if lies and self._lie_as(first, one, case)), None)
         if choice is None:
             has = " and ".join(sorted({self._layout(first, one) for first, one in alike}))

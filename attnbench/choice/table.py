@@ -47,6 +47,8 @@ LEAST_SAVED_MS = 0.1
 their code out of the caches: ``python tests/benchmarks/dispatch.py`` measures what that costs a call through
 a choice: the lookup, and the several functions of torch that a backend calls where torch's own is one.
 """
+_NEAR = 1.1
+"""A backend that takes at most so many times as long as the fastest is chosen to serve lengths between."""
 MUCH_COARSER = 2.0
 """A choice whose error is so many times that of torch's function says so."""
 _LEAST_SAVED = f"the {LEAST_SAVED_MS:g} ms that a choice may cost a call"
@@ -73,7 +75,8 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     default: the backend that stood for torch's function. facts: the kinds of device, by ``cpu`` and ``cuda``,
     and the version of torch, as in the runs; plugins too. threads: the numbers of threads that were measured,
-    also where nothing was proved; older files have none.
+    also where nothing was proved; older files have none. stays: the measured cases in which torch's function
+    stays.
     """
 
     attnbench: str
@@ -83,6 +86,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plugins: dict[str, str]
     choices: list[Choice] = []
     threads: list[int] = []
+    stays: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class Decision:
     than a choice costs, where that is not proved; else "". settled: whether a longer run can't change it.
     kept: whether it was faster with memory that workers keep, so that a run with --allocator default decides.
     errors: the RMS error of the choice over that of torch's function; None where it isn't known. also: the
-    decisions for backends that may be as fast as the choice, and are as well proved.
+    decisions for backends that are proved too, and may be as fast as the choice, or nearly.
     """
 
     case: str
@@ -109,7 +113,8 @@ class Decision:
 def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
     """Decide for each case of the runs; of one that several runs have the newest counts.
 
-    Of backends that may be as fast, neighbouring lengths get the same, which then serves those between.
+    Of backends that may be as fast, or nearly, neighbouring lengths get the same, which then serves those
+    between.
 
     Raises:
         BadInput: the runs are of different machines or versions, or compare two sides.
@@ -263,10 +268,16 @@ def _decision(
     ties = (
         _against(ours, one, repetitions, kept)
         for one in timed
-        if one is not best and one is not ours and not over_best(one, best, repetitions).slower
+        if one is not best and one is not ours and _is_near(one, best, repetitions)
     )
     proved = [one for one in (found, *ties) if one.choice is not None]
     return replace(proved[0], also=tuple(proved[1:])) if proved else found
+
+
+def _is_near(one: Record, best: Record, repetitions: Mapping[int, Mapping[str, float]]) -> bool:
+    """Return whether a backend may be as fast as the fastest, or nearly."""
+    over = over_best(one, best, repetitions)
+    return not over.slower or (over.compared is not None and over.compared.ratio <= _NEAR)
 
 
 def _against(
@@ -344,7 +355,7 @@ def _rows(decisions: Iterable[Decision]) -> list[list[Decision]]:
 
 
 def _agreed(row: list[Decision]) -> list[Decision]:
-    """Return decisions in which neighbouring lengths have one backend, where one may be the fastest in each.
+    """Return decisions in which neighbouring lengths have one backend, where one is good for each.
 
     Of several it is the one that most of them chose.
     """
@@ -372,7 +383,7 @@ def _instead(decision: Decision, backend: str) -> Decision:
 
 
 def _by_backend(decision: Decision) -> dict[str, Decision]:
-    """Return the decision by its backend, and those for backends that may be as fast."""
+    """Return the decision by its backend, and those for backends that are nearly as fast."""
     return {one.choice.backend: one for one in (decision, *decision.also) if one.choice is not None}
 
 
@@ -400,6 +411,7 @@ def table_of(run: Run, decisions: Iterable[Decision], default: str) -> Table:
     return Table(
         first.attnbench, [str(path) for path in dict.fromkeys(run.paths)], default, _facts(run),
         _plugins(first), put_together(decisions), sorted({case.threads for case in cases if case.on_host}),
+        [one.case for one in decisions if one.choice is None],
     )  # fmt: skip
 
 
@@ -407,7 +419,7 @@ def write_table(table: Table) -> str:
     """Return the table as TOML."""
     lines = [TABLE.mark.decode(), f"attnbench = {_toml(table.attnbench)}"]
     lines += [f"runs = {_toml(table.runs)}", f"default = {_toml(table.default)}"]
-    lines += [f"threads = {_toml(table.threads)}", "", "[facts]"]
+    lines += [f"threads = {_toml(table.threads)}", f"stays = {_toml(table.stays)}", "", "[facts]"]
     lines += [f"{name} = {_toml(value)}" for name, value in table.facts.items()]
     lines += ["", "[plugins]", *(f"{_toml(k)} = {_toml(v)}" for k, v in table.plugins.items())]
     for choice in table.choices:

@@ -162,7 +162,7 @@ def _tell(decisions: Sequence[Decision]) -> None:
         else:
             value, bounds = ratio(one.choice.gain, one.choice.low, one.choice.high)
             ties = [tie.choice.backend for tie in one.also if tie.choice is not None]
-            rivals = f" ({first_of(ties, _MOST_NAMED)} may be as fast)" if ties else ""
+            rivals = f" (or {first_of(ties, _MOST_NAMED)})" if ties else ""
             words = f"{one.choice.backend}{rivals}: torch's function takes {value} {bounds} times as long"
             if one.errors is not None and one.errors >= MUCH_COARSER:
                 words += f"; {one.choice.backend}'s RMS error is {number(one.errors)} times torch's"

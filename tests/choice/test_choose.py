@@ -188,6 +188,9 @@ def test_of_ties_neighbouring_lengths_get_the_same() -> None:
     assert [one.choice.backend for one in (first, *first.also)] == ["bmm", "eager"]
     (both,) = put_together([first, second])
     assert (both.case, both.upto) == (case(513, Lq=1), 640)
+    # So do those that are nearly as fast.
+    near = {case(513, Lq=1): tie | {"bmm": 1.08}, case(640, Lq=1): tie | {"eager": 1.06}}
+    assert [one.upto for one in chosen(run_of(near))] == [640]
     # The fastest of each alone would leave 700 to 900 to torch's function.
     clear = {case(900, Lq=1): {"sdpa_flash": 4.0, "eager": 1.0, "bmm": 2.0}}
     assert [(one.backend, one.upto) for one in chosen(run_of(tied | clear))] == [("eager", 900)]

@@ -399,6 +399,18 @@ def test_the_first_calls_that_are_served_and_left_are_logged_once(
     assert caplog.messages[2].startswith("the first call of one query that the choice leaves: torch's")
 
 
+def test_a_call_that_was_measured_in_vain_is_not_to_be_measured_again(tmp_path: Path) -> None:
+    path = table_file(tmp_path / "c.toml", ("B2-H4-Lq8-Lk8-D8/causal/float32/cpu/forward", "bmm", 0))
+    case = f"attention/scaled_dot/B2-H4-Lq16-Lk16-D8/causal/float32/cpu/forward/BLHD{THREADS}"
+    path.write_text(path.read_text().replace("stays = []", f'stays = ["{case}"]'))
+    attention = attnbench.choice.load(path)
+    inputs = [one.transpose(1, 2).contiguous().transpose(1, 2) for one in qkv(16)]
+    why = attention(*inputs, is_causal=True, explain=True)
+    assert why.startswith("torch's function: nothing was proved to be faster for scaled_dot/B2-H4-L16-D8")
+    assert why.endswith(", which was measured")
+    assert "which was measured" not in attention(*qkv(16), is_causal=True, explain=True)
+
+
 def test_a_first_call_of_a_kind_that_no_table_has_says_which(
     attention: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
