@@ -703,7 +703,11 @@ def busy_text(*answers: RunAnswer) -> str:
         return ""
     was = "was" if count == 1 else "were"
     fastest = sum(one.chosen_disturbed for one in answers)
-    among = f"{fastest or 'none'} of them the fastest of a case"
+    among = (
+        "the fastest of a case"
+        if fastest == count == 1
+        else f"{fastest or 'none'} of them the fastest of a case"
+    )
     return (
         f"{count} of {count_of(timed, 'measurement')} {was} disturbed, {among}: use an idle machine, "
         "or a longer --budget"

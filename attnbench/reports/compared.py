@@ -454,7 +454,7 @@ def markdown(compared: Compared, gate: GateResult) -> str:
             f"{_rows(compared, folded[:MOST_FOLDED], heads, names, _LONGEST_FOLDED)}{cut}\n" if folded else ""
         )
         told_none = "".join(f"{line}\n" for line in _notes(_none_notes(none)))
-        summary = f"<summary>{count_of(len(folded) + len(none), 'more cell')}</summary>"
+        summary = f"<summary>{count_of(len(folded) + len(none), 'more cell' if shown else 'cell')}</summary>"
         lines += [f"<details>{summary}\n\n{rows}{told_none}\n</details>\n"]
     if entries := acceptance_lines(gate)[:_MOST_LINES]:
         lines += [

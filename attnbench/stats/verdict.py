@@ -117,13 +117,16 @@ def verdicts(records: Sequence[Record]) -> dict[tuple[str, str], Verdict]:
 
 def _verdict(record: Record, p_adjusted: float, family: int) -> Verdict:
     ratio, delta = record.ratio or 1.0, record.delta or 0.0
-    low, high = record.ratio_low, record.ratio_high
-    word = decide(ratio, low, high, record.p_value, p_adjusted, delta)
+    word = decide(ratio, record.ratio_low, record.ratio_high, record.p_value, p_adjusted, delta)
     if word != "unclear":
         return Verdict(word, p_adjusted, "")
     hint, reason = _why_unclear(record, p_adjusted, family)
-    leaves_out_1 = low is not None and high is not None and not low <= 1 <= high
-    return Verdict(word, p_adjusted, reason, hint if leaves_out_1 else "")
+    return Verdict(word, p_adjusted, reason, hint if _leaves_out_1(record) else "")
+
+
+def _leaves_out_1(record: Record) -> bool:
+    low, high = record.ratio_low, record.ratio_high
+    return low is not None and high is not None and not low <= 1 <= high
 
 
 def _why_unclear(record: Record, p_adjusted: float, family: int) -> tuple[Hint, str]:
@@ -134,11 +137,11 @@ def _why_unclear(record: Record, p_adjusted: float, family: int) -> tuple[Hint, 
         )
     effect = f"--delta ({100 * (record.delta or 0.0):.3g} %)"
     if record.p_value is None or record.p_value > LEVEL:
-        # An interval of many repetitions at 95 % may leave out 1 all the same.
-        return (
-            "chance",
-            f"repetitions disagree by more than {effect}: give a larger --budget, for more and longer ones",
-        )
+        why = f"repetitions disagree by more than {effect}"
+        if _leaves_out_1(record):
+            # An interval of many repetitions at 95 % may do so all the same.
+            why = "too few repetitions agree that it differs (sign test)"
+        return "chance", f"{why}: give a larger --budget, for more and longer ones"
     if p_adjusted > FALSE_DISCOVERIES:
         # With so many agreeing repetitions it would be accepted even as the only difference.
         needed = max(fewest_repetitions(FALSE_DISCOVERIES / family), record.repetitions + 1)

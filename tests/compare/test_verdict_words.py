@@ -183,6 +183,12 @@ FEW = (
             "for more and longer ones",
         ),
         (
+            {"ratio": 1.05, "ratio_low": 1.03, "ratio_high": 1.1, "p_value": 20 / 512},
+            "chance",
+            "too few repetitions agree that it differs (sign test): give a larger --budget, "
+            "for more and longer ones",
+        ),
+        (
             {"ratio": 1.024, "ratio_low": 1.01, "ratio_high": 1.04, "delta": 0.025},
             "small",
             "differs, by about --delta (2.5 %): give a larger --budget, or another --delta",
