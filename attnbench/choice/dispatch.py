@@ -278,23 +278,14 @@ class _Dispatch:
         alike = [(first, choice) for first, choice in alike if first.mask == case.mask]
         lies = layout_between(query, key, value)
         strides = query.stride(), key.stride(), value.stride()
-        measured = [
-            one
-            for one in self._stays.get(_shape_of(case), [])
-            if (one.Lk, one.mask) == (case.Lk, case.mask)
-            and lies
-            and lies_as(case, "BHLD" if one.layout == "own" else one.layout)
-        ]
-        if not alike and measured and word is not None:
-            return _torchs(
-                f"nothing was proved to be faster for {short_id(case)}, which was measured", strides
-            )
+        if not alike and word is not None and lies and self._was_measured(case):
+            why = f"nothing was proved to be faster for {short_id(case)}, which was measured"
+            return _torchs(why, strides)
         if not alike:
             why = f"nothing was proved for {short_id(case)}"
             why += ", whose mask was not read" if word is None else ""
             why += self._nearest(case, unread=word is None)
             if lies not in ("", "BHLD"):
-                # The table has no cases in which torch's function stays, so nobody knows how they lay.
                 why += f"; `attnbench run --layout {lies}` measures it as its inputs lie"
             return _torchs(why)
         choice = next((one for first, one in alike if lies and self._lie_as(first, one, case)), None)
@@ -308,6 +299,14 @@ class _Dispatch:
                 why += "; keys are a slice of a longer cache (not contiguous), which no layout measures"
             return _torchs(why, strides)
         return self._prepare(case, choice, scale, strides)
+
+    def _was_measured(self, case: Case) -> bool:
+        """Return whether a case was measured as its inputs lie, and torch's function stays."""
+        return any(
+            (one.Lk, one.mask) == (case.Lk, case.mask)
+            and lies_as(case, "BHLD" if one.layout == "own" else one.layout)
+            for one in self._stays.get(_shape_of(case), [])
+        )
 
     def _nearest(self, case: Case, *, unread: bool) -> str:
         """Return the entry that differs least from a case, and in what, or that there is none.

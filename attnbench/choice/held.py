@@ -29,22 +29,17 @@ def entries_by_threads(
     threads that the runs had. The second text is "" where an entry fits, as each on a GPU does.
     """
     entries = sorted(entries, key=lambda entry: _order(entry[0]))
-    fitting: dict[int, dict[str, None]] = {}
-    numbers: Counter[int] = Counter()
-    for case, one in entries:
-        if case.on_host:
-            numbers[case.threads] += 1
-            fitting.setdefault(case.threads, {})[_lengths(case, one.upto)] = None
+    numbers = Counter(case.threads for case, _ in entries if case.on_host)
+    fitting = [_lengths(case, one.upto) for case, one in entries if case.on_host and case.threads == threads]
     on_gpu = len(entries) - numbers.total()
     words = []
     if numbers or not on_gpu:
         for number in sorted({*numbers, threads}):
-            has = f"{count_of(number, 'thread')}: {_entries(numbers[number])}"
+            now = lengths = ""
             if number == threads:
-                lengths = first_of(list(fitting.get(number, ())), _MOST, ", ")
-                of = f" ({lengths})" if lengths else ""
-                has = f"{count_of(number, 'thread')}, as now: {_entries(numbers[number])}{of}"
-            words.append(has)
+                now = ", as now"
+                lengths = f" ({first_of(list(dict.fromkeys(fitting)), _MOST, ', ')})" if fitting else ""
+            words.append(f"{count_of(number, 'thread')}{now}: {_entries(numbers[number])}{lengths}")
     if on_gpu:
         words.append(f"cuda: {_entries(on_gpu)}")
     remedy = ""
