@@ -160,13 +160,13 @@ def test_a_wrong_kernel_is_refused_by_the_part(
     assert "worst at (b=" in problem
 
 
-@pytest.mark.slow
 def test_what_needs_no_computation_is_tried(judges: Callable[[str], Judge]) -> None:
     opened = judges(CASE.format("gated_delta", "float32")).opened
     tried = opened.judging.trivial_answers(opened.draw(0))
     assert set(tried) == {"zeros", "the initial state alone", "each step's own key and value alone"}
 
 
+@pytest.mark.slow
 def test_a_known_mistake_is_named(registry: Registry) -> None:
     """Others are not given the name of one that they resemble."""
     found = {}
