@@ -60,6 +60,16 @@ def plus_bias(
     return bias if added is None else added + bias
 
 
+def up_to_zero(added: Tensor) -> Tensor:
+    """The same less the largest number of each row, which no softmax over these columns shows.
+
+    For operators that add in half precision. In float16 numbers near -34, a usual bias of large distances,
+    are 1/32 apart. A sink must be among the columns.
+    """
+    largest = added.amax(dim=-1, keepdim=True)
+    return added - largest.masked_fill(largest.isneginf(), 0)
+
+
 def mask_rows(case: Case, rows: Rows) -> Tensor | None:
     """The numbers that the mask adds to some query rows: float64 (B or 1, 1 or H, rows, Lk) on the CPU.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from attnbench import Backend, Case, Rule, Setup
 from attnbench.kit.dtypes import case_dtype
-from attnbench.kit.masks import additive_mask
+from attnbench.kit.masks import additive_mask, up_to_zero
 from attnbench.kit.scores import form_of, map_keys, map_queries
 from attnbench.types.encoding import encoding_name, is_encoded
 from attnbench.types.mask import ANY_MASK
@@ -102,16 +102,12 @@ def _distances(case: Case) -> Tensor:
 
 
 def _added(setup: Setup) -> Tensor | None:
-    """Return what is added to scores, in float16; without a sink less the largest number of each row.
-
-    No softmax shows that. Near -34, a usual bias of large distances, numbers of float16 are 1/32 apart.
-    """
+    """Return what is added to scores, in float16."""
     import torch
 
     added = additive_mask(setup.case, torch.float32, setup.case.device, setup.scoring)
     if added is not None and setup.scoring.sink is None:
-        largest = added.amax(-1, keepdim=True)
-        added = added - largest.masked_fill(largest.isneginf(), 0)
+        added = up_to_zero(added)
     return None if added is None else added.half()
 
 

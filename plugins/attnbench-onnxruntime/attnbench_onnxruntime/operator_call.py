@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attnbench import Setup
 from attnbench.kit.attention import with_sink_column, with_zero_row
 from attnbench.kit.dtypes import case_dtype
-from attnbench.kit.masks import is_plain_causal, plus_bias, softmax_mask
+from attnbench.kit.masks import is_plain_causal, plus_bias, softmax_mask, up_to_zero
 from attnbench.kit.scores import form_of, map_keys, map_queries
 from attnbench_onnxruntime.session import bound, model_of, open_session
 
@@ -29,16 +29,19 @@ def attention(setup: Setup, make_node: MakeNode, *, packed: bool) -> Call:
     packed: the operator takes and gives (B, L, H·D), the memory of heads that were split from one matrix;
     else (B, H, L, D). Inputs in the other order are copied.
     """
+    import torch
+
     case, scoring, dtype = setup.case, setup.scoring, case_dtype(setup.case)
     dot, sink = scoring.dot, scoring.sink
     assert dot is not None
     by_itself = masks_by_itself(case, scoring)
-    added, empty = (None, None) if by_itself else softmax_mask(setup, dtype)
-    added = plus_bias(added, scoring, slice(0, case.Lq), slice(0, case.Lk), dtype)
+    # In float32, and rounded last: the operators add in the dtype of the case.
+    added, empty = (None, None) if by_itself else softmax_mask(setup, torch.float32)
+    added = plus_bias(added, scoring, slice(0, case.Lq), slice(0, case.Lk), torch.float32)
     if sink is not None:
         added = with_sink_column(added, sink, case)
     if added is not None:
-        added = finite(_up_to_zero(added))
+        added = finite(up_to_zero(added).to(dtype))
     Lk = case.Lk + (sink is not None)
     inputs = {
         "q": _shape(case.B, case.H, case.Lq, case.D, packed),
@@ -84,16 +87,6 @@ def refuse_scale(case: Case, rule: Rule) -> str | None:
 
 def _shape(B: int, heads: int, L: int, D: int, packed: bool) -> tuple[int, ...]:
     return (B, L, heads * D) if packed else (B, heads, L, D)
-
-
-def _up_to_zero(added: Tensor) -> Tensor:
-    """The same less the largest number of each row, which no softmax shows.
-
-    The operators add in the dtype of the case. In float16 numbers near -34, a usual bias of large distances,
-    are 1/32 apart.
-    """
-    largest = added.amax(dim=-1, keepdim=True)
-    return added - largest.masked_fill(largest.isneginf(), 0)
 
 
 def finite(added: Tensor) -> Tensor:
