@@ -160,7 +160,7 @@ class LogSum(Allowance):
         found = [drawn.expected[self.name] for drawn in draws]
         own = scale_of([np.where(np.isneginf(each), 0, each) for each in found])
         least = Scale(max(1.0, own.rms), max(1.0, own.largest), own.count)
-        coarser = max(1.0, EPS[self.case.dtype] / EPS[self.dtype])
+        coarser = max(EPS[self.case.dtype], EPS[self.dtype]) / EPS[self.dtype]
         return least, Scale(coarser * least.rms, coarser * least.largest, least.count)
 
     def unit(self, largest_score: float, arithmetic: str) -> float:

@@ -38,7 +38,10 @@ _STATS = (
 # Of batches, codes and recurrences, which no test of a dense problem meets.
 _FORMS = [f"tests/operations/test_{name}.py" for name in ("batch_oracle", "encoded", "paged", "recurrent")]
 # Of gradients of recurrences, and of answers of which several are right.
-_FURTHER = [f"tests/operations/test_{name}.py" for name in ("recurrent_gradients", "choices", "writers")]
+_FURTHER = [
+    f"tests/operations/test_{name}.py"
+    for name in ("recurrent_gradients", "recurrent_packed", "choices", "writers")
+]
 _INPUTS = ("draw", "rounding", "input_laws", "stress_inputs")
 ROOMS = ("verifier", "inputs", "stats")
 TESTS = {

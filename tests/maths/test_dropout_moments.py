@@ -153,6 +153,38 @@ def test_the_limits_of_the_variance_are_those_of_one_weight_and_wider_by_roundin
     assert problem.endswith(" is allowed), as of dropout 0.2")
 
 
+def test_the_limit_of_the_mean_is_that_of_one_weight() -> None:
+    """With one key and p = 1/2 each output is its answer times 0 or 2, of variance 1 in units of the answer."""
+    case = replace(small_case(), Lq=16, Lk=1, dropout=0.5, dtype="float64")
+    args = (case, RULES[case.rule], wide_parameters(case), wide_activations(case))
+    mean = solve(*args)
+    rng = np.random.default_rng(1)
+    drawn = rng.choice([0.0, 2.0], (64, *mean.shape[:3], 1))
+    limit = math.sqrt(2 * math.log(14 / 1e-9) / (64 * mean[..., 0].size))
+
+    def problem(shift: float) -> str:
+        tally = Tally(case, solve_moments(*args, mean))
+        for each in drawn:
+            tally.add(mean * (each - drawn.mean() + 1 + shift))
+        return judge_tally(tally, rms_limit=1e-9, max_limit=1e-5)[1]
+
+    assert problem(0.95 * limit) == ""
+    assert problem(1.05 * limit).startswith("the mean of 64 outputs is 1.")
+
+
+def test_outputs_whose_exact_answer_is_zero_have_no_scale() -> None:
+    case = replace(small_case(), Lq=16, Lk=2, dropout=0.5, dtype="float64")
+    q, k, v = wide_activations(case)
+    v[:, :, 1] = -v[:, :, 0]
+    args = (case, RULES[case.rule], wide_parameters(case), (q, np.zeros_like(k), v))
+    moments = solve_moments(*args, solve(*args))
+    weights = np.random.default_rng(1).choice([0.0, 1.0], (64, *q.shape[:3], 2))
+    tally = Tally(case, moments)
+    for each in weights:
+        tally.add(each @ np.repeat(v, case.group, axis=1))
+    assert judge_tally(tally, rms_limit=1e-9, max_limit=1e-5)[1] == ""
+
+
 def test_so_many_calls_are_compared_as_give_32768_rows() -> None:
     case = small_case(B=2, H=4, Hkv=4, Lq=64)
     assert dropout_calls(case) == 32768 // (2 * 4 * 64)

@@ -119,6 +119,9 @@ def test_which_stress_inputs_make_sense() -> None:
     assert kinds(mask=Mask(explicit="float")) == ("normal", "near_duplicate", "one_hot")
     assert kinds(Lk=1) == kinds(Lq=1, mask=Mask(causal="upper_left")) == ("normal",)
     assert kinds(mask=Mask(padding=(0, 0))) == kinds(Lk=3, mask=Mask(window=1)) == ("normal",)
+    # Two keys are neither the first nor the last.
+    assert "near_duplicate" in kinds(Lk=4)
+    assert "near_duplicate" not in kinds(Lk=3)
 
 
 def test_deliveries_are_further_ordinary_draws() -> None:
