@@ -237,13 +237,13 @@ def applies(case: Case, rule: Rule, stress: str) -> bool:
     return _makes_sense(_BY_NAME[stress], case, rule)
 
 
-def stress_draws(case: Case, stress: str) -> int:
-    """Return how many draws of a kind a case is checked on."""
+def stress_draws(case: Case, stress: str, share: int = 1) -> int:
+    """Return how many draws of a kind a case is checked on, where so many cases share them."""
     if stress not in _BY_NAME:
         return _OWN_DRAWS
     chosen = _BY_NAME[stress]
     needed = math.ceil(chosen.elements / math.prod(output_shape(case)))
-    return max(chosen.fewest(case), min(chosen.most, needed))
+    return max(chosen.fewest(case), math.ceil(min(chosen.most, needed) / share))
 
 
 def largest_score(case: Case, stress: str) -> float:

@@ -20,7 +20,8 @@ class OpenCase(Struct, frozen=True, tag=True):
     """Make the parameters of a case and forget the case before. Answer: :class:`CaseOpened` with them.
 
     timed_entropy: the seed of the inputs of timed calls, and of where a storage puts numbers. oracle_flops:
-    rows are sampled if solving one draw costs more. without: stress inputs that the check leaves out.
+    rows are sampled if solving one draw costs more. without: stress inputs that the check leaves out. share:
+    so many cases, of which this is one, share the ordinary draws of one check.
     operation_source, storage_source, encoding_source: None for a built-in one.
     """
 
@@ -30,6 +31,7 @@ class OpenCase(Struct, frozen=True, tag=True):
     timed_draws: int
     oracle_flops: float
     without: tuple[str, ...] = ()
+    share: int = 1
     operation_source: Source | None = None
     storage_source: Source | None = None
     encoding_source: Source | None = None

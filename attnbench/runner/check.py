@@ -360,9 +360,9 @@ def check_variants(
     failed. opening: of the case. alone: as of :func:`_each`.
 
     They detect backends that are right at known shapes only, and show in a high precision what a low one
-    would hide. Each has ordinary inputs, and shares the stress inputs with the others. Backends that compile
-    are not checked, since they would take as long again. Nor is any where there is no such case, where the
-    verifier cannot solve it, or where a backend does not support it.
+    would hide. They share the draws of one check: each has ordinary ones, and some of the stress inputs.
+    Backends that compile are not checked, since they would take as long again. Nor is any where there is no
+    such case, where the verifier cannot solve it, or where a backend does not support it.
     """
     failures: Failures = {}
     judged: dict[str, rm.Judged] = {}
@@ -385,6 +385,7 @@ def check_variants(
                     timed_entropy=secrets.randbits(63),
                     timed_draws=0,
                     without=(*pool.options.without, *left_out),
+                    share=len(variants),
                 )
                 left = [entry for entry in group if entry.name not in failures]
                 try:

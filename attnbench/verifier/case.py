@@ -99,7 +99,7 @@ class CaseVerifier:
         self.judging = _judging(opening, self.case, rule, self.wide)
         self.inputs = {spec.name: spec for spec in self.operation.inputs(self.case, rule)}
         self._rng = np.random.default_rng()
-        self.counts = self.judging.check_draws(opening.without)
+        self.counts = self.judging.check_draws(opening.without, opening.share)
         self._check = in_turn(self.counts)
         self._in_place_of: dict[int, str] = {}
         self._draws: dict[int, Drawn] = {}

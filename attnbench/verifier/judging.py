@@ -54,6 +54,10 @@ def in_turn(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return (*paired, *(draw for stress in draws.values() for draw in stress))
 
 
+def _counted(case: Case, named: Sequence[str], share: int) -> dict[str, int]:
+    return {stress: stress_draws(case, stress, share if stress == NORMAL else 1) for stress in named}
+
+
 class Judging:
     """The judging of an operation that solves its problem by itself, and of which no more is known."""
 
@@ -73,17 +77,18 @@ class Judging:
         parts = output_parts(case, self.rule, operation) if case.pass_ != "backward" else ()
         return parts if case.pass_ == "forward" else (*parts, *gradient_parts(case, self.rule, operation))
 
-    def check_draws(self, without: Sequence[str]) -> dict[str, int]:
+    def check_draws(self, without: Sequence[str], share: int) -> dict[str, int]:
         """Return how many draws of each kind the check has; :func:`in_turn` puts them in order.
 
-        A problem without queries or keys has none of its own, and takes part in those of the others.
+        without: kinds that it leaves out. share: so many cases share the ordinary draws. A problem without
+        queries or keys has none of its own, and takes part in those of the others.
         """
         if is_empty(self.case):
             return {}
         named = [name for name in stress_inputs_of(self.case, self.rule) if name not in without]
         if self.case.pass_ == "backward":
             named = [NORMAL]
-        return {stress: stress_draws(self.case, stress) for stress in named}
+        return _counted(self.case, named, share)
 
     def solve(self, wide: Mapping[str, Any]) -> dict[str, Array]:
         """Return the exact outputs for inputs in float64, of compared rows; a worker has the gradients."""
@@ -205,7 +210,7 @@ class AttentionJudging(Judging):
             case _:
                 return gradient_parts(case, self.rule, operation)
 
-    def check_draws(self, without: Sequence[str]) -> dict[str, int]:
+    def check_draws(self, without: Sequence[str], share: int) -> dict[str, int]:
         """Return how many draws of each kind the check has; none of a problem without queries or keys."""
         case = self.case
         if is_empty(case):
@@ -216,7 +221,7 @@ class AttentionJudging(Judging):
         named = [name for name in stress_inputs_of(case, self.rule) if name not in without]
         if case.pass_ == "backward":
             named = [NORMAL]
-        return {stress: stress_draws(case, stress) for stress in named}
+        return _counted(case, named, share)
 
     def solve(self, wide: Mapping[str, Any]) -> dict[str, Array]:
         """Return the exact output, without gradients, which a worker computes in float64."""
