@@ -49,6 +49,7 @@ STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
 NOT_PROVED = "which is faster is not proved"
 NOT_LESS = "not proved to be less"
 SIDE_BY_SIDE = "slower side by side"
+NOT_OF_SUM = "not proved for the sum"
 _APART = 1.05
 """One time is shown to be less than another if so many times its upper end are."""
 _MOST_LOST, _WORTH = 3, 0.01
@@ -481,7 +482,7 @@ def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str
     # One backend everywhere is simpler than a choice by case, so the best of them is told too.
     rivals = [total for total in others if not is_best(total) and (len(leaders) > 1 or total.tied)]
     users = [total for total in _users(answer, totals) if total not in rivals[:1]]
-    against = [_against_best(best, total) for total in (*rivals[:1], *users)]
+    against = [_against_best(answer, best, total, numbers) for total in (*rivals[:1], *users)]
     head = (stage_words(best.stage, best.threads) or STEP) + without(_lacking(best, numbers))
     return "; ".join([f"{head}: {words}", *against])
 
@@ -506,12 +507,24 @@ def named(backend: str) -> str:
     return f"torch's function ({backend})" if backend == TORCHS else backend
 
 
-def _against_best(best: Total, total: Total) -> str:
+def _against_best(answer: RunAnswer, best: Total, total: Total, numbers: Mapping[str, int | str]) -> str:
     name = named(total.backend or "")
-    if total.tied:
-        less = f", {NOT_LESS}" if _reads_less(total, best) else ""
-        return f"{name} may be as fast ({_time_beside(total, best)}{less})"
-    return f"{name} takes {total_times_text(total, bounds=True)} times as long"
+    if not total.tied:
+        return f"{name} takes {total_times_text(total, bounds=True)} times as long"
+    time = f"{_time_beside(total, best)}{f', {NOT_LESS}' if _reads_less(total, best) else ''}"
+    if lost := _slower_in(answer, total):
+        return f"{name} is slower in {_cases_named(lost, numbers)}, which is {NOT_OF_SUM} ({time})"
+    return f"{name} may be as fast ({time})"
+
+
+def _slower_in(answer: RunAnswer, total: Total) -> list[str]:
+    """Return the cases of a total in which its backend is proved to be slower than the fastest.
+
+    The sum may tie all the same: it has one value a repetition, and other cases vary in it.
+    """
+    few = {lead.best.case for lead in answer.leads if lead.sure == "few repetitions"}
+    lost = {lead.best.case for lead in answer.leads if total.backend in slower(lead)} - few
+    return [case for case in total.by_case if case in lost]
 
 
 def _reads_less(total: Total, best: Total) -> bool:
@@ -532,9 +545,13 @@ def _step_of(total: Total, numbers: Mapping[str, int | str]) -> str:
 
 def _lacking(total: Total, numbers: Mapping[str, int | str]) -> tuple[str, ...]:
     """Name what a total lacks: its cases that have no time, and what no case says."""
-    missing = [str(numbers[case]) for case in total.missing if case in numbers]
-    named_cases = f"case {', '.join(missing)}" if len(missing) <= _MOST_LOST else f"{len(missing)} cases"
-    return (named_cases, *total.without) if missing else total.without
+    missing = [case for case in total.missing if case in numbers]
+    return (_cases_named(missing, numbers), *total.without) if missing else total.without
+
+
+def _cases_named(cases: Sequence[str], numbers: Mapping[str, int | str]) -> str:
+    few = len(cases) <= _MOST_LOST
+    return f"case {', '.join(str(numbers[case]) for case in cases)}" if few else f"{len(cases)} cases"
 
 
 def without(left_out: Sequence[str]) -> str:
@@ -611,6 +628,7 @@ def _totals_grid(
         over = total_times_text(total, bounds=bounds)
         told = (time, *([spread] if details else []), over)
         less = [NOT_LESS if total.tied else SIDE_BY_SIDE] if _reads_less(total, best) else []
+        worst += [NOT_OF_SUM] if worst and total.tied and _slower_in(answer, total) else []
         rows.append((total.backend or FASTEST_OF_EACH, *told, ", ".join(less or worst)))
     columns = ("time", *(["interval"] if details else []), "×")
     return Grid(

@@ -319,6 +319,22 @@ def test_a_backend_that_ties_in_every_case_may_be_as_fast_in_a_step() -> None:
     assert eager.endswith(" ≈")
 
 
+def test_a_sum_that_ties_names_the_case_in_which_it_is_slower() -> None:
+    """Else a reader finds 1.3 [1.2, 1.4] beside a step that may be as fast, and no word why."""
+    small, large = case(64), case(128)
+    run = run_of(
+        {small: {"bmm": 1.0, "eager": 1.3}, large: {"bmm": 10.0, "eager": 10.1}},
+        counts={small: 1.0, large: 1.0},
+    )
+    noise = [(-1) ** i * (0.2 + i / 100) for i in range(12)]
+    times = [(small, i, {"bmm": 1e6, "eager": 1.3e6 + i}) for i in range(12)]
+    times += [(large, i, {"bmm": 1e7, "eager": 1e7 * (1.01 + one)}) for i, one in enumerate(noise)]
+    text = shown(replace(run, times=(tuple(times),)), 200)
+    assert re.search(r"; eager is slower in case 1, which is not proved for the sum \(1\d ms", text)
+    (row,) = (line for line in text.splitlines() if line.startswith("eager ") and line.endswith(" sum"))
+    assert re.search(r" ≈  \d+ µs in 1, not proved for the sum$", row)
+
+
 def test_the_times_of_a_step_do_not_contradict_its_ratios() -> None:
     def step(ms: Sequence[tuple[float, float | None]]) -> list[list[str]]:
         counts = {case(64): 1.0, case(128): 1.0}
