@@ -53,7 +53,7 @@ class Overrides:
 
 @dataclass(frozen=True)
 class Selection:
-    """The selected cases, each once, in the order of the words.
+    """The selected cases, each once, in the order of the words; those of a stage stand together.
 
     compiled_on: those on which compiling backends run; None for all. counts: of calls in one step; empty
     where a case has none, or options make several cases of one that differ in more than their cache. stages:
@@ -126,8 +126,10 @@ def select(
     compiled_on = frozenset(case for case, compiled in chosen.items() if compiled)
     on = None if len(compiled_on) == len(chosen) else compiled_on
     baselines = {suite.baseline for suite in suites}
+    # A suite of a config has its stages kind by kind of layer; a reader looks for a stage.
+    places = {stage: place for place, stage in enumerate(dict.fromkeys(stages.values()))}
     return Selection(
-        tuple(chosen),
+        tuple(sorted(chosen, key=lambda case: places.get(stages.get(case, ""), 0))),
         on,
         counts if len(counts) == len(chosen) else {},
         stages if len(counts) == len(chosen) else {},

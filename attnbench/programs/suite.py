@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby, product
 from math import isclose, log2
 
 from attnbench.cases.ids import case_id, parse_case, short_id
@@ -44,7 +45,7 @@ class CapturedCase:
 class Captured:
     """The attention calls of a program.
 
-    cases: the case with the most work first. steps: of optimizers that were recorded, if the counts are those
+    cases: prompts first, then by length. steps: of optimizers that were recorded, if the counts are those
     of one; None if they are those of the whole program. classified, calls: how many calls became cases, of
     how many. without: in words, the calls of a step that became none. notes: in words, what was not
     classified, and where recording failed. recording_s: time that recording took in all processes.
@@ -73,15 +74,19 @@ class Captured:
         stages = {_stage(one.case) for one in self.cases}
         # A mean of steps is one sum; a program that decodes after its prompts has two.
         staged = self.steps is None and stages == {"prefill", "decode"}
-        for one in self.cases:
-            for number in threads if threads and one.case.on_host else (one.case.threads,):
-                lines += [
-                    f"[[cases]] # {one.also}" if one.also else "[[cases]]",
-                    f"id = {json.dumps(case_id(replace(one.case, threads=number)))}",
-                    f"count = {one.count:.6g}",
-                    *([f'stage = "{_stage(one.case)}{IN_PROGRAM}"'] if staged else []),
-                    "",
-                ]
+        written = {
+            replace(one.case, threads=number if number and one.case.on_host else one.case.threads): one
+            for _, its in groupby(self.cases, lambda one: _stage(one.case) == "decode")
+            for number, one in product(threads or (0,), tuple(its))
+        }
+        for case, one in written.items():
+            lines += [
+                f"[[cases]] # {one.also}" if one.also else "[[cases]]",
+                f"id = {json.dumps(case_id(case))}",
+                f"count = {one.count:.6g}",
+                *([f'stage = "{_stage(case)}{IN_PROGRAM}"'] if staged else []),
+                "",
+            ]
         return "\n".join(lines[:-1]) + "\n"
 
 
@@ -94,6 +99,12 @@ def _stage(case: Case) -> str:
     if case.batch or case.pass_ != "forward":
         return ""
     return "decode" if case.Lq == 1 else "prefill"
+
+
+def _place(one: CapturedCase) -> tuple[bool, int, int, float]:
+    """Where a case stands: prompts before the decode that follows them, short ones before long ones."""
+    case = one.case
+    return _stage(case) == "decode", case.Lq, case.Lk, -one.count * _work(case)
 
 
 def captured(calls: Calls, *, by_step: bool) -> Captured:
@@ -130,7 +141,7 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
     cases = [
         CapturedCase(case, number / (steps or 1), also) for case, (number, also) in _fold(counts).items()
     ]
-    cases.sort(key=lambda one: -one.count * _work(one.case))
+    cases.sort(key=_place)
     return Captured(
         tuple(cases),
         steps,

@@ -96,6 +96,16 @@ def test_each_way_to_hold_a_cache_has_the_counts_of_the_step(tmp_path: Path) -> 
     assert chosen(str(file), dtypes=("float32", "float64")).counts == {}
 
 
+def test_the_cases_of_a_stage_stand_together(tmp_path: Path) -> None:
+    """A suite of a config has both stages of one kind of layer, then both of the next."""
+    file = tmp_path / "mine.toml"
+    head = "[[cases]]\nrule = 'scaled_dot'\nD = 32\ncount = 6\n"
+    prompt, decode = "L = 512\nstage = 'prefill'\n", "Lq = 1\nLk = [32, 64]\nstage = 'decode'\n"
+    file.write_text("".join(f"{head}H = {H}\n{stage}" for H in (2, 4) for stage in (prompt, decode)))
+    found = [(case.H, case.Lq, case.Lk) for case in chosen(str(file)).cases]
+    assert found == [(2, 512, 512), (4, 512, 512), (2, 1, 32), (2, 1, 64), (4, 1, 32), (4, 1, 64)]
+
+
 def test_cases_that_an_option_makes_equal_stand_once() -> None:
     assert len(chosen("attention/dot/H2-L8-D4", "attention/dot/H2-L8-D4/causal", masks=(Mask(),)).cases) == 1
 
