@@ -265,7 +265,7 @@ def keyless_words(case: Case) -> str:
 
 
 def dearest_words(plan: RunPlan) -> str:
-    """Name the backend, the case and the threads without which a run would be much shorter; "" if none is."""
+    """Name the backends, the case and the threads without which a run is much shorter; "" if there are none."""
     from attnbench.cases.ids import parse_case, short_id
     from attnbench.runner.forecast import dearest_backend, dearest_case, one_thread_saves_s
 
@@ -274,10 +274,12 @@ def dearest_words(plan: RunPlan) -> str:
     case = dearest_case(plan.forecast)
     found = [(backend.name, backend.saves_s)] if backend else []
     found += [(f"case {short_id(parse_case(case.name))}", case.saves_s)] if case else []
-    words = [f"without {name} it takes {span_words(saves_s)} less" for name, saves_s in found]
+    told = [(f"without {name}", saves_s) for name, saves_s in found]
     if saves_s := one_thread_saves_s(plan):
-        words.append(f"with --threads 1 it takes {span_words(saves_s)} less")
-    return "; ".join(words)
+        told.append(("with --threads 1", saves_s))
+    total_s = plan.forecast.total_s
+    words = [f"{change} {span_words(total_s - saves_s)}" for change, saves_s in told]
+    return f"instead of {span_words(total_s)}: {', '.join(words)}" if words else ""
 
 
 def warn_of_busy_cores(cases: Iterable[Case]) -> None:

@@ -266,7 +266,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Dearest:
-    """A backend or a case, by its name or id, and the seconds by which a run without it is shorter."""
+    """A backend or a case, by its name or id, or several backends, and the seconds by which a run without it is shorter."""
 
     name: str
     saves_s: float
@@ -281,14 +281,17 @@ WORTH_NAMING_CASE = 1 / 3
 def dearest_backend(plan: RunPlan) -> Dearest | None:
     """Return the backend without which the run is the shortest; None if leaving out one saves little.
 
-    All others are compared with the baseline, so it is not left out.
+    Those that compile do so side by side, so they may be dear together where none is alone. All others are
+    compared with the baseline, so it is not left out.
     """
+    dear = [name for name in plan.backends if name != plan.options.baseline]
+    compiling = tuple(name for name in dear if plan.registry.backends[name].record.compiles)
     found = []
-    for name in plan.backends:
-        if name != plan.options.baseline:
-            others = tuple(other for other in plan.backends if other != name)
+    for left_out in (*((name,) for name in dear), compiling):
+        others = tuple(name for name in plan.backends if name not in left_out)
+        if others:
             shorter = replace(plan, backends=others).forecast
-            found.append(Dearest(name, plan.forecast.total_s - shorter.total_s))
+            found.append(Dearest(" and ".join(left_out), plan.forecast.total_s - shorter.total_s))
     return _worth_naming(found, WORTH_NAMING * plan.forecast.total_s)
 
 
