@@ -84,9 +84,20 @@ def _tell(
         note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
         note(f"next: attnbench run {out}{_as_in_a_program(found)} --plan says how long it takes")
         note("all backends run unless --backend names some: those that compile take minutes")
+        if words := _longest(found):
+            note(words)
         several = sorted({one.case.threads for one in found.cases if one.case.on_host} - {1})
         if several and not threads:
             note(f"one thread may be faster: --threads 1,{several[0]} writes cases of both")
+
+
+def _longest(found: Captured) -> str:
+    """Say at how many keys a choice from a recording ends; "" where no cache grew in it."""
+    cases = [one.case for one in found.cases]
+    keys = {case.Lk for case in cases if case.is_decode and not case.batch and case.pass_ == "forward"}
+    if len(keys) < 2:
+        return ""
+    return f"a choice from it serves no decode of over {max(keys):,} keys: for more, capture a longer one"
 
 
 def _as_in_a_program(found: Captured) -> str:

@@ -62,6 +62,22 @@ def test_counts_equal_those_of_the_program_itself(name: str, tmp_path: Path) -> 
         assert {mask_text(case.mask) for case in cases} == {"causal+window:16", "none"}
 
 
+DECODES = """
+import sys, torch
+from torch.nn import functional
+for length in range(60, 60 + int(sys.argv[1])):
+    q, k = torch.randn(1, 2, 1, 8), torch.randn(1, 2, length, 8)
+    functional.scaled_dot_product_attention(q, k, k)
+"""
+
+
+def test_a_recorded_decode_says_at_how_many_keys_a_choice_ends(tmp_path: Path) -> None:
+    said = "a choice from it serves no decode of over 71 keys: for more, capture a longer one"
+    assert said in capture(tmp_path, sys.executable, "-c", DECODES, "12").stderr
+    # Of one length nothing grew: it may be one of keys from elsewhere, as those of an encoder.
+    assert "a choice" not in capture(tmp_path, sys.executable, "-c", DECODES, "1").stderr
+
+
 ENDS = """
 import os, signal, torch
 q = torch.ones(1, 2, 8, 4)
