@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from attnbench.cli.options import force_option
-from attnbench.cli.output import note, say
+from attnbench.cli.output import next_notes, note, say
 from attnbench.cli.parameters import THREADS, Whole
 from attnbench.types.words import count_of
 
@@ -82,8 +82,7 @@ def _tell(
         say(words, err=True)
     if found.cases:
         note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
-        note(f"next: attnbench run {out}{_as_in_a_program(found)} --plan says how long it takes")
-        note("all backends run unless --backend names some: those that compile take minutes")
+        next_notes(str(out), [one.case for one in found.cases])
         if words := _longest(found):
             note(words)
         several = sorted({one.case.threads for one in found.cases if one.case.on_host} - {1})
@@ -98,16 +97,3 @@ def _longest(found: Captured) -> str:
     if len(keys) < 2:
         return ""
     return f"a choice from it serves no decode of over {max(keys):,} keys: for more, capture a longer one"
-
-
-def _as_in_a_program(found: Captured) -> str:
-    """Return the options with which calls find memory as they do in a program.
-
-    A program of several layers finds the keys and values of a decode in no cache, and gives freed memory back
-    between the calls of a prompt.
-    """
-    cases = [one.case for one in found.cases if one.case.on_host]
-    if not cases or any(case.pass_ != "forward" for case in cases):
-        return ""
-    cold = " --cache rotating" if any(case.is_decode for case in cases) else ""
-    return cold + ("" if all(case.is_decode for case in cases) else " --allocator default")

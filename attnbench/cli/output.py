@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry, Registry
     from attnbench.reports.run import Run
     from attnbench.reports.table import View
+    from attnbench.types.case import Case
     from attnbench.types.compared import Measured
     from attnbench.types.extensions import Reporter
 
@@ -67,6 +68,21 @@ def note(text: str) -> None:
     """Print on stderr what is neither an error nor a warning, unless --quiet was given."""
     if loudness() != "quiet":
         say(text, err=True)
+
+
+def next_notes(suite: str, cases: Sequence[Case]) -> None:
+    """Print how to run a suite of a model or program, so that calls find memory as they do there.
+
+    A program of several layers finds the keys and values of a decode in no cache, and gives freed memory back
+    between the calls of a prompt.
+    """
+    on_host = [case for case in cases if case.on_host]
+    options = ""
+    if on_host and all(case.pass_ == "forward" for case in on_host):
+        options += " --cache rotating" if any(case.is_decode for case in on_host) else ""
+        options += "" if all(case.is_decode for case in on_host) else " --allocator default"
+    note(f"next: attnbench run {suite}{options} --plan says how long it takes")
+    note("all backends run unless --backend names some: those that compile take minutes")
 
 
 def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:

@@ -265,7 +265,7 @@ def keyless_words(case: Case) -> str:
 
 
 def dearest_words(plan: RunPlan) -> str:
-    """Name the backends, the case and the threads without which a run is much shorter; "" if there are none."""
+    """Say how long a run takes without its dearest backends, case and threads; "" where that saves little."""
     from attnbench.cases.ids import parse_case, short_id
     from attnbench.runner.forecast import dearest_backend, dearest_case, one_thread_saves_s
 

@@ -11,7 +11,7 @@ import click
 
 from attnbench.cli.group import NamingGroup
 from attnbench.cli.options import given_options
-from attnbench.cli.output import note, print_text, say
+from attnbench.cli.output import next_notes, note, print_text, say
 from attnbench.cli.parameters import ENCODING, STORAGE, THREADS, BatchOption, Several, Whole
 from attnbench.types.batch import begins_batch
 from attnbench.types.words import count_of
@@ -136,6 +136,7 @@ def from_config(
     attnbench suite from-config config.json --decode 8k --kv q8_0 --kv int8:token
     attnbench run mine.toml --plan
     """
+    from attnbench.cases.suites import parse_suite
     from attnbench.models.config import read_model
     from attnbench.models.suite import model_suite, with_octaves
 
@@ -164,7 +165,7 @@ def from_config(
     note(count_of(made.cases, "case"))
     if wrote:
         note(wrote)
-    note("next: attnbench run FILE --plan says how long it takes")
+    next_notes("FILE", parse_suite(made.text, "").cases)
 
 
 def _caches(words: tuple[str, ...]) -> tuple[str, ...]:

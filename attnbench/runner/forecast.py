@@ -266,7 +266,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Dearest:
-    """A backend or a case, by its name or id, or several backends, and the seconds by which a run without it is shorter."""
+    """Backends or a case, by names or id, and the seconds by which a run without them is shorter."""
 
     name: str
     saves_s: float

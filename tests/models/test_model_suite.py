@@ -415,7 +415,8 @@ def test_the_command_prints_a_suite_and_what_it_left_out(tmp_path: Path) -> None
         "cases are in bfloat16, as the config says; on a CPU a program in float32 may be much "
         "faster: --dtype float32 measures that one",
         "9 cases",
-        "next: attnbench run FILE --plan says how long it takes",
+        "next: attnbench run FILE --cache rotating --allocator default --plan says how long it takes",
+        "all backends run unless --backend names some: those that compile take minutes",
     ]
 
 
