@@ -232,6 +232,8 @@ MOST_NAMED = 4
 
 def print_plan(plan: RunPlan, options: Options, format_: Format) -> None:
     """Print the plan: data by case to stdout, its sum and what is dearest in it to stderr."""
+    from attnbench.runner.machine import allowed_cpus, longer_words, watch_cores
+
     foreseen = plan.forecast
     columns = ("case", "cells", "about_s", "timing_s" if options.timed else "compiling_s")
     print_listing([_row(case) for case in foreseen.cases], columns, format_)
@@ -242,6 +244,8 @@ def print_plan(plan: RunPlan, options: Options, format_: Format) -> None:
         if words := keyless_words(one):
             note(words)
     note(plan_words(foreseen, options))
+    if words := longer_words(allowed_cpus(), watch_cores()):
+        note(words)
     if words := dearest_words(plan):
         note(words)
 

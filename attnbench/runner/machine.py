@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -228,6 +228,17 @@ def watch_cores(seconds: float = WATCHED_S) -> dict[int, float]:
     import psutil
 
     return {core: share / 100 for core, share in enumerate(psutil.cpu_percent(seconds, percpu=True))}
+
+
+def longer_words(cpus: Collection[int], shares: Mapping[int, float]) -> str:
+    """Say that a forecast is of idle cores where other work uses these; "" where it does not."""
+    used = sum(shares.get(cpu, 0.0) for cpu in cpus) / len(cpus)
+    if used <= BUSY_SHARE:
+        return ""
+    return (
+        f"that is on idle cores: other work uses {used:.0%} of them now, "
+        "and may make a run several times as long"
+    )
 
 
 def busy_warning(threads: int, cpus: tuple[int, ...], shares: Mapping[int, float]) -> str:

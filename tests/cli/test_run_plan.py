@@ -95,6 +95,18 @@ def test_several_threads_on_busy_cores_are_warned_of_before_the_run(
     assert len(invoke("run", CASE).stderr.splitlines()) == 2
 
 
+def test_a_plan_says_that_other_work_makes_a_run_longer(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "allowed_cpus", lambda: (0, 1))
+    monkeypatch.setattr(machine, "watch_cores", lambda: {0: 1.0, 1: 0.5})
+    told = "that is on idle cores: other work uses 75% of them now, and may make a run several times as long"
+    assert told in invoke("run", CASE, "--plan").stderr.splitlines()
+    # One busy core of many hardly delays a run; those that it may not use say nothing.
+    monkeypatch.setattr(machine, "watch_cores", lambda: {0: 0.3, 1: 0.0, 2: 1.0})
+    assert "idle cores" not in invoke("run", CASE, "--plan").stderr
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_suite_for_both_devices_runs_where_it_can_and_says_why_not_elsewhere(
     invoke: Invoke, tmp_path: Path

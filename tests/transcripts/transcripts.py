@@ -82,6 +82,7 @@ NORMALISATIONS = (
     Normalisation(" --plan", r"[\d.]+ (s|ms|min|h)\b", r"N \1", "a forecast for this machine"),
     Normalisation(" --plan", r'(_s": )[\d.]+', r"\1N", "a forecast for this machine"),
     Normalisation(" --plan", r"(/forward[ ,|]+\d+)[ ,|].*", r"\1 N", "a forecast for this machine"),
+    Normalisation(" --plan", r"(?m)^that is on idle cores: .*\n", "", "other work on this machine"),
     Normalisation(" --threads", r"\d+ cores; use \d+", "N cores; use N", "the cores of this machine"),
     Normalisation(" --benchmark-json", r'"(datetime|version)": "[^"]*"', r'"\1": "NOW"', "now, and here"),
     Normalisation(" --verbose", r"[\d.]+ (s|ms|µs)\b", r"N \1", "times on this machine"),
