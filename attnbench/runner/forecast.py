@@ -281,7 +281,7 @@ WORTH_NAMING_CASE = 1 / 3
 
 
 def dearest_backend(plan: RunPlan) -> Dearest | None:
-    """Return the backend without which the run is the shortest; None if leaving out one saves little.
+    """Return the backend without which the run is the shortest; None if none takes more than its share.
 
     Those that compile do so side by side, so they may be dear together where none is alone. All others are
     compared with the baseline, so it is not left out.
@@ -292,8 +292,9 @@ def dearest_backend(plan: RunPlan) -> Dearest | None:
     for left_out in (*((name,) for name in dear), compiling):
         others = tuple(name for name in plan.backends if name not in left_out)
         if others:
-            shorter = replace(plan, backends=others).forecast
-            found.append(Dearest(" and ".join(left_out), plan.forecast.total_s - shorter.total_s))
+            saves_s = plan.forecast.total_s - replace(plan, backends=others).forecast.total_s
+            if saves_s * len(plan.backends) > plan.forecast.total_s * len(left_out):
+                found.append(Dearest(" and ".join(left_out), saves_s))
     return _worth_naming(found, WORTH_NAMING * plan.forecast.total_s)
 
 
