@@ -48,8 +48,8 @@ _MOST_TIES, MOST_LISTED = 2, 3
 STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
 NOT_PROVED = "which is faster is not proved"
 NOT_LESS = "not proved to be less"
-SIDE_BY_SIDE = "slower side by side"
 NOT_OF_SUM = "not proved for the sum"
+RATIO_DECIDES = "× decides: it is of the same repetitions"
 _APART = 1.05
 """One time is shown to be less than another if so many times its upper end are."""
 _MOST_LOST, _WORTH = 3, 0.01
@@ -528,10 +528,11 @@ def _slower_in(answer: RunAnswer, total: Total) -> list[str]:
 
 
 def _reads_less(total: Total, best: Total) -> bool:
-    """Return whether the time of a total reads as less than that of the backends to use.
+    """Return whether the time of a total reads as less than that of a better one.
 
     Of a tie the backend to use is the one that serves most cases, which need not have the least time. What is
-    slower in each repetition may lack some of those in which the machine was slow.
+    slower in each repetition may lack some of those in which the machine was slow; ``×`` compares only those
+    that both have.
     """
     return total.ms < best.ms and _total_time(total) != _total_time(best)
 
@@ -612,7 +613,8 @@ def _totals_grid(
     rows = []
     # One backend that is the fastest of each case says it all.
     told_of = totals[1:] if any(map(is_best, totals[1:])) else totals
-    for total in sorted(told_of, key=lambda one: (not is_best(one), one.over.ratio if one.over else 1.0)):
+    in_rows = sorted(told_of, key=lambda one: (not is_best(one), one.over.ratio if one.over else 1.0))
+    for place, total in enumerate(in_rows):
         low, high, _ = ends(total)
         spread = UNCERTAIN if low is None or high is None else duration_interval(total.ms, low, high)
         # Nothing is lost where it may be the fastest.
@@ -627,8 +629,10 @@ def _totals_grid(
         time = f"{time} {spread}" if bounds and not details else time
         over = total_times_text(total, bounds=bounds)
         told = (time, *([spread] if details else []), over)
-        less = [NOT_LESS if total.tied else SIDE_BY_SIDE] if _reads_less(total, best) else []
         worst += [NOT_OF_SUM] if worst and total.tied and _slower_in(answer, total) else []
+        less = [NOT_LESS] if total.tied and _reads_less(total, best) else []
+        if not total.tied and any(_reads_less(total, above) for above in (best, *in_rows[:place])):
+            less = [RATIO_DECIDES]
         rows.append((total.backend or FASTEST_OF_EACH, *told, ", ".join(less or worst)))
     columns = ("time", *(["interval"] if details else []), "×")
     return Grid(

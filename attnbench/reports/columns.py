@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
 from attnbench.reports.formats import finite
-from attnbench.reports.units import duration, error, figure, number, percent, plus_minus, ratio, reach, times
+from attnbench.reports.units import (
+    duration,
+    error,
+    figure,
+    last_place,
+    number,
+    percent,
+    plus_minus,
+    ratio,
+    reach,
+    times,
+)
 from attnbench.types.extensions import Metric
 from attnbench.types.mask import mask_text
 from attnbench.types.record import Accuracy, Record
@@ -84,6 +95,12 @@ def time_text(record: Record) -> str | None:
     if record.median_ms is None:
         return None
     return duration(record.median_ms, reach(record.median_ms, record.low_ms, record.high_ms))
+
+
+def shown_ms(record: Record) -> float:
+    """The median time of a record in the digits that are shown, 0 for none."""
+    ms = record.median_ms or 0.0
+    return round(ms, -last_place(ms, reach(ms, record.low_ms, record.high_ms)))
 
 
 def ratio_text(record: Record) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from attnbench.reports.columns import (
     metrics_of,
     name_text,
     ratio_text,
+    shown_ms,
     table_columns,
     time_text,
 )
@@ -161,6 +162,10 @@ def _verdict_convention(judged: Sequence[JudgedRecord]) -> str:
 
 UNLIKE = 1.1
 """By more than this factor the ratio of two times is unlike the ratio of their pairs."""
+RATIOS_DECIDE = (
+    "note: where times and ratios disagree, ratios and verdicts decide: they are of undisturbed pairs of "
+    "samples taken next to each other"
+)
 SEEN = 1.02
 """From this factor on another backend's time is seen to be less than that of the fastest."""
 _STYLES: dict[str | None, str] = {"faster": "green", "unclear": "yellow", BASELINE: "dim"}
@@ -264,13 +269,18 @@ def _print_cases(console: Console, parts: Sequence[ReportPart], *, trace: bool, 
 
 
 def unlike_words(records: Sequence[Record]) -> str:
-    """Say why the ratios of a case are not those of its times; "" where a reader sees no contradiction."""
-    medians = {one.backend: one.median_ms for one in records if one.status == "ok" and one.median_ms}
+    """Say why the ratios of a case are not those of its times; "" where a reader sees no contradiction.
+
+    Times count as they are shown: one with a wide interval has few digits.
+    """
+    shown = {one.backend: shown_ms(one) for one in records if one.status == "ok" and one.median_ms}
     for one in records:
-        own, base, best = (medians.get(name or "") for name in (one.backend, one.baseline, one.best))
+        own, base, best = (shown.get(name or "") for name in (one.backend, one.baseline, one.best))
         far = own and base and one.ratio and not 1 / UNLIKE <= own / base / one.ratio <= UNLIKE
-        if far or (own and best and own < best / SEEN):
-            return "note: ratios are of undisturbed pairs measured side by side: times need not have the same"
+        less = own and base and own < base and (one.ratio_low or 0.0) > 1
+        more = own and base and own > base and (one.ratio_high or 1.0) < 1
+        if far or less or more or (own and best and own < best / SEEN):
+            return RATIOS_DECIDE
     return ""
 
 

@@ -94,7 +94,21 @@ def test_ratios_that_are_not_those_of_the_times_are_explained(
         structs.replace(one, median_ms=median_ms) if one.backend == name else one for one in run.records
     )
     text = " ".join(shown(replace(run, by_file=(records,))).split())
-    assert ("ratios are of undisturbed pairs measured side by side" in text) == told
+    assert ("where times and ratios disagree, ratios and verdicts decide" in text) == told
+
+
+def test_a_time_that_reads_as_less_beside_a_slower_verdict_is_explained() -> None:
+    """Also where only rounding makes it so: 0.76 of a wide interval is shown as 0.8."""
+    for times in ({"eager": (0.40, 0.39, 0.41), "bmm": (0.391, 0.390, 0.393)},
+                  {"eager": (0.76, 0.6, 1.3), "bmm": (0.77, 0.765, 0.775)}):  # fmt: skip
+        run = run_of({case(64): {"eager": 1.0, "bmm": 1.02}})
+        records = tuple(
+            structs.replace(one, median_ms=ms, low_ms=low, high_ms=high)
+            for one in run.records
+            for ms, low, high in [times[one.backend]]
+        )
+        text = " ".join(shown(replace(run, by_file=(records,))).split())
+        assert "ratios and verdicts decide" in text, times
 
 
 def test_a_single_case_tells_failures_before_its_table() -> None:
@@ -354,7 +368,23 @@ def test_the_times_of_a_step_do_not_contradict_its_ratios() -> None:
     assert slow[:4] == ["eager", "2.3", "ms", "1.06"]
     # It lacks the repetitions in which the machine was slow.
     (_, slow) = step([(2.2, 2.33 + i / 1000) for i in range(12)] + [(4.4, None)] * 14)
-    assert " ".join(slow).endswith("slower side by side")
+    assert " ".join(slow).endswith("× decides: it is of the same repetitions")
+
+
+def test_a_step_says_what_decides_also_between_two_slower_backends() -> None:
+    counts = {case(64): 1.0, case(128): 1.0}
+    run = run_of({one: {"bmm": 1.0, "eager": 1.1, "twin": 1.3} for one in counts}, counts=counts)
+    # One lacks the repetitions in which the machine was slow.
+    each = [{"bmm": 1.0, "eager": 1.1, "twin": 1.3}] * 12 + [{"bmm": 1.5, "eager": 1.65}] * 14
+    times = [
+        (one, i, {name: 1e6 * ms * (1 + i / 1e4) for name, ms in those.items()})
+        for one in counts
+        for i, those in enumerate(each)
+    ]
+    lines = shown(replace(run, times=(tuple(times),))).splitlines()
+    rows = [line for line in lines if line.startswith(("bmm", "eager", "twin"))][-3:]
+    assert [row.split()[0] for row in rows] == ["bmm", "eager", "twin"]
+    assert ["× decides" in row for row in rows] == [False, False, True]
 
 
 def test_what_a_named_plugin_brings_is_in_the_first_sentence() -> None:
