@@ -170,7 +170,8 @@ def sharing_note(cpus: tuple[int, ...], threads: int) -> str:
     if threads < len(cpus):
         return ""
     cores = "the only core" if len(cpus) == 1 else f"all {len(cpus)} cores"
-    return f"measured on {cores} of this process, which attnbench's own process shares"
+    fewer = "" if len(cpus) == 1 else "; fewer threads leave it a core"
+    return f"attnbench itself shared {cores} with this backend, so its time may be too long{fewer}"
 
 
 def environment() -> dict[str, Any]:

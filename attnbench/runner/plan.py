@@ -56,7 +56,10 @@ def plan_candidates(
 def _plan(found: CheckResult, calls: CallCounts, options: Options, note: str) -> CandidatePlan:
     notes = [note] if note else []
     if not found.fresh:
-        notes.append("one process serves several repetitions: it can't be forked (copied) once prepared")
+        notes.append(
+            "few processes: with several threads, CUDA or this library one process serves several "
+            "repetitions, so intervals may be too narrow; a second run shows whether a number holds"
+        )
     if calls.repetitions < options.repetitions:
         notes.append(
             f"slow: measured in {calls.repetitions} of {options.repetitions} repetitions; "

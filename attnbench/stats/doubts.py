@@ -138,7 +138,7 @@ def waiting_note(repetitions: Sequence[RepetitionLine], backend: str, threads: i
     if threads < 2 or share < PREEMPTED_SHARE:
         return ""
     return (
-        f"its {threads} threads waited for busy cores: {share:.0%} of its samples were preempted; "
+        f"its {threads} threads waited for busy cores: other programs disturbed {share:.0%} of its samples; "
         "stop other work or use fewer threads, and measure again"
     )
 

@@ -303,8 +303,8 @@ def _notes(
         yield slow
     elif timing.contended or (against is not None and against.contended):
         yield (
-            f"{CONTENDED}: more than half of its samples were preempted, too many to leave out; measure when "
-            "the machine is quieter"
+            f"{CONTENDED}: other programs disturbed more than half of its samples, too many to leave out, "
+            "so its time may be too long; measure again when the machine is quieter"
         )
     yield from mode_notes(repetitions, name)
     if threads := one_thread_note(repetitions, name, case.threads) or waiting_note(

@@ -45,7 +45,7 @@ def test_preempted_samples_lost_time_and_were_put_off() -> None:
     assert preempted_share([line(900_000, half)], "x") == 0.5
     assert preempted_share([line(1_000_000, all_of_them)], "x") == 0
     assert preempted_share([line(900_000, [0] * 6)], "x") == 0
-    assert "50% of its samples were preempted" in waiting_note([line(900_000, half)], "x", 2)
+    assert "other programs disturbed 50% of its samples" in waiting_note([line(900_000, half)], "x", 2)
     assert waiting_note([line(900_000, one)], "x", 2) == ""
     assert waiting_note([line(900_000, all_of_them)], "x", 1) == ""
     assert waiting_note([line(900_000, all_of_them)], "other", 2) == ""

@@ -192,9 +192,10 @@ def test_several_threads_on_busy_cores_are_warned_of(
 def test_a_record_says_where_no_core_is_left_for_attnbench() -> None:
     assert machine.sharing_note((0, 1, 2), 2) == ""
     assert machine.sharing_note((0, 1), 2) == (
-        "measured on all 2 cores of this process, which attnbench's own process shares"
+        "attnbench itself shared all 2 cores with this backend, so its time may be too long; fewer threads "
+        "leave it a core"
     )
-    assert machine.sharing_note((5,), 1).startswith("measured on the only core of this process")
+    assert machine.sharing_note((5,), 1).endswith("only core with this backend, so its time may be too long")
 
 
 # --- what plugins state of the machine --------------------------------------------------------------
