@@ -54,7 +54,8 @@ class ReportPart:
     a run that is left out for this case. torch: its version, or versions. caches: what ways to hold a cache
     cost, where cases differ in that. not_asked: installed backends that no run asked, because others were
     named. cache_bytes: of the largest cache of the processor, assumed where it is unknown. keeps_memory:
-    whether workers kept freed memory between calls.
+    whether workers kept freed memory between calls. suites: by case the suite that it was measured for, where
+    runs of several suites are told together.
     """
 
     judged: Sequence[JudgedRecord]
@@ -67,6 +68,7 @@ class ReportPart:
     not_asked: tuple[str, ...] = ()
     cache_bytes: int = UNKNOWN_CACHE_BYTES
     keeps_memory: bool = False
+    suites: Mapping[str, str] = field(default_factory=dict)
 
 
 def several_kinds(judged: Iterable[JudgedRecord]) -> bool:

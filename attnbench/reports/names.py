@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 
+from attnbench.cases.ids import parse_case
+from attnbench.cases.suites import DEFAULT_SUITE
 from attnbench.types.device import CPU
+from attnbench.types.errors import BadCase
+from attnbench.types.record import Manifest
 
 _BETWEEN_WORDS = re.compile(r"-(?!\d)")
 """A minus sign before a digit belongs to a constant."""
@@ -34,6 +39,44 @@ def short_names(cases: Iterable[str]) -> dict[str, str]:
 def with_stages(names: Mapping[str, str], stages: Mapping[str, str]) -> dict[str, str]:
     """Return names of cases with the stage of a step that each is of, if it has one."""
     return {case: f"{name} {stages.get(case, '')}".strip() for case, name in names.items()}
+
+
+def suite_of(manifest: Manifest) -> str:
+    """The words after ``attnbench run``, up to its first option: suites and files, and cases by their number.
+
+    A single case is told by its id, several by what they share: "4 cases of attention/scaled_dot".
+    """
+    if manifest.command[1:2] != ["run"]:
+        return ""
+    words = list(takewhile(lambda word: not word.startswith("-"), manifest.command[2:]))
+    if not words and "--resume" not in manifest.command:
+        words = [DEFAULT_SUITE]
+    cases = [word for word in words if _is_case(word)]
+    if len(cases) < 2:
+        return " ".join(words)
+    of = {"/".join(case.split("/")[:2]) for case in cases}
+    told = f"{len(cases):,} cases{f' of {of.pop()}' if len(of) == 1 else ''}"
+    return " ".join([*(word for word in words if word not in cases), told])
+
+
+def _is_case(word: str) -> bool:
+    try:
+        parse_case(word)
+    except BadCase:
+        return False
+    return True
+
+
+_MOST_SUITES = 6
+"""Of more suites no case tells its own."""
+
+
+def suites_apart(manifests: Mapping[str, Manifest]) -> dict[str, str]:
+    """Return the suite of each case where there are several, but few. manifests: by case, of its run."""
+    found = {case: suite_of(manifest) for case, manifest in manifests.items()}
+    names = set(found.values())
+    few = 1 < len(names) <= _MOST_SUITES and not any(name == "" or _is_case(name) for name in names)
+    return found if few else {}
 
 
 def shared_words(cases: Iterable[str]) -> str:

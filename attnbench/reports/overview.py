@@ -31,7 +31,7 @@ from attnbench.reports.columns import KIND, UNCERTAIN
 from attnbench.reports.formats import bare_table
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import shared_words, short_names
-from attnbench.reports.sentences import failed_words, use_sentence
+from attnbench.reports.sentences import failed_words, use_sentences
 from attnbench.stats.answer import RunAnswer, extra_bytes, is_failure
 from attnbench.stats.tests import LEVEL, fewest_repetitions
 from attnbench.types.device import UNKNOWN
@@ -95,8 +95,7 @@ def answer_blocks(
         if several:
             yield Line(part_head(part), "bold")
         names = {case: shown[case] for case in numbers}
-        use = use_sentence(answer, records, names)
-        yield Line(f"{checked_words(records)} {f'{capital(use)}.' if use else ''}".rstrip(), "")
+        yield from use_lines(part, answer, names)
         yield from busy_lines(answer)
         yield from (Line(words, "") for words in steps_words(answer, numbers))
         yield from (Line(words, "") for words in cache_words(part.caches))
@@ -120,6 +119,15 @@ def answer_blocks(
         if caches := caches_grid(part.caches, answer, width, details=details):
             yield caches
         yield from end_blocks(part, answer, numbers, details=details)
+
+
+def use_lines(part: ReportPart, answer: RunAnswer, names: Mapping[str, str]) -> list[Line]:
+    """Say how many outputs are correct, and which backends to use; of several suites in a line for each."""
+    checked = checked_words([one.record for one in part.judged])
+    told = [f"{words}." for _, words in use_sentences(answer, names, part.suites)]
+    if not part.suites:
+        return [Line(" ".join([checked, *map(capital, told)]), "")]
+    return [Line(words, "") for words in (checked, *told)]
 
 
 def what_words(records: Sequence[Record]) -> str:

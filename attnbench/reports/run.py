@@ -177,6 +177,7 @@ class Run:
         total of a step, which needs all cases.
         """
         from attnbench.reports.judged import ReportPart
+        from attnbench.reports.names import suites_apart
         from attnbench.runner.processor import largest_cache_bytes
         from attnbench.stats.answer import answer
         from attnbench.stats.caches import cache_steps, stages_of_one_cache
@@ -216,6 +217,7 @@ class Run:
             kept, found, kind, tuple(runs), again, " and ".join(filter(None, torch)), caches,
             tuple(left_out), max(filter(None, cache_bytes), default=UNKNOWN_CACHE_BYTES),
             any(head.protocol.get("allocator_pinned", True) for head in heads),
+            suites_apart({one.record.case: self.manifests[last[one.record.case]] for one in kept}),
         )  # fmt: skip
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from attnbench.cases.suites import TORCHS
 from attnbench.reports.answer import (
@@ -23,7 +25,23 @@ _MOST_CHOSEN = 6
 """A sentence names no more backends to use."""
 
 
-def use_sentence(answer: RunAnswer, records: Sequence[Record], names: Mapping[str, str]) -> str:
+def use_sentences(
+    answer: RunAnswer, names: Mapping[str, str], suites: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[tuple[RunAnswer, str]]:
+    """Yield :func:`use_sentence` of all cases, or of each of several suites, with the answer that it is of.
+
+    suites: by case, where there are several. A sentence then begins with its suite.
+    """
+    for suite in dict.fromkeys(suites.values()) or ("",):
+        own = {case: name for case, name in names.items() if suites.get(case, "") == suite}
+        leads = tuple(lead for lead in answer.leads if lead.best.case in own)
+        chosen = {case: name for case, name in answer.chosen.items() if case in own}
+        part = replace(answer, leads=leads, chosen=chosen)
+        if words := use_sentence(part, own):
+            yield part, f"{suite}: {words}" if suite else words
+
+
+def use_sentence(answer: RunAnswer, names: Mapping[str, str]) -> str:
     """Say which backends to use in how many cases, how sure that is, and what others take; "" without a time.
 
     names: of the cases. As few backends as possible are named, and one that fails in no case comes first. The

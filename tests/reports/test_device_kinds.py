@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -163,3 +164,21 @@ def test_the_page_shows_the_devices_and_no_chart_has_two_kinds() -> None:
         assert len({view.partition(": ")[0] for view in views}) <= 1
         assert not views or views[0].partition(": ")[0] in FACTS
     assert any(name.startswith("in_") for row in data["rows"] for name in row)
+
+
+def test_suites_on_one_kind_of_device_have_a_sentence_each() -> None:
+    def of_suite(suite: str, run: Run) -> Run:
+        head = structs.replace(run.manifests[0], command=["attnbench", "run", suite])
+        return replace(run, manifests=(head,))
+
+    model = of_suite("gpt2", on(H100, "first", {SHORT: {"eager": 1.0, "quick": 0.5}}))
+    others = of_suite("edges", on(H100, "second", {MIDDLE: {"eager": 1.0, "slow": 4.0}}))
+    elsewhere = on(EPYC, "third", {case(128): {"eager": 100.0, "quick": 10.0}})
+    both = together(model, others, elsewhere)
+    lines = [line for line in shown(both).splitlines() if line.startswith(("gpt2: ", "edges: "))]
+    assert [line.split(";")[0] for line in lines] == ["gpt2: use quick: 500 µs", "edges: use eager: 1.00 ms"]
+    text = page(both)
+    assert text.index("gpt2: use quick") < text.index("Devices")
+    assert re.search(r"L128 cuda[^/]*</code> <small>gpt2</small>", text)
+    # Of runs of one suite there is one sentence.
+    assert "made: use" not in shown(FLEET)

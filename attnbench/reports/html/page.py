@@ -35,10 +35,9 @@ from attnbench.reports.html.words import (
     leads_key,
     minute,
     stages_of,
-    suite_of,
 )
 from attnbench.reports.judged import BASELINE, JudgedRecord, ReportPart
-from attnbench.reports.names import short_names
+from attnbench.reports.names import short_names, suite_of, with_stages
 from attnbench.reports.overview import SLOW, absent_words, is_slow, part_head
 from attnbench.reports.run import Run
 from attnbench.reports.table import footer, legend
@@ -195,7 +194,8 @@ def _section(
         "findings": findings(judged, manifest) + part_findings(part, parts),
         "totals": [] if part.answer is None else list(totals_grids(part.answer, names, bounds=True)),
         "caches": None if part.answer is None else caches_grid(part.caches, part.answer, details=True),
-        "stages": stages_of(run, part),
+        # Of several suites on one kind of device each case tells its own.
+        "stages": with_stages(part.suites, stages_of(run, part)) or stages_of(run, part),
         "of_steps": any(map(is_of_step, stages_of(run, part).values())),
         "calls": calls_of(run, part),
         "not_asked": part.not_asked,

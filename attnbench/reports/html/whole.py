@@ -14,11 +14,10 @@ from attnbench.reports.html.words import (
     busy,
     failure_words,
     isolated,
-    suite_of,
     use_words,
 )
 from attnbench.reports.judged import ReportPart
-from attnbench.reports.names import short_names
+from attnbench.reports.names import short_names, suite_of
 from attnbench.reports.overview import HOT_DECODE, KEPT_MEMORY, checked_words, hot_words, kept_words
 from attnbench.reports.run import Run
 from attnbench.stats.answer import is_failure

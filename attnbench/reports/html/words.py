@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
-from attnbench.cases.ids import parse_case
-from attnbench.cases.suites import DEFAULT_SUITE
 from attnbench.cases.work import human_bytes
 from attnbench.reports.answer import TIED, busy_text, case_cell, next_text, slower, times_text
 from attnbench.reports.columns import KERNEL_CONVENTION, name_text, time_text
@@ -18,10 +15,9 @@ from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.reports.names import short_names
 from attnbench.reports.overview import asked_counts, counted, is_slow, told_reasons
 from attnbench.reports.run import Run
-from attnbench.reports.sentences import failure_sentences, is_proved, use_sentence
+from attnbench.reports.sentences import failure_sentences, is_proved, use_sentences
 from attnbench.stats.answer import disturbed, is_failure
 from attnbench.types.compared import BASE, HEAD
-from attnbench.types.errors import BadCase
 from attnbench.types.record import Manifest
 from attnbench.types.status import MEANING, STATUSES, Status, status_words
 from attnbench.types.words import capital, count_of, first_of
@@ -69,32 +65,6 @@ def kinds_of(part: ReportPart) -> list[str]:
     return sorted({one.device_kind for one in part.judged})
 
 
-def suite_of(manifest: Manifest) -> str:
-    """The words after ``attnbench run``, up to its first option: suites and files, and cases by their number.
-
-    A single case is told by its id, several by what they share: "4 cases of attention/scaled_dot".
-    """
-    if manifest.command[1:2] != ["run"]:
-        return ""
-    words = list(takewhile(lambda word: not word.startswith("-"), manifest.command[2:]))
-    if not words and "--resume" not in manifest.command:
-        words = [DEFAULT_SUITE]
-    cases = [word for word in words if _is_case(word)]
-    if len(cases) < 2:
-        return " ".join(words)
-    of = {"/".join(case.split("/")[:2]) for case in cases}
-    told = f"{len(cases):,} cases{f' of {of.pop()}' if len(of) == 1 else ''}"
-    return " ".join([*(word for word in words if word not in cases), told])
-
-
-def _is_case(word: str) -> bool:
-    try:
-        parse_case(word)
-    except BadCase:
-        return False
-    return True
-
-
 def findings(judged: Sequence[JudgedRecord], manifest: Manifest) -> list[Sentence]:
     """The scope of a run, then in a live comparison what became slower."""
     records = [one.record for one in judged]
@@ -135,11 +105,12 @@ def use_words(part: ReportPart, run: str = "") -> list[Sentence]:
     """Say which backends to use in a part, and which fail. run: its label, as of :class:`Sentence`."""
     records = [one.record for one in part.judged]
     names = short_names(record.case for record in records)
-    words = "" if part.answer is None else use_sentence(part.answer, records, names)
-    if not words:
-        return failure_words(part, run)
-    tone = "good" if part.answer is not None and is_proved(part.answer) else "unsure"
-    return [Sentence("", f"{capital(words)}.", tone, run), *failure_words(part, run)]
+    told = [] if part.answer is None else use_sentences(part.answer, names, part.suites)
+    found = []
+    for answer, words in told:
+        text = isolated(words) if part.suites else capital(words)
+        found.append(Sentence("", f"{text}.", "good" if is_proved(answer) else "unsure", run))
+    return [*found, *failure_words(part, run)]
 
 
 def failure_words(part: ReportPart, run: str = "") -> list[Sentence]:
