@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnbench.cli.options import benchmark_json_option, decorated, force_option, record_options
+from attnbench.cli.options import (
+    SHOWING,
+    benchmark_json_option,
+    decorated,
+    force_option,
+    given_options,
+    record_options,
+)
 from attnbench.cli.output import (
     benchmark_text,
     note,
@@ -56,8 +64,11 @@ _FILES = decorated(
 @click.command("report")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @_FILES
+@click.pass_context
 @gc_paused()
 def command(
+    ctx: click.Context,
+    /,
     *,
     files: tuple[Path, ...],
     benchmark_json: Path | None,
@@ -69,6 +80,9 @@ def command(
     **showing: bool,
 ) -> None:
     """Print the results of stored runs: files, or folders of them.
+
+    With a file to write, only the sentences are printed, unless an option such as --details or --format
+    asks for more.
 
     Several runs follow one another; in JSON and CSV each row has its run in the column run. Of JSON
     files of pytest-benchmark only the times can be printed.
@@ -97,6 +111,8 @@ def command(
     registry = load_plugins()
     printed = record_format(format_, registry)
     run = loaded(list(files), registry)
+    # The tables are in the file that is written.
+    view = replace(view, brief=bool(targets) and not given_options(ctx, SHOWING))
     try:
         for flaw in run.flaws:
             say(flaw, err=True)

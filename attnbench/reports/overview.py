@@ -86,8 +86,7 @@ def answer_blocks(
     several, cases = len(parts) > 1, cases_grid(parts, width, details=details)
     records = [one.record for part in parts for one in part.judged]
     shown = short_names(record.case for record in records)
-    where = f"{len(parts)} kinds of device" if several else place_words(parts[0])
-    yield Line(f"{what_words(records)}{f' on {where}' if where else ''}", "")
+    yield _first_line(parts)
     if several and cases.rows:
         yield cases
     for part, answer, numbers in numbered(parts):
@@ -95,11 +94,7 @@ def answer_blocks(
         if several:
             yield Line(part_head(part), "bold")
         names = {case: shown[case] for case in numbers}
-        yield from use_lines(part, answer, names)
-        yield from busy_lines(answer)
-        yield from (Line(words, "") for words in steps_words(answer, numbers))
-        yield from (Line(words, "") for words in cache_words(part.caches))
-        yield from _failures(records, names, details=details)
+        yield from _sentences(part, answer, names, numbers, details=details)
         if not several and cases.rows:
             yield cases
         backends = backends_grid(part.judged, answer, numbers)
@@ -121,6 +116,43 @@ def answer_blocks(
         yield from end_blocks(part, answer, numbers, details=details)
 
 
+def brief_lines(parts: Sequence[ReportPart]) -> Iterator[Line]:
+    """Yield the sentences of an answer without its tables; of a live comparison its statuses."""
+    shown = short_names(one.record.case for part in parts for one in part.judged)
+    yield _first_line(parts)
+    for part, answer, numbers in numbered(parts):
+        if len(parts) > 1:
+            yield Line(part_head(part), "bold")
+        names = {case: shown[case] for case in numbers}
+        # A reader who sees no table knows a case by its name.
+        yield from _sentences(part, answer, names, names, details=False)
+    if all(part.answer is None for part in parts):
+        yield Line(counted([one.record for part in parts for one in part.judged]))
+
+
+def _first_line(parts: Sequence[ReportPart]) -> Line:
+    """Say what was measured, and where."""
+    where = f"{len(parts)} kinds of device" if len(parts) > 1 else place_words(parts[0])
+    what = what_words([one.record for part in parts for one in part.judged])
+    return Line(f"{what}{f' on {where}' if where else ''}", "")
+
+
+def _sentences(
+    part: ReportPart,
+    answer: RunAnswer,
+    names: Mapping[str, str],
+    numbers: Mapping[str, int | str],
+    *,
+    details: bool,
+) -> Iterator[Line]:
+    """Yield what to use, how sure that is, and what fails. numbers: what stands for each case in a step."""
+    yield from use_lines(part, answer, names)
+    yield from busy_lines(answer)
+    yield from (Line(words, "") for words in steps_words(answer, numbers))
+    yield from (Line(words, "") for words in cache_words(part.caches))
+    yield from _failures([one.record for one in part.judged], names, details=details)
+
+
 def use_lines(part: ReportPart, answer: RunAnswer, names: Mapping[str, str]) -> list[Line]:
     """Say how many outputs are correct, and which backends to use; of several suites in a line for each."""
     checked = checked_words([one.record for one in part.judged])
@@ -131,8 +163,10 @@ def use_lines(part: ReportPart, answer: RunAnswer, names: Mapping[str, str]) -> 
 
 
 def what_words(records: Sequence[Record]) -> str:
-    """Count the cases, and say what they share."""
+    """Count the cases, and say what they share; a single case is its id."""
     cases = dict.fromkeys(record.case for record in records)
+    if len(cases) == 1:
+        return next(iter(cases))
     shared = shared_words(cases)
     return count_of(len(cases), "case") + (f" ({shared})" if shared else "")
 

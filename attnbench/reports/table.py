@@ -36,6 +36,7 @@ from attnbench.reports.overview import (
     Line,
     answer_blocks,
     asked_words,
+    brief_lines,
     busy_lines,
     checked_words,
     counted,
@@ -178,7 +179,7 @@ class View:
 
     width: at most so many columns (60 at least); only ids may be longer. trace: show the operations of each
     call. details: show every case of several. legend: explain the columns. summary: the answer alone, where
-    the format has one besides the records.
+    the format has one besides the records. brief: its sentences alone.
     """
 
     width: int = 120
@@ -187,6 +188,7 @@ class View:
     details: bool = False
     legend: bool = False
     summary: bool = False
+    brief: bool = False
 
 
 def table(parts: Sequence[ReportPart], view: View | None = None) -> str:
@@ -196,6 +198,9 @@ def table(parts: Sequence[ReportPart], view: View | None = None) -> str:
     """
     view = view or View()
     console = string_console(view.width, colour=view.colour)
+    if view.brief:
+        print_blocks(console, brief_lines(parts))
+        return written(console)
     judged = [one for part in parts for one in part.judged]
     found = list(numbered(parts))
     several = bool(found) and (len(parts) > 1 or len({one.record.case for one in judged}) > 1)

@@ -112,3 +112,26 @@ def test_a_report_whose_second_file_is_refused_writes_no_first(invoke: Invoke, f
     done = invoke(*REPORT, "--csv", "new.csv", "--markdown", "mine.toml")
     assert "'mine.toml' exists and is not a Markdown report that attnbench wrote" in done.stderr
     assert not (folder / "new.csv").exists()
+
+
+def test_a_report_that_is_written_prints_sentences_and_no_table_unless_asked(
+    invoke: Invoke, folder: Path
+) -> None:
+    done = invoke(*REPORT, "--csv", "all.csv")
+    assert done.stderr == "written to all.csv\n"
+    assert "checked, all correct" in done.stdout
+    assert "backend" not in done.stdout
+    for asked in (("--details",), ("--format", "table")):
+        whole = invoke(*REPORT, "--csv", "all.csv", *asked)
+        assert "  backend " in whole.stdout, asked
+    assert invoke(*REPORT, "--csv", "all.csv", "--format", "json").stdout.startswith("[")
+
+
+def test_a_written_report_of_a_live_comparison_prints_its_statuses(invoke: Invoke, folder: Path) -> None:
+    sides = {"base": {}, "head": {}}
+    records = [
+        Record("attention/scaled_dot/H1-L8-D8", "scaled_dot", f"eager@{side}", "ok", median_ms=1.0)
+        for side in sides
+    ]
+    write_records(folder / "live.jsonl", *records, sides=sides)
+    assert "1 case: 2 ok" in invoke("report", "live.jsonl", "--csv", "live.csv").stdout
