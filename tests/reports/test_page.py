@@ -203,7 +203,8 @@ def drawn(rows: Sequence[dict[str, Any]], name: str) -> str:
         if not isinstance(node, dict):
             return node
         if "$" in node:
-            return values.get(node["$"]) or list(dict.fromkeys(row[node["$"]] for row in shown))
+            field = node["$"]
+            return values.get(field) or list(dict.fromkeys(row[field] for row in shown if field in row))
         return {key: filled(one) for key, one in node.items()}
 
     spec = filled(chart["spec"]) | {"width": 600}
@@ -437,6 +438,20 @@ def test_marks_of_the_limit_chart_stand_apart() -> None:
     assert len(middles) == len({row["case"] for row in rows}) == 3
     by_place = {(row["case"], row["place"], row["gflops"]) for row in rows}
     assert len(by_place) == len(rows)
+
+
+def test_the_limit_chart_names_the_backend_to_use_and_the_baseline_of_each_case() -> None:
+    run = run_of({case(n): {"eager": 3.0, "quick": 1.0, "slow": 2.0, "slower": 4.0} for n in (64, 128)})
+    (part,) = run.parts
+    assert part.answer is not None
+    rows = chart_rows(part.judged, leads=part.answer.leads, chosen=part.answer.chosen)
+    assert {row["backend"] for row in rows if "named" in row} == {"eager", "quick"}
+    assert {row["backend"] for row in rows if row["best"]} == {"quick"}
+    svg = drawn(rows, "roofline")
+    legend = re.findall(r"<text[^>]*>([a-z]+)</text>", svg.partition("role-legend-label")[2])
+    assert sorted(set(legend)) == ["eager", "quick"]
+    # A live comparison has no backend to use: all have their colours.
+    assert all("named" in row for row in chart_rows(part.judged))
 
 
 def test_views_and_tooltips_have_the_stage_and_how_sure_a_ratio_is() -> None:

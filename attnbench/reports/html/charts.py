@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.resources import files
 from math import exp, log, sqrt
 from types import MappingProxyType
@@ -136,17 +136,21 @@ def chart_rows(
     before: str = "",
     leads: Iterable[Lead] = (),
     stages: Mapping[str, str] = MappingProxyType({}),
+    chosen: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Row]:
     """The rows of one run.
 
     before: the beginning of the labels of its views. leads: the fastest backend of each case, with the ratios
-    of the others. stages: by case, the stage of a step that it is of.
+    of the others. stages: by case, the stage of a step that it is of. chosen: by case, of a tie the backend
+    to use.
     """
     names, led = short_names(one.record.case for one in judged), {lead.best.case: lead for lead in leads}
     named = with_stages(names, stages)
     rows = [_row(one, named[one.record.case], led.get(one.record.case)) for one in judged]
+    baselines = {one.record.baseline for one in judged}
     ran = {name_text(one.record) for one in judged if not MEANING[one.record.status].declined}
     rows = [row for row in rows if row["backend"] in ran]
+    _add_names(rows, {case: chosen.get(case, lead.best.backend) for case, lead in led.items()}, baselines)
     _add_families(rows, stages)
     _add_fronts(rows)
     _add_places(rows)
@@ -384,6 +388,18 @@ def _bottom(block: Sequence[float], least: float) -> float:
 
 def _top(block: Sequence[float], least: float) -> float:
     return _bottom(block, least) + (len(block) - 1) * least
+
+
+def _add_names(rows: Sequence[Row], use: Mapping[str, str], baselines: Collection[str | None]) -> None:
+    """Add ``named`` to the rows that have their colour in the chart of limits, and ``best`` to all.
+
+    Of each case these are the backend to use, which is ``best``, and the baseline. The others are grey, since
+    in a chart of many nobody tells them apart. use: by case; where it is empty, all have their colour.
+    """
+    for row in rows:
+        row["best"] = row["of"] == use.get(row["case"])
+        if not use or row["best"] or row["of"] in baselines:
+            row["named"] = row["backend"]
 
 
 def _add_places(rows: Sequence[Row]) -> None:

@@ -102,7 +102,13 @@ def page(run: Run) -> str:
         row
         for part, label in zip(parts, before, strict=True)
         for row in (
-            *chart_rows(part.judged, label, part.answer.leads if part.answer else (), stages_of(run, part)),
+            *chart_rows(
+                part.judged,
+                label,
+                part.answer.leads if part.answer else (),
+                stages_of(run, part),
+                part.answer.chosen if part.answer else {},
+            ),
             *cache_rows(part.caches, label),
         )
     ]

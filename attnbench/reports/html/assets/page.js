@@ -86,7 +86,7 @@
   // Vega looks names up in plain objects, where this one is not a key; an invisible character makes it one.
   const safe = (_, value) => (value === "__proto__" ? "__proto__\u2060" : value);
   const data = () => (data.read ??= JSON.parse(byId("chart-data").textContent, safe));
-  const unique = (chosen, field) => [...new Set(chosen.map((row) => row[field]))];
+  const unique = (chosen, field) => [...new Set(chosen.map((row) => row[field]).filter((one) => one !== undefined))];
 
   const fill = (node, values) => {
     if (Array.isArray(node)) return node.map((one) => fill(one, values));
