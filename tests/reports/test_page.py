@@ -479,6 +479,15 @@ def test_labels_keep_their_order_and_distance(places: list[float], least: float)
         assert found == pytest.approx(sorted(places))
 
 
+def test_what_could_not_run_stands_below_the_outcomes_of_all_runs() -> None:
+    declined = failed(case(64), "other", "unsupported", "no masks yet")
+    first = run_of({case(64): {"eager": 1.0}}, declined, name="first.jsonl")
+    text = page(together(first, run_of({case(128): {"quick": 1.0}}, name="second.jsonl")))
+    rows = text.partition('<table id="records"')[2].partition("</table>")[0]
+    names = re.findall(r'<th scope="row" data-k="([^"]*)"', rows)
+    assert names == ["eager", "quick", "other"]
+
+
 def test_facts_that_all_runs_share_stand_once() -> None:
     flags = {"threads": "1", "interop_threads": "2"}
     text = page(together(WHOLE, run_of(TIMES, name="other.jsonl", facts={"torch_flags": flags})))

@@ -275,13 +275,14 @@ def _table(run: Run, parts: Sequence[ReportPart], labels: Sequence[str]) -> dict
     names = short_names(one.record.case for one in every)
     stages = [stages_of(run, part) for part in parts]
     statuses, verdicts = {one.record.status for one in every}, {one.verdict for one in every}
+    rows = [
+        (label, by_case.get(one.record.case, ""), one)
+        for label, part, by_case in zip(labels, parts, stages, strict=True)
+        for one in in_order(part.judged)
+    ]
     return {
-        "rows": [
-            (label, by_case.get(one.record.case, ""), one)
-            for label, part, by_case in zip(labels, parts, stages, strict=True)
-            # What could not run has no number to read.
-            for one in sorted(in_order(part.judged), key=lambda one: MEANING[one.record.status].declined)
-        ],
+        # What could not run has no number to read, so it stands below all parts.
+        "rows": sorted(rows, key=lambda row: MEANING[row[2].record.status].declined),
         "staged": any(stages),
         "disturbed": disturbed,
         "reason_of": _reason,
