@@ -106,7 +106,7 @@ def page(run: Run) -> str:
                 part.judged,
                 label,
                 part.answer.leads if part.answer else (),
-                stages_of(run, part),
+                _beside(run, part),
                 part.answer.chosen if part.answer else {},
             ),
             *cache_rows(part.caches, label),
@@ -159,6 +159,12 @@ def page(run: Run) -> str:
     )
 
 
+def _beside(run: Run, part: ReportPart) -> dict[str, str]:
+    """Return what stands beside the name of each case: its stage, and of several suites its own."""
+    stages = stages_of(run, part)
+    return with_stages(part.suites, stages) if part.suites else stages
+
+
 def _title(run: Run, parts: Sequence[ReportPart]) -> str:
     suites = list(filter(None, dict.fromkeys(suite_of(manifest) for manifest in run.manifests)))
     machines = dict.fromkeys(isolated(kind) for part in parts for kind in kinds_of(part))
@@ -200,8 +206,7 @@ def _section(
         "findings": findings(judged, manifest) + part_findings(part, parts),
         "totals": [] if part.answer is None else list(totals_grids(part.answer, names, bounds=True)),
         "caches": None if part.answer is None else caches_grid(part.caches, part.answer, details=True),
-        # Of several suites on one kind of device each case tells its own.
-        "stages": with_stages(part.suites, stages_of(run, part)) or stages_of(run, part),
+        "stages": _beside(run, part),
         "of_steps": any(map(is_of_step, stages_of(run, part).values())),
         "calls": calls_of(run, part),
         "not_asked": part.not_asked,
