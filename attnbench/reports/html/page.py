@@ -189,7 +189,8 @@ def _section(
     unfinished = [path in run.unfinished for path in paths]
     go_on = go_on_words(Path(shown[0]), live=bool(manifest.sides), command="attnbench run")
     several = len(report) > 1 or len(part.runs) > 1
-    users, names = user_has(part), short_names(case_numbers(report))
+    # What all cases of this part share stands above its tables, as in its sentences.
+    users, names = user_has(part), short_names(case_numbers([part]))
     leads = lead_rows(part, users)
     ended = f"The run was cut off; {isolated(printable(go_on))}."
     if any(path in run.going for path in paths):
