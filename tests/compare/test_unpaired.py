@@ -91,6 +91,12 @@ def test_few_backends_that_move_together_need_calm_reference_calls(
     assert drift_together(logs, moved) == together
 
 
+def test_the_largest_known_drift_counts() -> None:
+    assert [Drift(0.03).most, Drift(None, 0.03).most, Drift(None, None, 0.03).most] == [0.03] * 3
+    assert Drift(0.01, 0.02).most == Drift(0.02, 0.01).most == 0.02
+    assert Drift().most == 0
+
+
 def test_the_resolution_is_both_spreads_with_their_margin_and_the_drift() -> None:
     base, drift = SideTimes(NINE), Drift(reference=0.01, beside=0.03)
     spread = base.spread(whole=False)

@@ -154,7 +154,7 @@ def test_the_limits_of_the_variance_are_those_of_one_weight_and_wider_by_roundin
 
 
 def test_the_limit_of_the_mean_is_that_of_one_weight() -> None:
-    """With one key and p = 1/2 each output is its answer times 0 or 2, of variance 1 in units of the answer."""
+    """With one key and p = 1/2 each output is its answer times 0 or 2, a number of variance 1."""
     case = replace(small_case(), Lq=16, Lk=1, dropout=0.5, dtype="float64")
     args = (case, RULES[case.rule], wide_parameters(case), wide_activations(case))
     mean = solve(*args)

@@ -124,6 +124,13 @@ def test_which_stress_inputs_make_sense() -> None:
     assert "near_duplicate" not in kinds(Lk=3)
 
 
+def test_small_values_have_small_scales_beside_ordinary_queries_and_keys() -> None:
+    q, k, v = drawn(small_case(), "small_values")
+    assert 2.0**-16 < np.abs(v).max() < 8 * 2.0**-14
+    assert 0.5 < q.std() < 2
+    assert 0.5 < k.std() < 2
+
+
 def test_deliveries_are_further_ordinary_draws() -> None:
     case, rule = small_case(), RULES["scaled_dot"]
     seen = [draw_activations(case, rule, 7, index)[0] for index in range(16)]

@@ -13,7 +13,7 @@ from attnbench.masks import keep_rows
 from attnbench.oracle.solve import solve, solve_weights
 from attnbench.types.case import Case, Layer, output_shape
 from attnbench.types.mask import Mask
-from attnbench.verifier.trivial import TRIVIAL_ANSWERS
+from attnbench.verifier.trivial import TRIVIAL_ANSWERS, wrong_constants
 from attnbench.verifier.trivial import trivial_answers as answers_of
 
 
@@ -84,6 +84,16 @@ def test_they_equal_the_answer_where_there_is_one_key() -> None:
             np.testing.assert_allclose(found[name], right, rtol=1e-6)
     assert passing(small_case(Lk=1)) == set(TRIVIAL_ANSWERS) - {"zeros"}
     assert passing(small_case(mask=Mask(padding=(0, 0)))) >= {"zeros", "running_mean"}
+
+
+@pytest.mark.parametrize(("times", "tried"), [(1.04, False), (1.07, True)])
+def test_a_default_within_5_percent_of_a_constant_is_no_wrong_one(times: float, tried: bool) -> None:
+    constant = RULES["softcap"].constants[0]
+    default = constant.default_of(small_case("softcap"))
+    assert default is not None
+    case = small_case("softcap", constants=((constant.name, times * default),))
+    others = [dict(each.constants)[constant.name] for each in wrong_constants(case, RULES["softcap"])]
+    assert (default in others) is tried
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from attnbench.inputs.draw import draw_inputs, draw_upstreams
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.types.backend import Setup
 from attnbench.types.operation import Problem, operation_of
+from attnbench.verifier.errors import Scale
+from attnbench.verifier.parts import gradient_parts
 from attnbench.worker.gradients import plain_gradients
 
 PLUGIN = str(Path(recurrence_gradients.__file__))
@@ -90,6 +93,21 @@ def test_exact_gradients_are_those_of_finite_differences(registry: Registry, rul
 def test_right_gradients_are_kept(judges: Callable[[str], Judge], case: str, names: tuple[str, ...]) -> None:
     judge = judges(f"recurrent/{case}")
     assert {name: found for name in names if (found := judge.problem(name))} == {}
+
+
+def test_a_gradient_that_may_be_far_off_in_few_places_has_no_wider_rms_limit(
+    judges: Callable[[str], Judge],
+) -> None:
+    opened = judges("recurrent/gated/H4-Hkv2-L65-D8-Dv12/none/float32/cpu/both").opened
+
+    def scale(rms: float, most: float) -> Scale:
+        operation = replace(operation_of(opened.case), gradient_growth=lambda *_: {"k": (rms, most)})
+        parts = {part.name: part for part in gradient_parts(opened.case, opened.rule, operation)}
+        return parts["k"].limits.scales([opened.draw(0)], "")[0]
+
+    plain, few, all_of_them = scale(0.0, 0.0), scale(0.0, 9.0), scale(9.0, 0.0)
+    assert few.rms == plain.rms < all_of_them.rms
+    assert all_of_them.largest == plain.largest < few.largest
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
