@@ -429,6 +429,13 @@ def test_every_query_of_quiet_sees_a_likely_key(lengths: tuple[int, int], mask: 
     assert 0 < np.abs(out).max() < 0.1, "values of unlikely keys alone"
 
 
+def test_every_query_of_quiet_sees_a_likely_key_where_it_sees_few() -> None:
+    case = parse_case("attention/scaled_dot/B2-H4-Hkv2-L8-D16/causal+window:2/bfloat16/seed3")
+    for index in range(8):
+        out = solve(case, RULES["scaled_dot"], wide_parameters(case), drawn(case, "unlikely_values", index))
+        assert 0 < np.abs(out).max() < 0.1
+
+
 @pytest.mark.parametrize(("dtype", "off"), [("bfloat16", 0.01), ("float16", 0.01), ("float32", 0.001)])
 @pytest.mark.parametrize(
     ("rule", "shape"),
