@@ -197,12 +197,17 @@ def problem_of(
     inputs: of all rows, floats in float64.
     """
     if rows is not None:
-        axes = {spec.name: spec.axes for spec in operation_of(case).inputs(case, rule)}
-        inputs = {
-            name: np.take(array, rows, axes[name].index("i")) if "i" in axes[name] else array
-            for name, array in inputs.items()
-        }
+        specs = {spec.name: spec for spec in operation_of(case).inputs(case, rule)}
+        inputs = {name: _rows_of(array, specs[name].axes, rows) for name, array in inputs.items()}
     return Problem(case, rule, parameters.rule, parameters.projections, inputs, rows)
+
+
+def _rows_of(array: Any, axes: str, rows: NDArray[np.intp]) -> Any:
+    """Return the query rows of an input: they lie along "i", and keys that are paired with them along "p"."""
+    for letter in "ip":
+        if letter in axes:
+            return np.take(array, rows, axes.index(letter))
+    return array
 
 
 def solve_outputs(

@@ -41,6 +41,17 @@ def judges(registry: Registry) -> Callable[[str], Judge]:
     return cache(lambda case: Judge(registry, case))
 
 
+@pytest.mark.parametrize("rule", ["scaled_dot", "concat_linear"])
+def test_of_a_large_case_the_sampled_rows_are_those_of_all(registry: Registry, rule: str) -> None:
+    """The rule concat_linear pairs keys with queries, so rows of both are taken."""
+    judge = Judge(registry, f"select/{rule}/H3-L94-D8/none/float64", flops=1)
+    opened = judge.opened
+    whole = widen_inputs(opened.case, opened.rule, opened.draw(0).inputs)
+    every = solve_outputs(opened.case, opened.rule, opened.wide, whole)["indices"]
+    np.testing.assert_array_equal(opened.draw(0).expected["indices"], every[:, :, opened.rows])
+    assert judge.problem("select_topk") == ""
+
+
 def test_the_exact_answer_has_the_largest_scores(registry: Registry) -> None:
     """Written down for one query at a time, from DeepSeek-V3.2's formula."""
     case = parse_case("select/scaled_dot/H4-Hkv2-Lq5-Lk9-D4-top7/causal:lower_right/float64")
