@@ -57,7 +57,7 @@ def prepare_step(setup: Setup) -> Callable[..., Any]:
         *steps, state = inputs
         q, k, v, *more = (x[:, :, 0] for x in steps)
         x, dt = _divided(v, more)
-        after = state.mT.contiguous()
+        after = state.mT.clone(memory_format=torch.contiguous_format)  # it is written
         out = update(after, x, dt[..., None].expand(x.shape), A, k, q)
         return (scale * out).to(v.dtype)[:, :, None], after.mT
 
@@ -90,7 +90,7 @@ def prepare_selective_step(setup: Setup) -> Callable[..., Any]:
     update = unwrap(mamba_selective_state_update)
 
     def of_head(q: Tensor, k: Tensor, v: Tensor, dt: Tensor, rate: Tensor, state: Tensor) -> Any:
-        after = state.mT.contiguous()
+        after = state.mT.clone(memory_format=torch.contiguous_format)  # it is written
         x, dt, k, q = (one[:, 0] for one in (v.float(), dt, k.float(), q.float()))
         out = update(after, x, dt, rate.mT, k, q)
         return out[:, None], after.mT

@@ -48,7 +48,7 @@ def prepare_scan(setup: Setup) -> Callable[..., Any]:
     def call(starts: Tensor, slots: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v, *more, state = inputs
         dt = _dt(v, more)
-        after, out = state.mT.contiguous(), v.new_empty(v.shape)
+        after, out = _copied(state.mT), v.new_empty(v.shape)
         x, q, k = v / dt[..., None], scale * q, k.contiguous()
         library.mamba_chunk_scan_fwd_cpu(out, after, x, dt, A, k, q, None, None, starts)
         return out, after.mT
@@ -67,13 +67,20 @@ def prepare_step(setup: Setup) -> Callable[..., Any]:
         *steps, state = inputs
         q, k, v, *more = (x[:, :, 0] for x in steps)
         dt = _dt(v, more)[..., None]
-        after, out = state.mT.contiguous(), torch.empty(v.shape)
+        after, out = _copied(state.mT), torch.empty(v.shape)
         given = v / dt, dt.expand(v.shape), A, k.contiguous(), scale * q
         # Without D, z and a bias; without softplus; without a pool, of which -1 would be no slot.
         library.selective_state_update_cpu(after, *given, *[None] * 3, False, None, None, -1, out, None, None)
         return out[:, :, None], after.mT
 
     return call
+
+
+def _copied(state: Tensor) -> Tensor:
+    """Return a copy that a kernel may write: with one feature the transposed state is contiguous already."""
+    import torch
+
+    return state.clone(memory_format=torch.contiguous_format)
 
 
 def _dt(v: Tensor, decays: list[Tensor]) -> Tensor:

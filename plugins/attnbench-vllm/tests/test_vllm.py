@@ -54,6 +54,9 @@ OTHERS = {
 RECURRENT = {
     "recurrent/gated/q17_q0_q70-H4-Hkv2-D13-Dv8/float32/packed": "vllm_mamba2_scan",
     "recurrent/gated/B2-H4-Hkv2-L1-D16-Dv8/float32": "vllm_mamba2_step",
+    # The transpose of a state of one feature is contiguous, and a kernel must not write to it.
+    "recurrent/gated/q9_q4-H2-D8-Dv1/float32/packed": "vllm_mamba2_scan",
+    "recurrent/gated/H2-L1-D8-Dv1/float32": "vllm_mamba2_step",
 }
 
 REFUSED = {
