@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from attnbench.ipc.process import also_from_here, command_of, kill_group, set_import_path, stdout_for_answers
-from attnbench.trial.judge import TrialOutcome
+from attnbench.trial.judge import MOST_DRAWS, TrialOutcome
 from attnbench.types.extensions import Source
 from attnbench.types.words import one_line
 
@@ -28,12 +28,16 @@ START_S = 60.0
 
 
 class JudgingQuestion(Struct, frozen=True):
-    """The backend of a search, its rules by name, and where operations, storages and encodings are."""
+    """The backend of a search, its rules by name, and where operations, storages and encodings are.
+
+    draws: the most of each kind of inputs.
+    """
 
     backend: str
     source: Source
     rules: dict[str, Source]
     others: tuple[Source, ...]
+    draws: int = MOST_DRAWS
 
 
 class Judgement(Struct, frozen=True):
@@ -170,7 +174,7 @@ def _answer(asked: JudgingQuestion, text: str, rules: Mapping[str, Source]) -> J
     try:
         point = parse_point(text)
         source = rules[point.case.rule]
-        outcome = judge(point, asked.backend, asked.source, source)
+        outcome = judge(point, asked.backend, asked.source, source, asked.draws)
         rule = judges_rule(source, point.case.rule)
         problems = [one for one in problems_of(point.case) if not is_empty(one)]
         telling = any(applies(one, rule, point.values) and weights_matter(one) for one in problems)

@@ -19,7 +19,7 @@ from attnbench.testing.cases import NO_OPTIONS, rules_of
 from attnbench.testing.diagnosis_process import Asked, Diagnosed, Look, look, too_large
 from attnbench.testing.judge import rules_in
 from attnbench.testing.problems import may_be_known
-from attnbench.trial.judge import TrialOutcome
+from attnbench.trial.judge import ALL_DRAWS, MOST_DRAWS, TrialOutcome
 from attnbench.trial.point import PLAINLY, Point
 from attnbench.trial.shrink import Shrunk, needed, shrink, thresholds
 from attnbench.types.case import Case
@@ -127,8 +127,9 @@ def search(
     limit_s = COMPILED_LIMIT_S if entry.record.compiles else LIMIT_S
     with judges(asked, max(1, min(4, os.cpu_count() or 1)), limit_s) as free:
         took = _explore(covering, free, seconds, found, late, counts)
-    with judges(asked, 1, limit_s) as (judge,):
-        failures, more = _shrunk(found, judge)
+    surely = _question(backend, registry, ALL_DRAWS)
+    with judges(asked, 1, limit_s) as (judge,), judges(surely, 1, limit_s) as (sure,):
+        failures, more = _shrunk(found, judge, sure)
     failures = _diagnosed(failures, backend, registry)
     return Searched(
         backend, seed, took, counts["asked"], counts["declined"], tuple(late), counts["unjudged"],
@@ -194,8 +195,13 @@ def _count(answer: Judgement, drawn: DrawnRow, covering: Covering, counts: Count
         covering.count(drawn.row)
 
 
-def _shrunk(found: list[tuple[Point, TrialOutcome]], judge: JudgingProcess) -> tuple[tuple[Fault, ...], int]:
-    """Make failures small, each in a new process; return them, and how many further ones there are."""
+def _shrunk(
+    found: list[tuple[Point, TrialOutcome]], judge: JudgingProcess, sure: JudgingProcess
+) -> tuple[tuple[Fault, ...], int]:
+    """Make failures small, each in a new process; return them, and how many further ones there are.
+
+    sure: a process that judges by as many draws as a run. Few draws of few rows can exceed limits by chance.
+    """
     failures: list[Fault] = []
     more = 0
     for point, outcome in found:
@@ -206,6 +212,8 @@ def _shrunk(found: list[tuple[Point, TrialOutcome]], judge: JudgingProcess) -> t
         again = _outcome(judge, point)
         if again.status not in ("wrong", "error"):
             failures.append(Fault(point, outcome, False, Shrunk(point, (), done=False)))
+            continue
+        if again.check == "values" and _outcome(sure, point).status == "right":
             continue
         small = shrink(point, lambda one: _outcome(judge, one).status in ("wrong", "error"))
         if any(_same_fault(small, failure) for failure in failures):
@@ -299,8 +307,8 @@ def replayed(point: Point, backend: str, registry: Registry) -> TrialOutcome:
         return _outcome(judge, point)
 
 
-def _question(backend: str, registry: Registry) -> JudgingQuestion:
-    """Return what a process needs to judge points of a backend."""
+def _question(backend: str, registry: Registry, draws: int = MOST_DRAWS) -> JudgingQuestion:
+    """Return what a process needs to judge points of a backend. draws: the most of each kind of inputs."""
     others = dict.fromkeys(
         [
             *(found.source for found in registry.operations.values()),
@@ -309,4 +317,4 @@ def _question(backend: str, registry: Registry) -> JudgingQuestion:
         ]
     )
     rules = {name: found.source for name, found in registry.rules.items()}
-    return JudgingQuestion(backend, registry.backends[backend].source, rules, tuple(others))
+    return JudgingQuestion(backend, registry.backends[backend].source, rules, tuple(others), draws)
