@@ -85,6 +85,7 @@ def prepare_selective_scan(setup: Setup) -> Callable[..., Any]:
 
 def prepare_selective_step(setup: Setup) -> Callable[..., Any]:
     """Return mamba_selective_state_update as a function of q, k, v, dt, rate and the state of one step."""
+    import torch
     from transformers.models.mamba.modeling_mamba import mamba_selective_state_update
 
     update = unwrap(mamba_selective_state_update)
