@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from attnbench.inputs.draw import EPS, Stored, widen, widen_inputs
-from attnbench.types.case import Case, Dtype, output_shape
+from attnbench.types.case import Case, Dtype
 from attnbench.types.problem import ProblemCase
 from attnbench.types.rule import Rule
 from attnbench.types.status import Check
@@ -138,14 +138,6 @@ class WeightedMean(Allowance):
     def unit(self, largest_score: float, arithmetic: str) -> float:
         """Return the roundings in which right kernels differ."""
         return rounding_unit(self.case.dtype, longest_sum(self.case), largest_score, arithmetic)
-
-    def few(self, count: int) -> float:
-        """Return by how much the reference's errors may be too small by chance.
-
-        All numbers of a row share the errors of its weights. In half precision two scores near 60 may change
-        places, so the errors of four rows say little.
-        """
-        return few(count // output_shape(self.case)[-1])
 
 
 @dataclass(frozen=True)

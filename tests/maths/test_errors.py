@@ -20,7 +20,6 @@ from attnbench.verifier.errors import (
     rounded,
     scale_of,
 )
-from attnbench.verifier.parts import WeightedMean
 
 numbers = st.floats(-100, 100)
 
@@ -116,13 +115,6 @@ def test_a_scale_is_that_of_all_numbers_however_small_and_of_none() -> None:
     assert found == Scale(pytest.approx((0.375 / 3) ** 0.5), 0.5, 3)
     assert scale_of([np.array([0.25, 0.125])]).largest == 0.25
     assert scale_of([np.zeros((0, 4))]) == Scale(0.0, 0.0, 0)
-
-
-def test_numbers_of_a_row_share_its_errors() -> None:
-    """So a reference's error over four rows may be far too small, however many features they have."""
-    narrow, wide = (WeightedMean("out", "v", small_case(Dv=Dv)) for Dv in (1, 64))
-    assert narrow.few(4) == wide.few(4 * 64) == pytest.approx(3**0.5)
-    assert wide.few(4 * 64) > wide.few(4000 * 64) == pytest.approx(1, abs=2e-3)
 
 
 def test_without_a_reference_its_errors_are_gaps_of_the_output() -> None:
