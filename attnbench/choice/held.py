@@ -140,8 +140,8 @@ def what_next(
             )
     elif decisions and all(one.settled for one in decisions):
         lines.append(
-            "no longer run changes this: in each case torch's function is the fastest, or others save too "
-            "little of a call"
+            "no longer run changes this choice of backends: in each case torch's function is the fastest, or "
+            "others save too little of a call"
         )
     if hot:
         lines.append(

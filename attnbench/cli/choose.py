@@ -67,7 +67,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
         write_table,
     )
     from attnbench.plugins.registry import load_and_tell
-    from attnbench.reports.answer import busy_text, stage_words, threads_words, without
+    from attnbench.reports.answer import busy_text, most_saved_words, stage_words, threads_words, without
     from attnbench.reports.units import duration, duration_interval, reach
     from attnbench.results.targets import check_target, write_files
 
@@ -105,7 +105,8 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     for line in _what_next(run, decisions, default):
         say(line)
     # Runs of one suite may say the same.
-    for line in dict.fromkeys(line for answer in answers for line in threads_words(answer, proved=True)):
+    of_answers = [[*threads_words(answer), most_saved_words(answer, default)] for answer in answers]
+    for line in dict.fromkeys(line for lines in of_answers for line in lines if line):
         say(line)
     write_files({out: write_table(table).encode()})
     note(f"{count_of(len(table.choices), 'choice')} in {out}")

@@ -424,10 +424,24 @@ def is_of_step(stage: str) -> bool:
     return stage != "" and not stage.endswith(IN_PROGRAM)
 
 
-def threads_words(answer: RunAnswer, *, proved: bool = False) -> list[str]:
+def most_saved_words(answer: RunAnswer, default: str) -> str:
+    """Say how long attention of a step takes with torch's function, of which a choice saves a part; "" if
+    nobody counted the calls of a step."""
+    found = [
+        f"{_total_time(total)} of a step of {stage_words(stage, threads)}{without(total.without)}"
+        for (stage, threads), totals in _stages(answer).items()
+        for total in totals
+        if total.backend == default and is_of_step(stage) and not total.missing
+    ]
+    if not found:
+        return ""
+    return f"with torch's function, attention takes {listed(found)}: no choice saves more of it"
+
+
+def threads_words(answer: RunAnswer) -> list[str]:
     """Say for each stage with which number of threads it is the fastest, where it was measured with several.
 
-    Compared are the totals of the fastest backend of each case. proved: only where it is proved.
+    Compared are the totals of the fastest backend of each case.
     """
     by_stage: dict[str, list[Total]] = {}
     for (stage, threads), totals in _stages(answer).items():
@@ -443,9 +457,7 @@ def threads_words(answer: RunAnswer, *, proved: bool = False) -> list[str]:
         high, low = ends(best)[1], ends(others[0])[0]
         # Apart by more than what rounding to the digits of a table hides.
         sure = high is not None and low is not None and _APART * high < low
-        if proved and not sure:
-            continue
-        advice = NOT_PROVED
+        advice = f"{NOT_PROVED}: time your whole program with torch.set_num_threads({best.threads})"
         if sure:
             best_of[stage] = best.threads
             advice = f"call torch.set_num_threads({best.threads}), and time your whole program with it"

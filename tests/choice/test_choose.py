@@ -349,7 +349,7 @@ def test_the_command_tells_every_decision_and_writes_a_table(
     status, told, _ = invoke(str(REFERENCE))
     assert (status, read_table(Path("choice.toml")).choices) == (0, [])
     assert "the table is empty: torch's function computes every call" in told.splitlines()
-    assert "no longer run changes this: in each case torch's function is the fastest, or others save" in told
+    assert "no longer run changes this choice of backends: in each case torch's function is the" in told
 
 
 def test_a_choice_that_is_much_coarser_than_torchs_function_says_so(

@@ -13,7 +13,7 @@ from msgspec import structs
 from page_runs import FAILED, TIMES, case, failed, run_of
 
 from attnbench.api import load
-from attnbench.reports.answer import SUMMARY, cases_grid, lead_text, times_text
+from attnbench.reports.answer import SUMMARY, cases_grid, lead_text, most_saved_words, times_text
 from attnbench.reports.overview import checked_words, gathered_notes
 from attnbench.reports.render import render
 from attnbench.reports.run import Run
@@ -430,8 +430,23 @@ def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> N
     assert [(row["stage"], row["threads"], row["median_ms"]) for row in fastest] == [
         (None, 1, pytest.approx(10.0)), (None, 2, pytest.approx(130.0)),
     ]  # fmt: skip
+    near = {case(64): {"eager": 1.0}, case(64) + "/threads2": {"eager": 1.01}}
+    unsure = "which is faster is not proved: time your whole program with torch.set_num_threads(1)"
+    assert unsure in shown(run_of(near, counts=dict.fromkeys(near, 1.0)), 200)
     mixed = {case(64): times[case(64)], case(128) + "/threads2": times[case(64)]}
     assert "all counted calls: bmm, 20" in shown(run_of(mixed, counts=dict.fromkeys(mixed, 10.0)), 200)
+
+
+def test_a_choice_saves_no_more_than_attention_of_a_step_takes() -> None:
+    times = {case(64): {"eager": 1.4, "bmm": 1.0}, case(128): {"eager": 2.0, "bmm": 3.0}}
+    stages = {case(64): "decode", case(128): "prefill"}
+    ((part,),) = run_of(times, counts={case(64): 10.0, case(128): 2.0}, stages=stages).reports
+    assert part.answer is not None
+    said = most_saved_words(part.answer, "eager")
+    took = r"attention takes 14\.0* ms of a step of decode and 4\.0* ms of a step of prefill"
+    assert re.fullmatch(f"with torch's function, {took}: no choice saves more of it", said)
+    ((uncounted,),) = run_of(times).reports
+    assert most_saved_words(uncounted.answer, "eager") == ""
 
 
 def test_stages_that_want_other_threads_are_told_together() -> None:
