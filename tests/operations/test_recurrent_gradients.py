@@ -100,14 +100,15 @@ def test_a_gradient_that_may_be_far_off_in_few_places_has_no_wider_rms_limit(
 ) -> None:
     opened = judges("recurrent/gated/H4-Hkv2-L65-D8-Dv12/none/float32/cpu/both").opened
 
-    def scale(rms: float, most: float) -> Scale:
-        operation = replace(operation_of(opened.case), gradient_growth=lambda *_: {"k": (rms, most)})
+    def scale(rms: float, most: float, name: str = "k") -> Scale:
+        operation = replace(operation_of(opened.case), gradient_growth=lambda *_: {name: (rms, most)})
         parts = {part.name: part for part in gradient_parts(opened.case, opened.rule, operation)}
         return parts["k"].limits.scales([opened.draw(0)], "")[0]
 
     plain, few, all_of_them = scale(0.0, 0.0), scale(0.0, 9.0), scale(9.0, 0.0)
     assert few.rms == plain.rms < all_of_them.rms
     assert all_of_them.largest == plain.largest < few.largest
+    assert scale(9.0, 9.0, "q") == plain, "another gradient's terms"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
