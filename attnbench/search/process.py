@@ -177,7 +177,11 @@ def _answer(asked: JudgingQuestion, text: str, rules: Mapping[str, Source]) -> J
         outcome = judge(point, asked.backend, asked.source, source, asked.draws)
         rule = judges_rule(source, point.case.rule)
         problems = [one for one in problems_of(point.case) if not is_empty(one)]
-        telling = any(applies(one, rule, point.values) and weights_matter(one) for one in problems)
+        # A recurrence has no weights: one step reads and updates its state.
+        telling = any(
+            applies(one, rule, point.values) and (rule.update is not None or weights_matter(one))
+            for one in problems
+        )
         return Judgement(outcome, telling=telling)
     except Exception as failure:
         return Judgement(TrialOutcome("unjudged", one_line(failure)))

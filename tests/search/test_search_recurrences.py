@@ -84,3 +84,25 @@ def test_a_fault_of_two_properties_is_found(tmp_path: Path) -> None:
     found = load_wanted([str(path)])
     searched = search("mine", found, seconds=60, seed=1)
     assert any("the output 'out'" in fault.outcome.problem for fault in searched.failures)
+
+
+ONE_STEP = """
+from attnbench import Backend, hookimpl
+from attnbench.kit.recurrence import prepare
+
+@hookimpl
+def attnbench_backends():
+    yield Backend(
+        name="mine", summary="a test", prepare=prepare, operations=("recurrent",), rules=("gated",),
+        supports=lambda case, rule: None if case.Lq == 1 and not case.batch else "takes one step",
+    )
+"""
+
+
+def test_one_step_of_a_recurrence_shows_faults(tmp_path: Path) -> None:
+    """It has one key, whose weight in attention would say nothing."""
+    path = tmp_path / "mine.py"
+    path.write_text(ONE_STEP)
+    searched = search("mine", load_wanted([str(path)]), seconds=3, seed=1)
+    assert searched.failures == ()
+    assert 0 < searched.met <= searched.possible
