@@ -311,6 +311,20 @@ def times_text(takes: TimeRatio, *, bounds: bool = False) -> str:
     return f"{text} {interval}" if interval else text + UNCERTAIN
 
 
+def range_text(leads: Sequence[Lead], backend: str) -> tuple[str, int]:
+    """Return a backend's least and largest time over the fastest's, and in how many cases it is slower.
+
+    One ratio has its interval.
+    """
+    found = [others[backend] for lead in leads if backend in (others := slower(lead))]
+    ratios = sorted((one for one in found if one.ratio >= 1), key=lambda one: one.ratio)
+    if not ratios:
+        return "", 0
+    least, most = (times_text(one) for one in (ratios[0], ratios[-1]))
+    takes = times_text(ratios[-1], bounds=True) if least == most else f"{least} to {most}"
+    return takes, len(ratios)
+
+
 def lead_text(lead: Lead, known: Sequence[str] = ()) -> str:
     """Say which backend to use in a case, what may be as fast, and what users know or brought takes.
 

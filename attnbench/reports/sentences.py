@@ -13,8 +13,8 @@ from attnbench.reports.answer import (
     lead_text,
     listed,
     named,
+    range_text,
     slower,
-    times_text,
 )
 from attnbench.stats.answer import Lead, RunAnswer, Sure, is_failure
 from attnbench.types.record import Record
@@ -114,15 +114,18 @@ def _sureness(leads: Sequence[Lead], names: Mapping[str, str] | None = None) -> 
 
 
 def _gains(answer: RunAnswer) -> str:
-    """Say what torch's function, the baseline and what users brought take at most, where not the fastest."""
-    told: list[str] = []
+    """Say what torch's function, the baseline and what users brought take, where not the fastest."""
+    found: list[tuple[str, str, int]] = []
     for name in dict.fromkeys(filter(None, (TORCHS, answer.baseline, *answer.known))):
-        ratios = [others[name] for lead in answer.leads if name in (others := slower(lead))]
-        if ratios:
-            most = times_text(max(ratios, key=lambda one: one.ratio), bounds=True)
-            up_to = "up to " if len(answer.leads) > 1 else ""
-            words = f"{up_to}{most}" if told else f"takes {up_to}{most} times as long"
-            told.append(f"{named(name)} {words}")
+        takes, count = range_text(answer.leads, name)
+        if count:
+            found.append((name, takes, count))
+    everywhere = all(count == len(answer.leads) for *_, count in found)
+    told = []
+    for name, takes, count in found:
+        words = f"{named(name)} {takes}" if told else f"{named(name)} takes {takes} times as long"
+        where = f" in {count:,}" if told else f" in {count_of(count, 'case')}"
+        told.append(words if everywhere else words + where)
     return ", ".join(told)
 
 

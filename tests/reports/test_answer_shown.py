@@ -155,7 +155,7 @@ def test_the_sentence_counts_outputs_and_wins_and_every_winner_has_a_row() -> No
     assert head.endswith("on A made machine, torch 2.13.0")
     assert " ".join(" ".join(sentence).split()) == (
         "11 outputs checked, all correct. Use quick in 3 of 5 cases (sure in 2, tied in 1), eager in 1, "
-        "rare in 1; eager takes up to 2.00 [1.97, 2.03] times as long."
+        "rare in 1; eager takes 2.00 [1.97, 2.03] times as long in 4 cases."
     )
     assert "×: so many times as long as the fastest" in key
     assert heads.split() == ["#", "case", "use", "time", "eager", "×", "next", "×"]
@@ -166,6 +166,21 @@ def test_the_sentence_counts_outputs_and_wins_and_every_winner_has_a_row() -> No
     ]
     assert ["rare", "·", "·", "1", "·", "·"] in [row.split() for row in rows]
     assert ["twin", "≈", "·", "·", "·", "·"] in [row.split() for row in rows]
+
+
+def test_the_sentence_has_the_range_of_ratios_and_of_one_its_interval() -> None:
+    times = {
+        case(64): {"sdpa_flash": 1.5, "eager": 2.0, "quick": 1.0},
+        case(128): {"eager": 4.0, "quick": 1.0},
+    }
+    told = " ".join(shown(run_of(times)).split())
+    assert (
+        "Use quick in both cases; torch's function (sdpa_flash) takes 1.50 [1.47, 1.53] times as long in "
+        "1 case, eager 2.00 to 4.00 in 2."
+    ) in told
+    times[case(128)]["sdpa_flash"] = 1.2
+    told = " ".join(shown(run_of(times)).split())
+    assert "torch's function (sdpa_flash) takes 1.20 to 1.50 times as long, eager 2.00 to 4.00." in told
 
 
 def test_reasons_that_differ_in_numbers_are_told_once_with_their_range() -> None:
