@@ -167,13 +167,14 @@ def _beside(run: Run, part: ReportPart) -> dict[str, str]:
 
 def _title(run: Run, parts: Sequence[ReportPart]) -> str:
     suites = list(filter(None, dict.fromkeys(suite_of(manifest) for manifest in run.manifests)))
-    machines = dict.fromkeys(isolated(kind) for part in parts for kind in kinds_of(part))
+    machines = list(dict.fromkeys(isolated(kind) for part in parts for kind in kinds_of(part)))
+    where = machines[0] if len(machines) == 1 else f"{len(machines)} kinds of device" if machines else ""
     names = dict.fromkeys(printable(path.name) for path in run.paths)
     # The runs of a merged file may be of a case each.
     what = ", ".join(suites if suites and len(suites) <= max(len(names), MOST_VALUES) else names)
     days = sorted({manifest.started[:10] for manifest in run.manifests} - {""})
     when = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
-    return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(machines), when)))
+    return " · ".join(filter(None, (f"attnbench: {isolated(what)}", where, when)))
 
 
 def _section(
