@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.suites import IN_PROGRAM, TORCHS
@@ -482,16 +483,21 @@ def threads_words(answer: RunAnswer) -> list[str]:
     return told
 
 
-def steps_words(answer: RunAnswer, numbers: Mapping[str, int | str]) -> dict[str, bool]:
+def steps_words(
+    answer: RunAnswer, numbers: Mapping[str, int | str], suites: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, bool]:
     """Say for each stage which backend to use, and how much longer a step takes with what users have.
 
     Each sentence comes with whether it is proved: of a stage, that a step takes longer with what users have.
     A proved number of threads comes first, since it is what a reader can do at once. numbers: what stands for
-    each case, its number or a name.
+    each case, its number or a name. suites: by case, where a report has several; the sentence of a stage of
+    one suite begins with it.
     """
-    of_stages = {
-        _step_words(answer, those, numbers): _proves(answer, those) for those in _stages(answer).values()
-    }
+    of_stages = {}
+    for those in _stages(answer).values():
+        own = {suites.get(case, "") for case in those[0].by_case}
+        before = f"{own.pop()}, " if len(own) == 1 and own != {""} else ""
+        of_stages[before + _step_words(answer, those, numbers)] = _proves(answer, those)
     threads = {words: NOT_PROVED not in words for words in threads_words(answer)}
     sure = {words: True for words, proved in threads.items() if proved}
     return sure | of_stages | threads
@@ -509,8 +515,26 @@ def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str
     rivals = [total for total in others if not is_best(total) and (len(leaders) > 1 or total.tied)]
     users = [total for total in _users(answer, totals) if total not in rivals[:1]]
     against = [_against_best(answer, best, total, numbers) for total in (*rivals[:1], *users)]
+    against += _without_total(answer, totals)
     head = (stage_words(best.stage, best.threads) or STEP) + without(_lacking(best, numbers))
     return "; ".join([f"{head}: {words}", *against])
+
+
+def _without_total(answer: RunAnswer, totals: Sequence[Total]) -> list[str]:
+    """Say what torch's function and the baseline take in those cases of a step that they compute.
+
+    They have no sum where they compute only some, as beside recurrent layers.
+    """
+    its = totals[0].by_case
+    leads = [lead for lead in answer.leads if lead.best.case in its]
+    told = []
+    for name in dict.fromkeys(filter(None, (TORCHS, answer.baseline))):
+        takes, count = range_text(leads, name)
+        if count and all(total.backend != name for total in totals):
+            told.append(
+                f"{named(name)} takes {takes} times as long in {count} of {count_of(len(its), 'case')}"
+            )
+    return told
 
 
 def _users(answer: RunAnswer, totals: Sequence[Total]) -> list[Total]:

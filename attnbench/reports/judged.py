@@ -55,7 +55,7 @@ class ReportPart:
     cost, where cases differ in that. not_asked: installed backends that no run asked, because others were
     named. cache_bytes: of the largest cache of the processor, assumed where it is unknown. keeps_memory:
     whether workers kept freed memory between calls. suites: by case the suite that it was measured for, where
-    runs of several suites are told together.
+    one report has several suites.
     """
 
     judged: Sequence[JudgedRecord]

@@ -71,12 +71,16 @@ _MOST_SUITES = 6
 """Of more suites no case tells its own."""
 
 
-def suites_apart(manifests: Mapping[str, Manifest]) -> dict[str, str]:
-    """Return the suite of each case where there are several, but few. manifests: by case, of its run."""
+def suites_apart(manifests: Mapping[str, Manifest], report: Iterable[Manifest] = ()) -> dict[str, str]:
+    """Return the suite of each case where a report has several, but few.
+
+    manifests: by case, of its run. report: of all runs that are told beside these, on other devices too.
+    """
     found = {case: suite_of(manifest) for case, manifest in manifests.items()}
     names = set(found.values())
-    few = 1 < len(names) <= _MOST_SUITES and not any(name == "" or _is_case(name) for name in names)
-    return found if few else {}
+    several = len(names.union(map(suite_of, report))) > 1
+    few = len(names) <= _MOST_SUITES and not any(name == "" or _is_case(name) for name in names)
+    return found if several and few else {}
 
 
 def shared_words(cases: Iterable[str]) -> str:

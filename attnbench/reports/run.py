@@ -166,12 +166,14 @@ class Run:
             if any({run, before.get(head.continues)} <= runs.keys() for runs in kinds.values()):
                 together = False
         if together and not any(head.sides for head in self.manifests):
-            return [[self._part(kind, kinds[kind]) for kind in sorted(kinds)]]
+            return [[self._part(kind, kinds[kind], together=True) for kind in sorted(kinds)]]
         kind = next(iter(kinds)) if len(kinds) == 1 else ""
         return [[self._part(kind, {run: those})] for run, those in enumerate(judged)]
 
-    def _part(self, kind: str, judged: Mapping[int, Sequence[JudgedRecord]]) -> ReportPart:
-        """Put the outcomes of runs on one kind of device together.
+    def _part(
+        self, kind: str, judged: Mapping[int, Sequence[JudgedRecord]], *, together: bool = False
+    ) -> ReportPart:
+        """Put the outcomes of runs on one kind of device together. together: all runs have one report.
 
         Of a case in several runs the last counts, and of these one that was not interrupted. A shard has no
         total of a step, which needs all cases.
@@ -217,7 +219,10 @@ class Run:
             kept, found, kind, tuple(runs), again, " and ".join(filter(None, torch)), caches,
             tuple(left_out), max(filter(None, cache_bytes), default=UNKNOWN_CACHE_BYTES),
             any(head.protocol.get("allocator_pinned", True) for head in heads),
-            suites_apart({one.record.case: self.manifests[last[one.record.case]] for one in kept}),
+            suites_apart(
+                {one.record.case: self.manifests[last[one.record.case]] for one in kept},
+                self.manifests if together else (),
+            ),
         )  # fmt: skip
 
     @property

@@ -30,7 +30,7 @@ def use_sentences(
 ) -> Iterator[tuple[RunAnswer, str]]:
     """Yield :func:`use_sentence` of all cases, or of each of several suites, with the answer that it is of.
 
-    suites: by case, where there are several. A sentence then begins with its suite.
+    suites: by case, where a report has several. A sentence then begins with its suite.
     """
     for suite in dict.fromkeys(suites.values()) or ("",):
         own = {case: name for case, name in names.items() if suites.get(case, "") == suite}

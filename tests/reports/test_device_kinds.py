@@ -45,9 +45,9 @@ FLEET = together(
 )
 
 
-def shown(run: Run) -> str:
+def shown(run: Run, width: int = 120) -> str:
     (parts,) = run.reports
-    return table(parts, View(120))
+    return table(parts, View(width))
 
 
 def of_kind(run: Run, kind: str) -> ReportPart:
@@ -166,15 +166,17 @@ def test_the_page_shows_the_devices_and_no_chart_has_two_kinds() -> None:
     assert any(name.startswith("in_") for row in data["rows"] for name in row)
 
 
-def test_suites_on_one_kind_of_device_have_a_sentence_each() -> None:
-    def of_suite(suite: str, run: Run) -> Run:
-        head = structs.replace(run.manifests[0], command=["attnbench", "run", suite])
-        return replace(run, manifests=(head,))
+def of_suite(suite: str, run: Run) -> Run:
+    head = structs.replace(run.manifests[0], command=["attnbench", "run", suite])
+    return replace(run, manifests=(head,))
 
+
+def test_suites_on_one_kind_of_device_have_a_sentence_each() -> None:
     model = of_suite("gpt2", on(H100, "first", {SHORT: {"eager": 1.0, "quick": 0.5}}))
     others = of_suite("edges", on(H100, "second", {MIDDLE: {"eager": 1.0, "slow": 4.0}}))
     elsewhere = on(EPYC, "third", {case(128): {"eager": 100.0, "quick": 10.0}})
     both = together(model, others, elsewhere)
+    assert "made: use quick: 10.0 ms" in shown(both), "its kind has one suite, the report has several"
     lines = [line for line in shown(both).splitlines() if line.startswith(("gpt2: ", "edges: "))]
     assert [line.split(";")[0] for line in lines] == ["gpt2: use quick: 500 µs", "edges: use eager: 1.00 ms"]
     text = page(both)
@@ -183,3 +185,25 @@ def test_suites_on_one_kind_of_device_have_a_sentence_each() -> None:
     assert re.search(r"<option[^>]*>[^<]*L128[^<]* gpt2</option>", text), "charts name it too"
     # Of runs of one suite there is one sentence.
     assert "made: use" not in shown(FLEET)
+
+
+def test_steps_name_their_suite_and_come_after_whole_suites() -> None:
+    """torch's function has no sum beside a recurrent layer, but its own cases tell what it loses."""
+    layer = case(64, rule="mine")
+    counts = {case(64): 2.0, case(128): 1.0, layer: 4.0}
+    times = {layer: {"eager": 1.0}} | {
+        one: {"sdpa_flash": ms, "bmm": 1.0, "eager": 9.0} for one, ms in ((case(64), 2.0), (case(128), 3.0))
+    }
+    model = on(EPYC, "model", times, counts=counts, stages=dict.fromkeys(counts, "decode"))
+    model = of_suite("hybrid", model)
+    both = together(model, of_suite("edges", on(H100, "others", {SHORT: {"eager": 1.0, "quick": 0.5}})))
+    step = "hybrid, decode: "
+    (words,) = [line for line in shown(both, 400).splitlines() if line.startswith(step)]
+    assert words.endswith("; torch's function (sdpa_flash) takes 2.00 to 3.00 times as long in 2 of 3 cases")
+    top = page(both).partition("<h2>")[0]
+    assert 0 < top.index("edges: use quick") < top.index(step)
+
+
+def test_the_title_counts_kinds_of_device() -> None:
+    (title,) = re.findall("<title>(.*?)</title>", page(FLEET))
+    assert title == "attnbench: made · 3 kinds of device · 2026-01-02"

@@ -38,11 +38,16 @@ def user_has(part: ReportPart) -> tuple[str, ...]:
 
 
 def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[Sentence]:
-    """Return sentences over all runs, those on one run together. labels: of the parts."""
+    """Return sentences over all runs, those on one run together. labels: of the parts.
+
+    What to use in whole suites comes before steps of models.
+    """
     several = len(parts) > 1
     found = [
         one
-        for part, label in zip(parts, labels, strict=True)
+        for part, label in sorted(
+            zip(parts, labels, strict=True), key=lambda one: not _is_told(one[0], parts)
+        )
         for one in _of_part(part, parts, label if several else "")
     ]
     shared = [*_checked(parts), *_hot(parts, labels), *_busy(parts)]
@@ -92,8 +97,9 @@ def _of_part(part: ReportPart, parts: Sequence[ReportPart], run: str) -> Iterato
     """
     if part.answer is None:
         return
-    for words, proved in steps_words(part.answer, short_names(case_numbers([part]))).items():
-        yield Sentence("", f"{capital(words)}.", "good" if proved else "unsure", run)
+    for words, proved in steps_words(part.answer, short_names(case_numbers([part])), part.suites).items():
+        text = isolated(words) if part.suites else capital(words)
+        yield Sentence("", f"{text}.", "good" if proved else "unsure", run)
     yield from use_words(part, run) if _is_told(part, parts) else failure_words(part, run)
     for words in cache_words(part.caches):
         yield Sentence("", f"{words}.", run=run)
