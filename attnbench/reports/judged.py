@@ -55,7 +55,8 @@ class ReportPart:
     cost, where cases differ in that. not_asked: installed backends that no run asked, because others were
     named. cache_bytes: of the largest cache of the processor, assumed where it is unknown. keeps_memory:
     whether workers kept freed memory between calls. suites: by case the suite that it was measured for, where
-    one report has several suites.
+    one report has several suites. asked: by case how many backends its run asked by name, where another run
+    beside it asked others.
     """
 
     judged: Sequence[JudgedRecord]
@@ -69,6 +70,7 @@ class ReportPart:
     cache_bytes: int = UNKNOWN_CACHE_BYTES
     keeps_memory: bool = False
     suites: Mapping[str, str] = field(default_factory=dict)
+    asked: Mapping[str, int] = field(default_factory=dict)
 
 
 def several_kinds(judged: Iterable[JudgedRecord]) -> bool:

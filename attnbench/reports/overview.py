@@ -156,7 +156,7 @@ def _sentences(
 def use_lines(part: ReportPart, answer: RunAnswer, names: Mapping[str, str]) -> list[Line]:
     """Say how many outputs are correct, and which backends to use; of several suites in a line for each."""
     checked = checked_words([one.record for one in part.judged])
-    told = [f"{words}." for _, words in use_sentences(answer, names, part.suites)]
+    told = [f"{words}." for _, words in use_sentences(answer, names, part.suites, part.asked)]
     if not part.suites:
         return [Line(" ".join([checked, *map(capital, told)]), "")]
     return [Line(words, "") for words in (checked, *told)]

@@ -223,7 +223,19 @@ class Run:
                 {one.record.case: self.manifests[last[one.record.case]] for one in kept},
                 self.manifests if together else (),
             ),
+            self._asked(last),
         )  # fmt: skip
+
+    def _asked(self, last: Mapping[str, int]) -> dict[str, int]:
+        """Return for each case how many backends its run asked by name; empty if all runs asked the same.
+
+        Beside a run of all backends, what to use in another contradicts it if the fastest was not asked.
+        last: the run of each case.
+        """
+        if len({frozenset(head.named) for head in self.manifests}) == 1:
+            return {}
+        counts = {case: len(set(self.manifests[run].named)) for case, run in last.items()}
+        return {case: count for case, count in counts.items() if count > 1}
 
     @property
     def parts(self) -> list[ReportPart]:

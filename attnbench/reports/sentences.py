@@ -26,11 +26,15 @@ _MOST_CHOSEN = 6
 
 
 def use_sentences(
-    answer: RunAnswer, names: Mapping[str, str], suites: Mapping[str, str] = MappingProxyType({})
+    answer: RunAnswer,
+    names: Mapping[str, str],
+    suites: Mapping[str, str] = MappingProxyType({}),
+    asked: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[tuple[RunAnswer, str]]:
     """Yield :func:`use_sentence` of all cases, or of each of several suites, with the answer that it is of.
 
     suites: by case, where a report has several. A sentence then begins with its suite.
+    asked: as of :class:`~attnbench.reports.judged.ReportPart`; the sentence then says of how many it is.
     """
     for suite in dict.fromkeys(suites.values()) or ("",):
         own = {case: name for case, name in names.items() if suites.get(case, "") == suite}
@@ -38,6 +42,9 @@ def use_sentences(
         chosen = {case: name for case, name in answer.chosen.items() if case in own}
         part = replace(answer, leads=leads, chosen=chosen)
         if words := use_sentence(part, own):
+            counts = {asked.get(case, 0) for case in own}
+            if len(counts) == 1 and counts != {0}:
+                words = f"of the {counts.pop()} backends asked, {words}"
             yield part, f"{suite}: {words}" if suite else words
 
 

@@ -175,8 +175,8 @@ def test_the_sentence_has_the_range_of_ratios_and_of_one_its_interval() -> None:
     }
     told = " ".join(shown(run_of(times)).split())
     assert re.search(
-        r"Use quick in both cases; torch's function \(sdpa_flash\) takes 1\.50 \[1\.\d+, 1\.\d+\] times as long "
-        r"in 1 case, eager 2\.00 to 4\.00 in 2\.",
+        r"Use quick in both cases; torch's function \(sdpa_flash\) takes 1\.50 \[1\.\d+, 1\.\d+\] times as "
+        r"long in 1 case, eager 2\.00 to 4\.00 in 2\.",
         told,
     )
     times[case(128)]["sdpa_flash"] = 1.2

@@ -207,3 +207,19 @@ def test_steps_name_their_suite_and_come_after_whole_suites() -> None:
 def test_the_title_counts_kinds_of_device() -> None:
     (title,) = re.findall("<title>(.*?)</title>", page(FLEET))
     assert title == "attnbench: made · 3 kinds of device · 2026-01-02"
+
+
+def test_a_sentence_says_of_how_many_backends_it_is_where_another_run_asked_others() -> None:
+    cases = {case(n): {"eager": 1.0, "quick": 0.5} for n in (64, 128)}
+    few = of_suite("lengths", on(EPYC, "few", cases, named=["eager", "quick"]))
+    every = of_suite("gpt2", on(EPYC, "every", {case(n): {"eager": 1.0, "flex": 0.5} for n in (256, 512)}))
+    there = of_suite("gpt2", on(H100, "there", {SHORT: {"eager": 1.0, "flex": 0.5}}))
+    lines = shown(together(few, every, there)).splitlines()
+    told = [line.split(";")[0] for line in lines if line.startswith(("lengths: ", "gpt2: use flex in"))]
+    wanted = "of the 2 backends asked, use quick in both cases"
+    assert told == [f"lengths: {wanted}", "gpt2: use flex in both cases"]
+    # On one kind of device each run has a report; its sentence stands beside the other on the page.
+    text = page(together(few, every))
+    assert text.count(f"O{wanted[1:]};") == 1
+    assert text.count("Use flex in both cases;") == 1
+    assert "backends asked, use" not in page(few), "alone nothing contradicts it"

@@ -105,7 +105,7 @@ def use_words(part: ReportPart, run: str = "") -> list[Sentence]:
     """Say which backends to use in a part, and which fail. run: its label, as of :class:`Sentence`."""
     records = [one.record for one in part.judged]
     names = short_names(record.case for record in records)
-    told = [] if part.answer is None else use_sentences(part.answer, names, part.suites)
+    told = [] if part.answer is None else use_sentences(part.answer, names, part.suites, part.asked)
     found = []
     for answer, words in told:
         text = isolated(words) if part.suites else capital(words)
