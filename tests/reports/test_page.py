@@ -426,6 +426,12 @@ def test_memory_has_a_chart_where_it_grows_and_what_is_too_little_is_named() -> 
     # A line beside a lone point compares nothing.
     lone = rows_of(run_of({case(64): {"eager": 1.0, "b": 0.3}, case(128): {"eager": 2.0, "b": 0.9}}))
     assert not any("in_memory" in row for row in lone)
+    # Nor does one beside backends that take too little.
+    others = {"eager": 0.4, "b": 0.3}
+    little = rows_of(run_of({case(64): {"c": 1.0} | others, case(128): {"c": 2.0} | others}))
+    assert not any("in_memory" in row or "out_memory" in row for row in little)
+    alone = rows_of(run_of({case(64): {"c": 1.0}, case(128): {"c": 2.0}}))
+    assert all("in_memory" in row for row in alone)
     point = rows_of(run_of({case(64): {"eager": 0.4, "b": 0.3}, case(128): {"eager": 2.0, "b": 0.4}}))
     assert not any("in_memory" in row or "out_memory" in row for row in point)
     assert any("in_time" in row for row in point)

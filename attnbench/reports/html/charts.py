@@ -300,8 +300,8 @@ def _add_families(rows: Sequence[Row], stages: Mapping[str, str]) -> None:
         for row in counted:
             lengths_of.setdefault(row["backend"], set()).add(row["length"])
         lines = sum(len(found) > 1 for found in lengths_of.values())
-        # A line beside lone points compares nothing.
-        if lines > 1 or lines == len(lengths_of) == 1:
+        # A line beside lone points, or beside backends whose memory is too small to count, compares nothing.
+        if lines > 1 or lines == len({row["backend"] for row in those}) == 1:
             for row in counted:
                 row["in_memory"] = label
             _tell_of_little(
