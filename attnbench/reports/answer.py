@@ -484,20 +484,27 @@ def threads_words(answer: RunAnswer) -> list[str]:
 
 
 def steps_words(
-    answer: RunAnswer, numbers: Mapping[str, int | str], suites: Mapping[str, str] = MappingProxyType({})
+    answer: RunAnswer,
+    numbers: Mapping[str, int | str],
+    suites: Mapping[str, str] = MappingProxyType({}),
+    asked: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, bool]:
     """Say for each stage which backend to use, and how much longer a step takes with what users have.
 
     Each sentence comes with whether it is proved: of a stage, that a step takes longer with what users have.
     A proved number of threads comes first, since it is what a reader can do at once. numbers: what stands for
     each case, its number or a name. suites: by case, where a report has several; the sentence of a stage of
-    one suite begins with it.
+    one suite begins with it. asked: as of :class:`~attnbench.reports.judged.ReportPart`.
     """
     of_stages = {}
     for those in _stages(answer).values():
         own = {suites.get(case, "") for case in those[0].by_case}
-        before = f"{own.pop()}, " if len(own) == 1 and own != {""} else ""
-        of_stages[before + _step_words(answer, those, numbers)] = _proves(answer, those)
+        counts = {asked.get(case, 0) for case in those[0].by_case}
+        before = [*own] if len(own) == 1 and own != {""} else []
+        before += [f"{counts.pop()} backends asked"] if len(counts) == 1 and counts != {0} else []
+        of_stages["".join(f"{words}, " for words in before) + _step_words(answer, those, numbers)] = _proves(
+            answer, those
+        )
     threads = {words: NOT_PROVED not in words for words in threads_words(answer)}
     sure = {words: True for words, proved in threads.items() if proved}
     return sure | of_stages | threads

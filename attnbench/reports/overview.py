@@ -148,7 +148,7 @@ def _sentences(
     """Yield what to use, how sure that is, and what fails. numbers: what stands for each case in a step."""
     yield from use_lines(part, answer, names)
     yield from busy_lines(answer)
-    yield from (Line(words, "") for words in steps_words(answer, numbers, part.suites))
+    yield from (Line(words, "") for words in steps_words(answer, numbers, part.suites, part.asked))
     yield from (Line(words, "") for words in cache_words(part.caches))
     yield from _failures([one.record for one in part.judged], names, details=details)
 

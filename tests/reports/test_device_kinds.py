@@ -202,6 +202,9 @@ def test_steps_name_their_suite_and_come_after_whole_suites() -> None:
     assert words.endswith("; torch's function (sdpa_flash) takes 2.00 to 3.00 times as long in 2 of 3 cases")
     top = page(both).partition("<h2>")[0]
     assert 0 < top.index("edges: use quick") < top.index(step)
+    head = structs.replace(both.manifests[0], named=["eager", "bmm", "sdpa_flash"])
+    few = replace(both, manifests=(head, *both.manifests[1:]))
+    assert "hybrid, 3 backends asked, decode: " in shown(few, 400)
 
 
 def test_the_title_counts_kinds_of_device() -> None:
