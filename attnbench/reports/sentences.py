@@ -128,7 +128,7 @@ def _gains(answer: RunAnswer) -> str:
         if count:
             found.append((name, takes, count))
     everywhere = all(count == len(answer.leads) for *_, count in found)
-    told = []
+    told: list[str] = []
     for name, takes, count in found:
         words = f"{named(name)} {takes}" if told else f"{named(name)} takes {takes} times as long"
         where = f" in {count:,}" if told else f" in {count_of(count, 'case')}"
