@@ -19,7 +19,7 @@ from attnbench.plugins.registry import Registry
 from attnbench.reports.run import Run
 from attnbench.results.read import facts_of
 from attnbench.results.targets import FileKind
-from attnbench.stats.answer import by_repetition, by_stage, extra_bytes, over_best, saved
+from attnbench.stats.answer import by_repetition, by_stage, extra_bytes, over_another, rivals_of, saved
 from attnbench.stats.tests import Interval, ends
 from attnbench.timing.cards import card_names
 from attnbench.types.case import Case
@@ -254,8 +254,8 @@ def _decision(
     assert best.median_ms is not None
     if best is ours:
         others = sorted((one for one in timed if one is not ours), key=lambda one: one.median_ms or 0.0)
-        compared = {one.backend: over_best(one, ours, repetitions) for one in others}
-        rivals = [rival for rival, over in compared.items() if not over.slower]
+        compared = {one.backend: over_another(one, ours, repetitions) for one in others}
+        rivals = rivals_of(ours, others, repetitions)
         if not rivals:
             return Decision(name, None, f"{default} is the fastest", settled=True)
         tie = f"{default} ties with {first_of(rivals, _MOST_TIES)}"
@@ -265,19 +265,21 @@ def _decision(
             return Decision(name, None, f"{tie}, none of which may save {_LEAST_SAVED}", settled=True)
         return Decision(name, None, f"{tie}: which is faster is not proved", rivals[0])
     found = _against(ours, best, repetitions, kept)
+    rest = [one for one in timed if one is not best]
+    rivals = rivals_of(best, rest, repetitions)
     ties = (
         _against(ours, one, repetitions, kept)
-        for one in timed
-        if one is not best and one is not ours and _is_near(one, best, repetitions)
+        for one in rest
+        if one is not ours and (one.backend in rivals or _is_near(one, best, repetitions))
     )
     proved = [one for one in (found, *ties) if one.choice is not None]
     return replace(proved[0], also=tuple(proved[1:])) if proved else found
 
 
 def _is_near(one: Record, best: Record, repetitions: Mapping[int, Mapping[str, float]]) -> bool:
-    """Return whether a backend may be as fast as the fastest, or nearly."""
-    over = over_best(one, best, repetitions)
-    return not over.slower or (over.compared is not None and over.compared.ratio <= _NEAR)
+    """Return whether a backend takes hardly longer than the fastest."""
+    over = over_another(one, best, repetitions).compared
+    return over is not None and over.ratio <= _NEAR
 
 
 def _against(
@@ -287,7 +289,7 @@ def _against(
     name, backend = ours.case, other.backend
     assert ours.median_ms is not None
     assert other.median_ms is not None
-    found = over_best(ours, other, repetitions)
+    found = over_another(ours, other, repetitions)
     if not found.slower or found.compared is None or (gain := found.compared.interval) is None:
         high = ends(found.compared)[1]
         most_ms = ours.median_ms if high is None else (high - 1) * other.median_ms

@@ -78,7 +78,7 @@ SUMMARY: dict[str, tuple[str, str]] = {
     "confidence": ("float64", "Confidence of that interval, or of that of the time in one step."),
     "baseline": ("str", "The backend that the ratio is to."),
     "sure": ("str", "`clear`, `tie`, `few repetitions` or `alone`: how sure the lead is."),
-    "ties": ("str", "The backends that are not shown to be slower."),
+    "ties": ("str", "The backends that are not shown to be slower than any other."),
     "next": ("str", "The next backend."),
     "next_ratio": ("float64", "Its time over that of the fastest."),
     "next_low": ("float64", "Lower end of the interval of that ratio."),

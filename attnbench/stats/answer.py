@@ -73,9 +73,9 @@ class TimeRatio:
 class Lead:
     """The fastest backend of a case.
 
-    following: the next one, and its time over the fastest's. ties: the backends that are not shown to be
-    slower, the fastest first. sure: ``clear`` if all others are shown to be slower, by the rule of verdicts
-    without the correction for many comparisons; ``tie`` if not; ``few repetitions`` if there are too few
+    following: the next one, and its time over the fastest's. ties: the backends that are shown to be slower
+    than no other, the fastest first. sure: ``clear`` if there are none, by the rule of verdicts without the
+    correction for many comparisons; ``tie`` if there are; ``few repetitions`` if there are too few
     repetitions for either; ``alone`` if no other backend has a time. over: the time of each other backend
     over the fastest's. Every report takes its ratios within a case from here.
     """
@@ -263,12 +263,12 @@ def _lead(those: Sequence[Record], repetitions: Mapping[int, Mapping[str, float]
     )
     if not others:
         return Lead(best, None, None, (), "alone")
-    found = {one.backend: over_best(one, best, repetitions) for one in others}
+    found = {one.backend: over_another(one, best, repetitions) for one in others}
     times = {one.backend: found[one.backend].compared or _untold(one, best) for one in others}
     takes = found[others[0].backend].compared
     if takes is None or takes.interval is None:
         return Lead(best, others[0], takes, (), "few repetitions", times)
-    rivals = tuple(name for name, one in found.items() if not one.slower)
+    rivals = rivals_of(best, others, repetitions)
     few = any(found[name].few for name in rivals)
     return Lead(
         best, others[0], takes, rivals, "few repetitions" if few else "tie" if rivals else "clear", times
@@ -293,21 +293,24 @@ class Over:
     few: bool
 
 
-def over_best(one: Record, best: Record, repetitions: Mapping[int, Mapping[str, float]]) -> Over:
-    """Compare a backend with the fastest of its case, in pairs of samples.
+def over_another(one: Record, other: Record, repetitions: Mapping[int, Mapping[str, float]]) -> Over:
+    """Compare a backend with another of its case, in pairs of samples where they were paired.
 
-    repetitions: the median times by repetition. Files from before 2026-11-28 have no interval of the paired
-    ratio; that of the quotients of these times stands in.
+    Pairs are those with the fastest and with the baseline. repetitions: the median times by repetition. For
+    other backends the quotients of these times stand in. They also do in files from before 2026-11-28, which
+    have no interval of the paired ratio to the fastest.
     """
-    paired = one.ratio_to_best if one.best == best.backend else None
-    if paired is not None and one.ratio_to_best_p_value is not None:
-        takes: TimeRatio | None = TimeRatio(paired, _interval_to_best(one))
-        few, p_value = min(one.repetitions, best.repetitions) < SIGN_TEST_FROM, one.ratio_to_best_p_value
+    paired = _of_pairs(one, other)
+    if paired is not None:
+        takes: TimeRatio | None
+        takes, p_value = paired
+        few = min(one.repetitions, other.repetitions) < SIGN_TEST_FROM
     else:
-        pair = {one.backend, best.backend}
-        logs = [log(ns[one.backend] / ns[best.backend]) for ns in repetitions.values() if pair <= ns.keys()]
+        pair = {one.backend, other.backend}
+        logs = [log(ns[one.backend] / ns[other.backend]) for ns in repetitions.values() if pair <= ns.keys()]
         # The test is of what the interval shows: around the ratio of pairs, not that of the times.
-        moved = 0.0 if paired is None or not logs else log(paired) - median(logs)
+        ratio = one.ratio_to_best if one.best == other.backend else None
+        moved = 0.0 if ratio is None or not logs else log(ratio) - median(logs)
         logs = [value + moved for value in logs]
         few, p_value = len(logs) < SIGN_TEST_FROM, ratio_p_value(logs)
         takes = _ratio(logs)
@@ -318,8 +321,46 @@ def over_best(one: Record, best: Record, repetitions: Mapping[int, Mapping[str, 
     return Over(takes, word == "slower", few)
 
 
-def _interval_to_best(one: Record) -> Interval | None:
-    low, high, confidence = one.ratio_to_best_low, one.ratio_to_best_high, one.ratio_to_best_confidence
+def rivals_of(
+    best: Record, others: Sequence[Record], repetitions: Mapping[int, Mapping[str, float]]
+) -> tuple[str, ...]:
+    """Return the backends that may be as fast as the fastest: none of its case is shown to be faster.
+
+    others: all others with a time. The fastest alone does not decide. Where its times scatter, a backend may
+    not be shown to be slower than it, but to be slower than one whose times are steady.
+    """
+    near = [one for one in others if not over_another(one, best, repetitions).slower]
+    return tuple(
+        one.backend
+        for one in near
+        if not any(over_another(one, other, repetitions).slower for other in others if other is not one)
+    )
+
+
+def _of_pairs(one: Record, other: Record) -> tuple[TimeRatio, float] | None:
+    """Return the ratio of two backends whose samples were paired, with its p-value; None for others."""
+    if one.best == other.backend and one.ratio_to_best is not None:
+        if one.ratio_to_best_p_value is None:
+            return None
+        low, high, confidence = one.ratio_to_best_low, one.ratio_to_best_high, one.ratio_to_best_confidence
+        return TimeRatio(one.ratio_to_best, _interval(low, high, confidence)), one.ratio_to_best_p_value
+    if one.baseline == other.backend:
+        return _over_baseline(one)
+    found = _over_baseline(other) if other.baseline == one.backend else None
+    if found is None or (own := found[0].interval) is None:
+        return None
+    turned = Interval(1 / own.high, 1 / own.low, own.confidence)
+    return TimeRatio(1 / found[0].ratio, turned), found[1]
+
+
+def _over_baseline(one: Record) -> tuple[TimeRatio, float] | None:
+    if one.ratio is None or one.p_value is None:
+        return None
+    interval = _interval(one.ratio_low, one.ratio_high, one.ratio_confidence)
+    return TimeRatio(one.ratio, interval), one.p_value
+
+
+def _interval(low: float | None, high: float | None, confidence: float | None) -> Interval | None:
     return None if low is None or high is None else Interval(low, high, confidence or 0.0)
 
 

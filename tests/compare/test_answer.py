@@ -70,6 +70,37 @@ def test_a_backend_that_may_be_as_fast_shares_the_lead(ns: list[float]) -> None:
     }  # fmt: skip
 
 
+def test_a_backend_that_is_slower_than_another_is_no_tie() -> None:
+    """The fastest scatters, so neither is shown to be slower than it; ``slow`` always takes longer than
+    ``rival``, which is another backend or the baseline."""
+    wild = [90.0, 150.0, 80.0, 95.0, 160.0, 85.0, 92.0, 97.0, 99.0]
+    runs = {"a": {"base": steady(300), "quick": wild, "rival": steady(105), "slow": steady(125)}}
+    (lead,) = answer_of(runs).leads
+    assert (lead.best.backend, lead.sure, lead.ties) == ("quick", "tie", ("rival",))
+    assert set(lead.over) == {"base", "rival", "slow"}
+    (lead,) = answer_of({"a": {"quick": wild, "base": steady(105), "slow": steady(125)}}).leads
+    assert (lead.best.backend, lead.sure, lead.ties) == ("quick", "tie", ("base",))
+
+
+@pytest.mark.parametrize(("ratio", "tied"), [(1.5, "base"), (1 / 1.5, "mine")])
+def test_a_verdict_on_the_baseline_ends_a_tie(ratio: float, tied: str) -> None:
+    """The pairs with the baseline decide, though the times of repetitions can't tell the two apart."""
+    times = {"base": [110.0, 115.0] * 5, "mine": [115.0, 110.0] * 5, "quick": [70.0, 130.0] * 5}
+
+    def record(name: str, **more: float) -> Record:
+        ms = median(times[name]) / 1e6
+        return Record(
+            "a", "dot", name, "ok", median_ms=ms, baseline="base", delta=0.02, best="quick", repetitions=10,
+            ratio_to_best=ms / (median(times["quick"]) / 1e6), **more,
+        )  # fmt: skip
+
+    paired = {"ratio": ratio, "ratio_low": ratio * 0.9, "ratio_high": ratio * 1.1, "p_value": 0.002}
+    for p_value, ties in ((0.002, (tied,)), (0.2, ("base", "mine"))):
+        records = [record("quick"), record("base"), record("mine", **(paired | {"p_value": p_value}))]
+        (lead,) = answer(records, repetitions({"a": times})).leads
+        assert (lead.best.backend, lead.sure, lead.ties) == ("quick", "tie", ties)
+
+
 def test_three_repetitions_show_large_differences_only() -> None:
     far = answer_of({"a": {"base": [300.0] * 3, "quick": [100.0] * 3}})
     assert far.leads[0].sure == "clear"
