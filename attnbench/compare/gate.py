@@ -389,9 +389,9 @@ def gate_of(text: str, gate: Gate, where: str) -> Gate:
         raise BadFile(f"{where}: {failure}") from failure
     open_ones = [rule for rule in read.rules if PLACEHOLDER in (rule.accept.strip(), rule.ignore.strip())]
     if open_ones:
-        cells = "; ".join(map(rule_words, open_ones))
+        more = f", and {len(open_ones) - 1} more" if len(open_ones) > 1 else ""
         raise BadFile(
-            f"{where}: the reason for {cells} is still {PLACEHOLDER!r}: write why the cells are accepted"
+            f"{where}: write your reason in place of {PLACEHOLDER!r} for {rule_words(open_ones[0])}{more}"
         )
     return read
 
