@@ -94,6 +94,8 @@ def check_same_plugins(
 
     Then a backend or rule is needed whose plugin is not loaded, or has another version.
     """
+    what = "times" if manifest.protocol.get("timed", True) else "results"
+    mixed = f"its {what} would mix two versions of the code; begin anew"
     begun = {(line.name, line.distribution): line for line in manifest.plugins}
     gone = begun.keys() - {(source.name, source.distribution) for source in registry.plugins}
     entries: list[Entry[Backend] | Entry[Rule] | None] = [
@@ -113,12 +115,12 @@ def check_same_plugins(
         if was.version != source.version:
             raise BadInput(
                 f"the run was begun with {source.distribution} {was.version}, and here it is "
-                f"{source.version}: its times would mix two versions of the code; begin anew"
+                f"{source.version}: {mixed}"
             )
         if was.code and was.code != code_of(source):
             raise BadInput(
                 f"the run was begun with other code of {source.distribution} {source.version}, which was "
-                "changed since: its times would mix two versions of the code; begin anew"
+                f"changed since: {mixed}"
             )
 
 

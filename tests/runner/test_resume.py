@@ -191,8 +191,12 @@ def test_a_run_goes_on_only_with_the_code_that_it_was_begun_with(tmp_path: Path)
     with pytest.raises(BadInput, match=r"not loaded here: own_kernel of own_kernel\.py \w{12}; install"):
         check_same_plugins(("own_kernel",), cases, manifest, load_wanted())
     file.write_text(KERNEL + "# faster now\n")
-    with pytest.raises(BadInput, match=r"begun with own_kernel\.py \w{12}, and here it is \w{12}"):
+    with pytest.raises(BadInput, match=r"begun with own_kernel\.py \w{12}, and here it is \w{12}: its times"):
         check_same_plugins(("own_kernel",), cases, manifest, load_wanted([str(file)]))
+    # A check has no times.
+    checked = manifest_of(plugins=plugins, protocol={"timed": False})
+    with pytest.raises(BadInput, match=r"here it is \w{12}: its results would mix two versions"):
+        check_same_plugins(("own_kernel",), cases, checked, load_wanted([str(file)]))
     # A plugin that the run does not need may be another.
     check_same_plugins(("eager",), cases, manifest, load_wanted([str(file)]))
     check_same_plugins(("eager",), cases, manifest, load_wanted())
