@@ -136,7 +136,10 @@ def _explained(
 
     given = tokens is not None or sentence is not None
     own = partial(_own, tokens, sentence, seed=seed) if given else None
-    return explained(registry, topic, own, seed=seed, **options)
+    typed = {name: f"--{name}" for name in options}
+    inputs = {"--tokens": tokens, "--sentence": sentence}
+    typed["tokens"] = " and ".join(name for name, value in inputs.items() if value is not None)
+    return explained(registry, topic, own, seed=seed, typed=typed, **options)
 
 
 def _own(tokens: Path | None, sentence: str | None, heads: int, *, seed: int) -> Example:

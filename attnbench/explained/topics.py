@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from attnbench.cases.ids import parse_rule, rule_word
 from attnbench.explained.attention import explain, guarded
@@ -29,11 +30,13 @@ def explained(
     dropout: float | None = None,
     weighted: bool = False,
     seed: int = 0,
+    typed: Mapping[str, str] = MappingProxyType({}),
 ) -> Explained:
     """Compute the steps of a topic; "" is the rule or the example alone.
 
-    own: makes inputs of the user's own tokens, cut into so many heads. The others are the options of
-    ``attnbench explain``.
+    own: makes inputs of the user's own tokens, cut into so many heads. typed: the names by which the user
+    gave options, for messages: ``tokens`` for ``own``, and the others where they are not called as here. The
+    others are the options of ``attnbench explain``.
 
     Raises:
         BadInput: the topic is unknown, or the inputs don't fit it.
@@ -45,7 +48,7 @@ def explained(
             "mask": mask, "dropout": dropout, "weighted": weighted,
         }  # fmt: skip
         if others := [name for name, value in given.items() if value]:
-            raise BadInput(f"{word} has its own numbers: leave out {' and '.join(others)}")
+            raise BadInput(f"{word} has its own numbers: leave out {_as_typed(others, typed)}")
         summary, lesson = LESSONS[word]
         return Explained(f"{word}: {summary}", tuple(lesson(registry.rule, seed)))
     layer = word == "multihead" and word not in registry.scoring_rules
@@ -60,7 +63,11 @@ def explained(
     elif word and own is None and example is None:
         example = word
     elif word and not layer:
-        raise BadInput(f"{word} is an example: leave out tokens and other examples")
+        given = {"tokens": own, "example": example}
+        others = [name for name, value in given.items() if value is not None]
+        raise BadInput(f"{word} is an example: leave out {_as_typed(others, typed)}")
+    if own is not None and example is not None:
+        raise BadInput(f"the example {example} has its own inputs: leave out {_as_typed(['tokens'], typed)}")
     inputs = _inputs(own, rule, example, heads, layer=layer)
     rule = rule or inputs.rule or "scaled_dot"
     inputs = replace(
@@ -74,6 +81,10 @@ def explained(
     return Explained(f"{rule_word(rule, dict(constants))} on {inputs.summary}", steps, rule)
 
 
+def _as_typed(names: Iterable[str], typed: Mapping[str, str]) -> str:
+    return " and ".join(typed.get(name, name) for name in names)
+
+
 def _inputs(
     own: Callable[[int], Example] | None,
     rule: str | None,
@@ -84,8 +95,6 @@ def _inputs(
 ) -> Example:
     """Return a user's tokens, or those of an example; a layer has two heads unless its matrices say more."""
     if own is not None:
-        if example is not None:
-            raise BadInput(f"the example {example} has its own inputs: leave out tokens and their labels")
         return own(heads or (2 if layer else 1))
     if example is not None and example not in EXAMPLES:
         raise BadInput(unknown_name("example", example, EXAMPLES))
@@ -131,4 +140,21 @@ def unknown_topic(word: str, registry: Registry) -> str:
     for name in ("_".join(words), *words):
         if name in known or name in _ALSO:
             return f"no topic {word!r}: look at {name if name in known else _ALSO[name]}"
+    if (described := _described(words, known)) and len(described) <= _MOST_DESCRIBED:
+        return f"no topic {word!r}: look at {' or '.join(described)}"
     return unknown_name("topic", word, known)
+
+
+_LEAST_LETTERS, _MOST_DESCRIBED = 4, 3
+"""Shorter words, and those of more topics, tell nothing."""
+
+
+def _described(words: Sequence[str], known: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Return the topics whose summary has a word, or all of several; plurals count as the same word."""
+
+    def stems(text: str) -> set[str]:
+        found = re.findall(r"[a-z]+", text.lower())
+        return {one.removesuffix("s") for one in found if len(one) >= _LEAST_LETTERS}
+
+    asked = stems(" ".join(words))
+    return [name for name, (_, summary) in known.items() if asked and asked <= stems(summary)]

@@ -68,10 +68,17 @@ def plugin(tmp_path: Path) -> str:
     [
         (
             "explain projections --example five-tokens",
-            "projections is an example: leave out tokens and other examples",
+            "projections is an example: leave out --example",
         ),
         ("explain five-tokens --rule dto", "no rule 'dto'; did you mean 'dot'?"),
-        ("explain masks --heads 2 --weighted", "masks has its own numbers: leave out heads and weighted"),
+        ("explain masks --heads 2 --weighted", "masks has its own numbers: leave out --heads and --weighted"),
+        ("explain gqa --sentence word", "gqa has its own numbers: leave out --sentence"),
+        ("explain gqa --tokens t.csv --sentence word", "leave out --tokens and --sentence"),
+        ("explain five-tokens --sentence word", "five-tokens is an example: leave out --sentence"),
+        (
+            "explain dot --example projections --tokens t.csv",
+            "the example projections has its own inputs: leave out --tokens",
+        ),
         ("explain dot --heatmap x.svg --picture x.svg", "--heatmap and --picture both write 'x.svg'"),
         ("explain --rule masks", "no rule 'masks'"),
         (
@@ -146,6 +153,10 @@ def test_topics_and_options_choose_the_rule_and_the_inputs(invoke: Invoke, words
         ("explain Linear", "no topic 'Linear': look at linear"),
         ("explain grouped-query-attention", "no topic 'grouped-query-attention': look at gqa"),
         ("explain window", "no topic 'window': look at masks"),
+        # Words of their summaries, all of which must be there.
+        ("explain grouped", "no topic 'grouped': look at gqa"),
+        ("explain batched-product", "no topic 'batched-product': look at bmm"),
+        ("explain grouped-zebras", "no topic 'grouped-zebras'; there are "),
         ("explain zzz", "no topic 'zzz'; there are additive, "),
         ("explain gated_delta", "no topic 'gated_delta': look at delta"),
         ("compare-rules Luong", "no rule 'Luong'; there are additive, "),
