@@ -30,7 +30,7 @@ from attnbench.reports.formats import (
 )  # fmt: skip
 from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.overview import gathered
-from attnbench.reports.units import duration, number, ratio, reach, upper_end
+from attnbench.reports.units import duration, last_place, number, ratio, reach, upper_end
 from attnbench.stats.unpaired import percent
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
 from attnbench.types.words import Format, count_of, first_of
@@ -81,11 +81,33 @@ def least_words(share: float | None) -> str:
 
 def _time(cell: ComparedCell, ms: float | None) -> str:
     """A time with as many digits as the ratio of its cell; "" for None."""
-    if ms is None:
-        return ""
+    return "" if ms is None else duration(ms, _reach_of_time(cell, ms))
+
+
+def _reach_of_time(cell: ComparedCell, ms: float) -> float | None:
     far = reach(cell.ratio, cell.low, cell.high) if cell.ratio else None
     # Two digits at least: 42 ms and 56 ms must not become 40 and 60, whose ratio is another.
-    return duration(ms, None if far is None or not cell.ratio else ms * min(far / cell.ratio, _TWO_DIGITS))
+    return None if far is None or not cell.ratio else ms * min(far / cell.ratio, _TWO_DIGITS)
+
+
+RATIO_DECIDES = "where times and ratio disagree, the ratio decides: it is of the same repetitions"
+
+
+def unlike_words(cells: Iterable[ComparedCell]) -> str:
+    """Say why a ratio is not that of its times; "" where a reader finds the same from those shown.
+
+    They are unlike beyond the interval of the ratio, or by more than half its width.
+    """
+    for cell in cells:
+        if not (cell.base_ms and cell.new_ms and cell.ratio) or cell.low is None or cell.high is None:
+            continue
+        base, new = (
+            round(ms, -last_place(ms, _reach_of_time(cell, ms))) for ms in (cell.base_ms, cell.new_ms)
+        )
+        beside = abs(new / base - cell.ratio) > (cell.high - cell.low) / 2
+        if beside or not cell.low <= new / base <= cell.high:
+            return RATIO_DECIDES
+    return ""
 
 
 def worst_words(compared: Compared, names: Mapping[str, str]) -> str:
@@ -394,6 +416,8 @@ def _print_rows(
         words["verdict"].stylize(_STYLES.get(cell.verdict, ""))
         block.add_row(*(words[head] for head in heads), Text(reason))
     print_indented(console, block)
+    if line := unlike_words(cells):
+        print_indented(console, line)
 
 
 def _print_summary(
@@ -448,6 +472,7 @@ def markdown(compared: Compared, gate: GateResult) -> str:
         lines += [f"All cases: {as_text(shared)}.", ""]
     if shown:
         lines += [_rows(compared, shown, heads, names, _LONGEST_LINE)]
+        lines += [f"{line}\n" for line in filter(None, [unlike_words(shown)])]
     if folded or none:
         cut = f"\n{len(folded) - MOST_FOLDED} more: --format json\n" if len(folded) > MOST_FOLDED else ""
         rows = (

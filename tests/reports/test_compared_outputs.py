@@ -196,3 +196,23 @@ def test_of_very_many_cells_the_table_shows_the_worst() -> None:
     assert "backend_" not in text
     details = rendered(replace(WHOLE, cells=(*same, cell("bad", "slower", 2.0))), "table", details=True)
     assert "1 more cells: --format json" in details
+
+
+@pytest.mark.parametrize(
+    ("base_ms", "new_ms", "ratio", "told"),
+    [(4.0, 4.1, 1.08, True), (4.0, 4.32, 1.08, False), (3.96, 4.28, 1.08, False), (4.3, 4.1, 1.05, True)],
+)
+def test_a_ratio_that_is_not_that_of_the_times_is_explained(
+    base_ms: float, new_ms: float, ratio: float, told: bool
+) -> None:
+    one = cell("eager", "slower", ratio, base_ms=base_ms, new_ms=new_ms, low=ratio - 0.03, high=ratio + 0.04)
+    compared = Compared("base", "new", (one, cell("bmm", "slower", 1.3)))
+    gate = hold(compared, Gate())
+    line = "where times and ratio disagree, the ratio decides: it is of the same repetitions"
+    for text in (
+        markdown(compared, gate),
+        *(render_compared(compared, gate, "table", View(100, details=d)) for d in (False, True)),
+    ):
+        assert text.count(line) == told
+    table, _, rest = markdown(compared, gate).partition(f"\n{line}\n")
+    assert not told or (table.endswith("|\n") and rest.startswith("\n"))
