@@ -49,7 +49,7 @@ def lines_of(where: str) -> list[str]:
     """The commands of the plain shell, of GitHub's steps, or of GitLab's script."""
     github, gitlab = blocks("yaml")
     if where == "shell":
-        return [line for block in blocks("sh") for line in block.splitlines()]
+        return blocks("sh")[0].splitlines()
     if where == "github":
         return re.findall(r"^ +- run: (.+)$", github, re.MULTILINE)
     script = gitlab.partition("script:\n")[2].partition("artifacts:")[0]
@@ -111,6 +111,11 @@ def test_there_are_lines() -> None:
         assert install == "pip install -e ."
         assert compare.startswith("attnbench compare ")
         assert " --ref " in compare
+
+
+def test_the_line_to_try_by_hand_is_that_of_the_workflow() -> None:
+    by_hand = lines_of("github")[1].replace('"$BASE"', "origin/main")
+    assert blocks("sh")[1:] == [f"GITHUB_STEP_SUMMARY=summary.md {by_hand}\n"]
 
 
 def test_our_own_workflow_has_the_line_of_the_document() -> None:
