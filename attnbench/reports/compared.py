@@ -94,18 +94,14 @@ RATIO_DECIDES = "where times and ratio disagree, the ratio decides: it is of the
 
 
 def unlike_words(cells: Iterable[ComparedCell]) -> str:
-    """Say why a ratio is not that of its times; "" where a reader finds the same from those shown.
-
-    They are unlike beyond the interval of the ratio, or by more than half its width.
-    """
+    """Say why a ratio is not that of its times; "" where those shown give it up to half its interval."""
     for cell in cells:
         if not (cell.base_ms and cell.new_ms and cell.ratio) or cell.low is None or cell.high is None:
             continue
         base, new = (
             round(ms, -last_place(ms, _reach_of_time(cell, ms))) for ms in (cell.base_ms, cell.new_ms)
         )
-        beside = abs(new / base - cell.ratio) > (cell.high - cell.low) / 2
-        if beside or not cell.low <= new / base <= cell.high:
+        if abs(new / base - cell.ratio) > (cell.high - cell.low) / 2:
             return RATIO_DECIDES
     return ""
 
@@ -416,8 +412,6 @@ def _print_rows(
         words["verdict"].stylize(_STYLES.get(cell.verdict, ""))
         block.add_row(*(words[head] for head in heads), Text(reason))
     print_indented(console, block)
-    if line := unlike_words(cells):
-        print_indented(console, line)
 
 
 def _print_summary(

@@ -207,12 +207,8 @@ def test_a_ratio_that_is_not_that_of_the_times_is_explained(
 ) -> None:
     one = cell("eager", "slower", ratio, base_ms=base_ms, new_ms=new_ms, low=ratio - 0.03, high=ratio + 0.04)
     compared = Compared("base", "new", (one, cell("bmm", "slower", 1.3)))
-    gate = hold(compared, Gate())
-    line = "where times and ratio disagree, the ratio decides: it is of the same repetitions"
-    for text in (
-        markdown(compared, gate),
-        *(render_compared(compared, gate, "table", View(100, details=d)) for d in (False, True)),
-    ):
-        assert text.count(line) == told
-    table, _, rest = markdown(compared, gate).partition(f"\n{line}\n")
+    table, line, rest = markdown(compared, hold(compared, Gate())).partition(
+        "\nwhere times and ratio disagree, the ratio decides: it is of the same repetitions\n"
+    )
+    assert bool(line) == told
     assert not told or (table.endswith("|\n") and rest.startswith("\n"))
