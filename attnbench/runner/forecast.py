@@ -1,9 +1,8 @@
 """The plan of a run, and a forecast of its time. Nothing is started and nothing measured.
 
 The constants of the forecast come from runs of the suite ``smoke`` on two shared cores: from the phases that
-each run file ends with. A faster machine needs less, other work makes it more: beside a load of 11 to 14 on
-two cores, smoke took 4.4 times its forecast, a decode from a config 4.6 times and a capture with all backends
-3.5 times, and the CPU time of each was 1.5 times its forecast. The code of a backend may refuse more cases.
+each run file ends with. A faster machine needs less, and other work makes it more. The code of a backend may
+refuse more cases.
 """
 
 from __future__ import annotations
