@@ -110,6 +110,12 @@ def test_as_many_draws_as_make_4096_elements(sizes: dict[str, object], draws: in
     assert stress_draws(small_case(**sizes), "normal") == draws
 
 
+def test_cases_that_share_draws_have_two_at_least() -> None:
+    tiny, small = small_case(B=1, H=1, Hkv=1, Lq=1, Dv=1), small_case(B=1, H=1, Hkv=1, Lq=16, Dv=64)
+    assert [stress_draws(tiny, "normal", share) for share in (1, 3)] == [16, 6]
+    assert [stress_draws(small, "normal", share) for share in (1, 3)] == [4, 2]
+
+
 def test_a_scale_is_that_of_all_numbers_however_small_and_of_none() -> None:
     found = scale_of([np.array([[0.25, -0.5]]), np.array([0.25])])
     assert found == Scale(pytest.approx((0.375 / 3) ** 0.5), 0.5, 3)
