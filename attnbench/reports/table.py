@@ -79,7 +79,7 @@ CONVENTIONS = {
 """The lines that explain a column, by its head."""
 ANSWER_CONVENTION = (
     f"{FASTEST}: all others are shown to be slower (p is not corrected for many ratios); {TIED}: not shown "
-    f"to be slower than the fastest; {ABSENT}: not run. "
+    f"to be slower than any other; {ABSENT}: not run. "
     "A ratio within a case is of pairs of samples next to each other, without disturbed ones; where it "
     "differs from the quotient of two times, the ratio decides"
 )

@@ -203,9 +203,15 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
 
 
 def leads_key(rows: Sequence[LeadRow]) -> str:
-    """Explain the marks of the table of what to use: ratios, ties, and arrows where it has one."""
+    """Explain the marks of the table of what to use: ratios, and ties, disturbed times and arrows it has."""
     told = [f"×: so many times as long as the fastest, with its interval; {TIED}: may be as fast"]
-    return "; ".join([*told, KERNEL_CONVENTION] if any("→" in row.use for row in rows) else told) + "."
+    if any(row.also for row in rows):
+        told.append("of several the first serves most cases, and need not have the least time")
+    if any(row.disturbed for row in rows):
+        told.append("disturbed: other processes took part of this time, and ratios tell more than times")
+    if any("→" in row.use for row in rows):
+        told.append(KERNEL_CONVENTION)
+    return f"{'; '.join(told)}."
 
 
 def failures(judged: Sequence[JudgedRecord]) -> tuple[list[FailedOutcomes], list[FailedOutcomes]]:
