@@ -37,6 +37,7 @@ _LOG.setLevel(logging.INFO)
 
 _KINDS_LEFT = _ONE_QUERY, _MORE_QUERIES = " of one query", ""
 """A program has prompts and a decode: each hears of its first call that is left."""
+_SLICE = "; keys are a slice of a longer cache (not contiguous), which no layout measures"
 _MOST_SHAPES = 4096
 """Prepared calls are kept for so many shapes; then all are prepared anew."""
 
@@ -285,8 +286,15 @@ class _Dispatch:
             why = f"nothing was proved for {short_id(case)}"
             why += ", whose mask was not read" if word is None else ""
             why += self._nearest(case, unread=word is None)
-            if lies not in ("", "BHLD"):
+            if self._has_fewer_heads(case):
+                why += (
+                    "; fewer heads of keys were measured: a program that repeats its heads can pass them as "
+                )
+                why += "they are, with enable_gqa=True"
+            elif lies not in ("", "BHLD"):
                 why += f"; `attnbench run --layout {lies}` measures it as its inputs lie"
+            if not lies and begins_longer(tuple(key.shape), key.stride()):
+                why += _SLICE
             return _torchs(why)
         choice = next((one for first, one in alike if lies and self._lie_as(first, one, case)), None)
         if choice is None:
@@ -296,9 +304,14 @@ class _Dispatch:
             if lies:
                 why += f", `attnbench run --layout {lies}` measures this layout"
             elif begins_longer(tuple(key.shape), key.stride()):
-                why += "; keys are a slice of a longer cache (not contiguous), which no layout measures"
+                why += _SLICE
             return _torchs(why, strides)
         return self._prepare(case, choice, scale, strides)
+
+    def _has_fewer_heads(self, case: Case) -> bool:
+        """Return whether a case was measured that differs in fewer heads of keys and values alone."""
+        fewer = (replace(case, Hkv=count) for count in range(1, case.Hkv) if case.H % count == 0)
+        return any(_shape_of(one) in shapes for one in fewer for shapes in (self._rows, self._stays))
 
     def _was_measured(self, case: Case) -> bool:
         """Return whether a case was measured as its inputs lie, and torch's function stays."""

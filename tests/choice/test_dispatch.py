@@ -97,6 +97,8 @@ def test_a_proved_call_is_computed_by_the_chosen_backend(
         (tuple(map(strided, qkv(65))), {"is_causal": True},
          "; `attnbench run --layout BLHD` measures it as its inputs lie"),
         (qkv(4, 20), {}, "differs in Lq, mask"),
+        (qkv(1, 32), {}, "can pass them as they are, with enable_gqa=True"),
+        ([qkv(1)[0], *(one[:, :, :20] for one in qkv(1, 64)[1:])], {}, "slice of a longer cache"),
         ([one.transpose(2, 3).contiguous().transpose(2, 3) for one in qkv(16)], {"is_causal": True},
          "the table has inputs in BHLD"),
         (qkv(12), {"attn_mask": torch.ones(12, 12).tril(1).bool()}, "nothing was proved"),
