@@ -18,7 +18,7 @@ import attnbench
 def prepare(setup):
     from torch.nn.functional import scaled_dot_product_attention
     def attend(q, k, v):
-        time.sleep(0.05)
+        time.sleep(0.2)
         return scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     return attend
 @attnbench.hookimpl
