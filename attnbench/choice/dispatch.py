@@ -37,6 +37,10 @@ _LOG.setLevel(logging.INFO)
 
 _KINDS_LEFT = _ONE_QUERY, _MORE_QUERIES = " of one query", ""
 """A program has prompts and a decode: each hears of its first call that is left."""
+_REPEATED = (
+    "; fewer heads of keys were measured: a program that repeats its heads can pass them as they are, "
+    "with enable_gqa=True"
+)
 _SLICE = "; keys are a slice of a longer cache (not contiguous), which no layout measures"
 _MOST_SHAPES = 4096
 """Prepared calls are kept for so many shapes; then all are prepared anew."""
@@ -287,10 +291,7 @@ class _Dispatch:
             why += ", whose mask was not read" if word is None else ""
             why += self._nearest(case, unread=word is None)
             if self._has_fewer_heads(case):
-                why += (
-                    "; fewer heads of keys were measured: a program that repeats its heads can pass them as "
-                )
-                why += "they are, with enable_gqa=True"
+                why += _REPEATED
             elif lies not in ("", "BHLD"):
                 why += f"; `attnbench run --layout {lies}` measures it as its inputs lie"
             if not lies and begins_longer(tuple(key.shape), key.stride()):

@@ -502,9 +502,8 @@ def steps_words(
         counts = {asked.get(case, 0) for case in those[0].by_case}
         before = [*own] if len(own) == 1 and own != {""} else []
         before += [f"{counts.pop()} backends asked"] if len(counts) == 1 and counts != {0} else []
-        of_stages["".join(f"{words}, " for words in before) + _step_words(answer, those, numbers)] = _proves(
-            answer, those
-        )
+        words = ", ".join([*before, _step_words(answer, those, numbers)])
+        of_stages[words] = _proves(answer, those)
     threads = {words: NOT_PROVED not in words for words in threads_words(answer)}
     sure = {words: True for words, proved in threads.items() if proved}
     return sure | of_stages | threads

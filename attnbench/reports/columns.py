@@ -13,10 +13,10 @@ from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
 from attnbench.reports.formats import finite
 from attnbench.reports.units import (
+    as_shown,
     duration,
     error,
     figure,
-    last_place,
     number,
     percent,
     plus_minus,
@@ -100,7 +100,7 @@ def time_text(record: Record) -> str | None:
 def shown_ms(record: Record) -> float:
     """The median time of a record in the digits that are shown, 0 for none."""
     ms = record.median_ms or 0.0
-    return round(ms, -last_place(ms, reach(ms, record.low_ms, record.high_ms)))
+    return as_shown(ms, reach(ms, record.low_ms, record.high_ms))
 
 
 def ratio_text(record: Record) -> tuple[str, str]:

@@ -30,7 +30,7 @@ from attnbench.reports.formats import (
 )  # fmt: skip
 from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.overview import gathered
-from attnbench.reports.units import duration, last_place, number, ratio, reach, upper_end
+from attnbench.reports.units import as_shown, duration, number, ratio, reach, upper_end
 from attnbench.stats.unpaired import percent
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
 from attnbench.types.words import Format, count_of, first_of
@@ -90,19 +90,14 @@ def _reach_of_time(cell: ComparedCell, ms: float) -> float | None:
     return None if far is None or not cell.ratio else ms * min(far / cell.ratio, _TWO_DIGITS)
 
 
-RATIO_DECIDES = "where times and ratio disagree, the ratio decides: it is of the same repetitions"
-
-
 def unlike_words(cells: Iterable[ComparedCell]) -> str:
     """Say why a ratio is not that of its times; "" where those shown give it up to half its interval."""
     for cell in cells:
         if not (cell.base_ms and cell.new_ms and cell.ratio) or cell.low is None or cell.high is None:
             continue
-        base, new = (
-            round(ms, -last_place(ms, _reach_of_time(cell, ms))) for ms in (cell.base_ms, cell.new_ms)
-        )
+        base, new = (as_shown(ms, _reach_of_time(cell, ms)) for ms in (cell.base_ms, cell.new_ms))
         if abs(new / base - cell.ratio) > (cell.high - cell.low) / 2:
-            return RATIO_DECIDES
+            return "where times and ratio disagree, the ratio decides: it is of the same repetitions"
     return ""
 
 
@@ -466,7 +461,8 @@ def markdown(compared: Compared, gate: GateResult) -> str:
         lines += [f"All cases: {as_text(shared)}.", ""]
     if shown:
         lines += [_rows(compared, shown, heads, names, _LONGEST_LINE)]
-        lines += [f"{line}\n" for line in filter(None, [unlike_words(shown)])]
+        if unlike := unlike_words(shown):
+            lines.append(f"{unlike}\n")
     if folded or none:
         cut = f"\n{len(folded) - MOST_FOLDED} more: --format json\n" if len(folded) > MOST_FOLDED else ""
         rows = (

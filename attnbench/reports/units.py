@@ -28,6 +28,11 @@ def last_place(value: float, reach: float | None = None, most: int = MOST_DIGITS
     return _place(round(value, -place), reach, most)
 
 
+def as_shown(value: float, reach: float | None) -> float:
+    """A value rounded to the digits that are shown of it."""
+    return round(value, -last_place(value, reach))
+
+
 def _place(value: float, reach: float | None, most: int) -> int:
     if value == 0:
         return 0
