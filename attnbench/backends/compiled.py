@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,9 @@ def no_compiler(device: str) -> str | None:
     """Return why torch.compile can't compile for a device on this machine, or None."""
     if device == "cuda":
         return None if find_spec("triton") else "torch.compile on CUDA needs triton, which is not installed"
+    # Here, since every worker imports this file, and few compile.
+    import sysconfig
+
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 

@@ -47,8 +47,8 @@ def _aligned() -> Iterator[int]:
 
 
 def load_what_backends_share() -> None:
-    """Import attnbench's operations, rules and kit, which are the same for every backend."""
-    for name in ("operations", "rules"):
+    """Import attnbench's operations, rules, storages, encodings and kit, the same for every backend."""
+    for name in ("operations", "rules", "storages", "encodings"):
         loaded_here(Source(name, f"attnbench.{name}", "attnbench", __version__))
     for module in iter_modules(kit.__path__, f"{kit.__name__}."):
         import_module(module.name)
