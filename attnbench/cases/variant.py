@@ -29,6 +29,9 @@ MOST_HEADS, MOST_BATCHES = 2, 3
 """Three batch elements, since of two every order is its own inverse."""
 MOST_WORK = 2**25
 """The largest B·H·Lq·Lk·D: quick for an oracle and for a slow backend."""
+MOST_ELEMENTS = 2**22
+"""The most elements that a broadcasting form of the scores holds: of ``additive`` there are D for each pair,
+which take far longer than the products of as much work."""
 
 SEEDS = 10**9
 """The range of the seed: few enough digits for an id."""
@@ -91,9 +94,12 @@ def _variant(
             replace(case, H=H, Hkv=Hkv, dtype=dtype, cache="hot"), rule, lengths[0], random, rng
         )
     drawn = _lengths(case.Lq, case.Lk, *lengths, random)
-    if drawn is None or B * H * drawn[0] * drawn[1] * case.D > MOST_WORK:
+    if drawn is None:
         return None
     Lq, Lk = drawn
+    pairs = B * H * Lq * Lk
+    if pairs * case.D > MOST_WORK or pairs * rule.score_elements(case) > MOST_ELEMENTS:
+        return None
     try:
         variant = replace(
             case,
@@ -127,7 +133,10 @@ def _batch_variant(
     drawn = [_varied(*each, one, random) for each, one in zip(chosen, words, strict=True)]
     lengths = tuple(each for each in drawn if each is not None)
     whole = [each for each in lengths if all(each)]
-    if len(lengths) < len(chosen) or not 0 < case.H * case.D * sum(q * k for q, k in whole) <= MOST_WORK:
+    pairs = case.H * sum(queries * keys for queries, keys in whole)
+    if len(lengths) < len(chosen) or not 0 < pairs * case.D <= MOST_WORK:
+        return None
+    if pairs * rule.score_elements(case) > MOST_ELEMENTS:
         return None
     # Some words must fit the shortest sequence, and others matter in the longest alone.
     Lq, Lk = random.choice(whole)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from attnbench.cases.classes import KEYS
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.cases.variant import MOST_WORK, SMALL, variant_cases
+from attnbench.cases.variant import MOST_ELEMENTS, MOST_WORK, SMALL, variant_cases
 from attnbench.masks import keep_rows, kept_pairs
 from attnbench.plugins.registry import load_registry
 from attnbench.types.batch import parse_batch
@@ -67,7 +67,9 @@ def test_every_case_of_the_built_in_suites_has_some(case: Case, seed: int) -> No
         if case.Lq != case.Lk:
             assert (found.Lq < found.Lk) == (case.Lq < case.Lk)
         assert (found.B, found.Hkv) == (min(case.B, 3), min(case.Hkv, 2))
-        assert found.B * found.H * found.Lq * found.Lk * found.D <= MOST_WORK
+        pairs = found.B * found.H * found.Lq * found.Lk
+        assert pairs * found.D <= MOST_WORK
+        assert pairs * its_rule.score_elements(found) <= MOST_ELEMENTS
         assert found.dtype == ("float64" if case.dtype == "float64" else "float32")
         assert found.cache == "hot"
         assert [word.part for word in found.mask.words] == [word.part for word in case.mask.words]
