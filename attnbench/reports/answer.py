@@ -513,7 +513,9 @@ def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str
     best, *others = totals
     leaders = Counter(answer.chosen[case] for case in best.by_case)
     time = _total_time(best) + (" a step" if is_of_step(best.stage) else "")
-    where = [f"{name} in {count}" for name, count in leaders.most_common()]
+    best_leads = [lead for lead in answer.leads if lead.best.case in best.by_case]
+    ties = Counter(answer.chosen[lead.best.case] for lead in best_leads if lead.sure == "tie")
+    where = [f"{name} in {count}{_tied_words(ties[name], count)}" for name, count in leaders.most_common()]
     words = f"{time} with {FASTEST_OF_EACH} ({listed(where)})"
     if len(leaders) == 1:
         words = f"{named(*leaders)}, {time}"
@@ -521,26 +523,33 @@ def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str
     rivals = [total for total in others if not is_best(total) and (len(leaders) > 1 or total.tied)]
     users = [total for total in _users(answer, totals) if total not in rivals[:1]]
     against = [_against_best(answer, best, total, numbers) for total in (*rivals[:1], *users)]
-    against += _without_total(answer, totals)
+    against += _in_some_cases(answer, totals)
     head = (stage_words(best.stage, best.threads) or STEP) + without(_lacking(best, numbers))
     return "; ".join([f"{head}: {words}", *against])
 
 
-def _without_total(answer: RunAnswer, totals: Sequence[Total]) -> list[str]:
-    """Say what torch's function and the baseline take in those cases of a step that they compute.
+def _tied_words(ties: int, count: int) -> str:
+    """Say in brackets in how many of so many cases others may be as fast as a backend; "" in none."""
+    if not ties:
+        return ""
+    return " (tied)" if ties == count else f" (tied in {ties})"
 
-    They have no sum where they compute only some, as beside recurrent layers.
+
+def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
+    """Say how much longer a step takes with what users have where that computes only some of its cases.
+
+    So it is with torch's function beside recurrent layers, for which the backends to use stand in.
     """
-    its = totals[0].by_case
-    leads = [lead for lead in answer.leads if lead.best.case in its]
-    told = []
-    for name in dict.fromkeys(filter(None, (TORCHS, answer.baseline))):
-        takes, count = range_text(leads, name)
-        if count and all(total.backend != name for total in totals):
-            told.append(
-                f"{named(name)} takes {takes} times as long in {count} of {count_of(len(its), 'case')}"
-            )
-    return told
+    best = totals[0]
+    leads = [lead for lead in answer.leads if lead.best.case in best.by_case]
+    for total in answer.partial:
+        takes, count = range_text(leads, total.backend or "")
+        own = total.stage == best.stage and total.threads == best.threads
+        if own and count and total.backend in (TORCHS, answer.baseline):
+            where = f"{count} of {count_of(len(best.by_case), 'case')}"
+            words = f"{named(total.backend or '')} takes {takes} times as long in {where}"
+            whole = "" if total.tied else f", and so a step {total_times_text(total, bounds=True)} times"
+            yield words + whole
 
 
 def _users(answer: RunAnswer, totals: Sequence[Total]) -> list[Total]:

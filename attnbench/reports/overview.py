@@ -236,12 +236,16 @@ def busy_lines(answer: RunAnswer) -> Iterator[Line]:
 
 
 def hot_words(part: ReportPart) -> str:
-    """Say that a decode read its keys and values in the caches, where a program would not; "" else."""
+    """Say that a decode read its keys and values in the caches, where a program would not; "" else.
+
+    Of several suites the first with such a decode is named.
+    """
     for record in timed(part.judged):
         case = parse_case(record.case)
         fits = case.B * case.Hkv * case.Lk * (case.D + case.Dv) * case.item_bytes <= part.cache_bytes
         if fits and case.is_decode and case.cache == "hot":
-            return HOT_DECODE
+            suite = part.suites.get(record.case)
+            return f"{suite}: {HOT_DECODE}" if suite else HOT_DECODE
     return ""
 
 

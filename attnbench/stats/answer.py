@@ -5,7 +5,7 @@ time of all counted calls of a model or program.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, log
 from statistics import fmean, median
@@ -118,7 +118,8 @@ class RunAnswer:
     timed: the number of records with a time; disturbed: those that other processes disturbed. totals: of one
     step, where calls were counted. chosen: the backend to use in each case, of a tie the shared one;
     chosen_disturbed: in how many cases its measurement was disturbed. known: backends that the user brought,
-    whose times a sentence has too.
+    whose times a sentence has too. partial: totals of backends that have a time in some cases of a step
+    alone, as of softmax attention beside recurrent layers: in the others the backend to use stands in.
     """
 
     leads: tuple[Lead, ...]
@@ -131,6 +132,7 @@ class RunAnswer:
     chosen: Mapping[str, str] = field(default_factory=dict)
     chosen_disturbed: int = 0
     known: tuple[str, ...] = ()
+    partial: tuple[Total, ...] = ()
 
 
 def answer(
@@ -166,16 +168,16 @@ def answer(
     ]
     standings.sort(key=lambda one: (one.mean is None, one.mean.ratio if one.mean else -one.cases))
     chosen = _chosen(leads, records)
-    found = tuple(
-        total
-        for (stage, threads), its in by_stage(counts, stages).items()
-        for total in totals(chosen, by_case, its, stage, threads, without, leads)
-    )
+    found, partial = [], []
+    for (stage, threads), its in by_stage(counts, stages).items():
+        found += totals(chosen, by_case, its, stage, threads, without, leads)
+        partial += partial_totals(chosen, by_case, its, stage, threads)
     busy = [record for record in timed if disturbed(record)]
     uses = sum(record.backend == chosen[record.case] for record in busy)
     return RunAnswer(
-        leads, tuple(standings), baseline, common, len(timed), len(busy), found, chosen, uses, known
-    )
+        leads, tuple(standings), baseline, common, len(timed), len(busy), tuple(found), chosen, uses, known,
+        tuple(partial),
+    )  # fmt: skip
 
 
 def is_failure(record: Record) -> bool:
@@ -468,6 +470,33 @@ def totals(
     return tuple(
         replace(one, stage=stage, threads=threads, missing=missing, without=without) for one in ordered
     )
+
+
+def partial_totals(
+    chosen: Mapping[str, str],
+    times: Times,
+    counts: Mapping[str, float],
+    stage: str = "",
+    threads: int = 0,
+) -> Iterator[Total]:
+    """Yield a total of each backend that has a time in some cases of a step, but not in all.
+
+    In the others the backend to use stands in, so its ratio says what the step loses by this backend alone.
+    The arguments are those of :func:`totals`.
+    """
+    counts = {case: count for case, count in counts.items() if case in chosen}
+    least = sums_of(chosen, times, counts)
+    cases_of: dict[str, list[str]] = {}
+    for case in counts:
+        for name in {name for taken in times.get(case, {}).values() for name in taken}:
+            cases_of.setdefault(name, []).append(case)
+    for name, own in sorted(cases_of.items()):
+        if len(own) < len(counts):
+            total = _total(name, {**chosen, **dict.fromkeys(own, name)}, times, counts, least)
+            if total is not None:
+                interval = None if total.over is None else total.over.interval
+                tied = interval is None or interval.low <= 1
+                yield replace(total, stage=stage, threads=threads, tied=tied)
 
 
 def _beside(total: Total, chosen: Mapping[str, str], leads: Mapping[str, Lead]) -> Total:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from msgspec import structs
-from page_runs import FAILED, TIMES, case, failed, run_of
+from page_runs import FAILED, TIMES, case, failed, run_of, together
 
 from attnbench.api import load
 from attnbench.reports.answer import SUMMARY, cases_grid, lead_text, most_saved_words, times_text
+from attnbench.reports.html.page import page
 from attnbench.reports.overview import checked_words, gathered_notes
 from attnbench.reports.render import render
 from attnbench.reports.run import Run
@@ -349,6 +350,15 @@ def test_a_backend_that_ties_in_every_case_may_be_as_fast_in_a_step() -> None:
     assert eager.endswith(" ≈")
 
 
+def test_a_step_says_in_which_cases_its_choice_is_tied() -> None:
+    times = {
+        case(64): {"eager": 1.0, "bmm": 1.0},
+        case(128): {"eager": 3.0, "bmm": 1.0},
+        case(256): {"eager": 1.0, "bmm": 3.0},
+    }
+    assert "(eager in 2 (tied in 1) and bmm in 1)" in shown(run_of(times, counts=dict.fromkeys(times, 1.0)))
+
+
 def test_a_sum_that_ties_names_the_case_in_which_it_is_slower() -> None:
     """Else a reader finds 1.3 [1.2, 1.4] beside a step that may be as fast, and no word why."""
     small, large = case(64), case(128)
@@ -513,6 +523,10 @@ def test_a_decode_that_found_its_keys_in_the_caches_says_so(words: str, caches: 
     run = run_of({one: {"eager": 2.0, "bmm": 1.0} for one in (text, other)}, facts={"cpu_details": caches})
     assert ("decode had its keys and values in the caches" in shown(run)) == told
     assert ("--cache rotating" in run._repr_html_()) == told
+    # Beside another run it stands with what to use in its own.
+    beside = run_of({other: {"eager": 1.0}}, facts={"cpu_details": caches})
+    top = page(together(beside, run)).partition("<h2>")[0]
+    assert top.rindex("#run-2") < top.find("Decode had its keys") < top.index("all runs") or not told
 
 
 @pytest.mark.parametrize(

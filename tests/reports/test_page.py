@@ -306,9 +306,11 @@ def test_each_run_has_a_sentence_with_what_to_use_and_one_on_what_fails() -> Non
     top = text.partition("<h2>")[0]
     # It is said once.
     assert text.count("Use bmm in 2 of 4 cases") == 1
-    # What to use in one run is not what to use in another.
-    assert re.search(r" \(1\)</li><li class=\"\w+\">Use bmm: 1\.0+ ms; eager takes .*, sdpa_flash 30", top)
-    assert ' (2)</li><li class="good">Use bmm in 2 of 4 cases, sdpa_flash in 2 (tied in each); torch' in top
+    # What to use in one run is not what to use in another, and its tables are one click away.
+    assert re.findall(r'<li class="of-run"><a href="#(.*?)">', top) == ["run-1", "run-2"]
+    assert re.findall(r'<article id="(.*?)"', text) == ["run-1", "run-2"]
+    assert re.search(r"\(1\)</a></li><li class=\"\w+\">Use bmm: 1\.0+ ms; eager .*, sdpa_flash 30", top)
+    assert '(2)</a></li><li class="good">Use bmm in 2 of 4 cases, sdpa_flash in 2 (tied in each); ' in top
     assert ", eager 2.00 [1.97, 2.03] in 2; 1 of 5 cases (L512) without a time." in top
     assert '<li class="of-run">all runs</li>' in top
     assert '<li class="bad">mine is wrong in 2 of 5 cases (L128 and L512).' in top

@@ -51,7 +51,12 @@ def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[S
         for one in _of_part(part, parts, label if several else "")
     ]
     shared = [*_checked(parts), *_hot(parts, labels), *_busy(parts)]
-    return [*found, *(replace(one, run=_ALL_RUNS if several else "") for one in shared)]
+    if several:
+        # What is said of one run alone stands with what else is said of it.
+        found += [replace(one, run=one.run or _ALL_RUNS) for one in shared]
+        runs = list(dict.fromkeys(one.run for one in found))
+        return sorted(found, key=lambda one: runs.index(one.run))
+    return [*found, *shared]
 
 
 def part_findings(part: ReportPart, parts: Sequence[ReportPart]) -> list[Sentence]:
@@ -68,13 +73,17 @@ def _checked(parts: Sequence[ReportPart]) -> list[Sentence]:
 
 
 def _hot(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[Sentence]:
-    """Name the runs whose memory was not as in a model: beside another run it would be taken for that one."""
+    """Say whose memory was not as in a model. Of several runs they are named, of one the sentence is its."""
     found: list[Sentence] = []
     for words_of, words in ((hot_words, HOT_DECODE), (kept_words, KEPT_MEMORY)):
-        runs = [label for part, label in zip(parts, labels, strict=True) if words_of(part)]
-        before = f"{first_of(runs, _MOST_RUNS)}: " if len(parts) > 1 else ""
-        if runs:
-            found.append(Sentence("", f"{before}{words if before else capital(words)}.", "unsure"))
+        its = [(label, told) for part, label in zip(parts, labels, strict=True) if (told := words_of(part))]
+        if len(its) == 1:
+            label, told = its[0]
+            run = label if len(parts) > 1 else ""
+            found.append(Sentence("", f"{told if told != words else capital(told)}.", "unsure", run))
+        elif its:
+            runs = first_of([label for label, _ in its], _MOST_RUNS)
+            found.append(Sentence("", f"{runs}: {words}.", "unsure"))
     return found
 
 
