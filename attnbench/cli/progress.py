@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from attnbench.cli.output import loudness, note, say
 from attnbench.types.status import MEANING, status_words
-from attnbench.types.words import printable, span_words
+from attnbench.types.words import count_of, printable, span_words
 
 if TYPE_CHECKING:
     from attnbench.runner.progress import Moment, Progress
@@ -154,19 +154,23 @@ def _row_printer(names: Mapping[str, str]) -> Progress:
 
 
 def _tally_printer(names: Mapping[str, str]) -> Progress:
-    """Return a function that prints a line for each of the first wrong cases, and a count each quarter."""
-    wrong, quarter = 0, 0
+    """Return a function that prints how many cases a check has, a line for each of the first wrong cases,
+    and a count each eighth."""
+    wrong, eighth, begun = 0, 0, False
 
     def print_row(moment: Moment) -> None:
-        nonlocal wrong, quarter
+        nonlocal wrong, eighth, begun
+        if not begun:
+            begun = True
+            say(f"checking {count_of(moment.cases - moment.done, 'case')} ({left_words(moment)})", err=True)
         if not moment.records:
             return
         if any(not (record.passed or MEANING[record.status].declined) for record in moment.records):
             wrong += 1
             if wrong <= MOST_WRONG and (row := case_row(moment, names)):
                 say(row + (" (further ones are counted)" if wrong == MOST_WRONG else ""), err=True)
-        if 4 * moment.done // moment.cases > quarter:
-            quarter = 4 * moment.done // moment.cases
+        if 8 * moment.done // moment.cases > eighth:
+            eighth = 8 * moment.done // moment.cases
             found = f"{wrong} of them not right" if wrong else "none wrong"
             left = f" ({left_words(moment)})" if moment.done < moment.cases else ""
             say(f"{moment.done} of {moment.cases} cases checked, {found}{left}", err=True)

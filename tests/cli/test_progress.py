@@ -83,9 +83,11 @@ def test_cases_that_are_done_have_the_number_and_name_of_tables(capsys: pytest.C
 
 def test_a_long_check_has_lines_of_what_is_wrong_and_a_tally(capsys: pytest.CaptureFixture[str]) -> None:
     with progress(wrong_only=True) as tell:
-        for told in (moment(1), done(1), done(2, status="mismatch"), done(3, 0.0)):
+        for told in (replace(moment(1), done=0), done(1), done(2, status="mismatch"), done(3, 0.0)):
             tell(replace(told, cases=6))
     assert capsys.readouterr().err.splitlines() == [
+        "checking 6 cases (about 40 s left)",
+        "1 of 6 cases checked, none wrong (about 40 s left)",
         "#2 dot/H2-L4-D8: 1 wrong, 1 unsupported",
         "2 of 6 cases checked, 1 of them not right (about 40 s left)",
         "3 of 6 cases checked, 1 of them not right (about 1 s left)",
@@ -112,6 +114,7 @@ def test_each_known_mistake_of_a_check_is_told_once_when_it_is_found(
             tell(replace(done(number, 0.0), cases=9, done=1, records=(record,)))
     assert len(asked) == 4
     assert capsys.readouterr().err.splitlines() == [
+        "checking 8 cases (about 1 s left)",
         "#1 dot/H2-L2-D8: wrong",
         "problem: mine on attention/dot/H2-L2-D8/causal: off by 1",
         "  Mend the mask.",
