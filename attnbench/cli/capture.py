@@ -82,12 +82,25 @@ def _tell(
         say(words, err=True)
     if found.cases:
         note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
+        if words := _share(found, took_s):
+            note(words)
         next_notes(str(out), [one.case for one in found.cases])
         if words := _longest(found):
             note(words)
         several = sorted({one.case.threads for one in found.cases if one.case.on_host} - {1})
         if several and not threads:
             note(f"one thread may be faster: --threads 1,{several[0]} writes cases of both")
+
+
+def _share(found: Captured, took_s: float) -> str:
+    """Say how much of the program's time its attention takes; "" where the time of a call does not tell it,
+    as on a device or in many threads at once."""
+    if found.forward_s > took_s or not all(one.case.on_host for one in found.cases):
+        return ""
+    backward = any(one.case.pass_ != "forward" for one in found.cases)
+    calls = "forward calls of attention" if backward else "calls of attention"
+    more = "" if backward else ": no choice saves more"
+    return f"{calls} took {found.forward_s:.2g} s of it ({found.forward_s / took_s:.0%}){more}"
 
 
 def _longest(found: Captured) -> str:

@@ -48,7 +48,8 @@ class Captured:
     cases: prompts first, then by length. steps: of optimizers that were recorded, if the counts are those
     of one; None if they are those of the whole program. classified, calls: how many calls became cases, of
     how many. without: in words, the calls of a step that became none. notes: in words, what was not
-    classified, and where recording failed. recording_s: time that recording took in all processes.
+    classified, and where recording failed. recording_s: time that recording took in all processes. forward_s:
+    time of the forward calls in all threads; of a device that is the time to start them.
     """
 
     cases: tuple[CapturedCase, ...]
@@ -58,6 +59,7 @@ class Captured:
     without: tuple[str, ...]
     notes: tuple[str, ...]
     recording_s: float
+    forward_s: float
 
     def toml(self, threads: Collection[int] = ()) -> str:
         """Return the suite as TOML. threads: each case has one for each number; () for the program's own."""
@@ -157,6 +159,7 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
             *(f"recording failed in {n:,} of its processes: {why}" for why, n in Counter(calls.lost).items()),
         ),
         calls.recording_s,
+        calls.forward_s,
     )
 
 

@@ -65,16 +65,18 @@ class Calls:
 
     counted: by kind, how often it ran forward, and how often backward. steps: of optimizers, over all
     processes. recording_s: time that recording took, over all processes. lost: for each process in which
-    recording failed, why.
+    recording failed, why. forward_s: time that the forward calls of attention functions took, from call to
+    return, over all threads.
     """
 
     counted: Mapping[Kind, tuple[int, int]]
     steps: int
     recording_s: float
     lost: tuple[str, ...] = ()
+    forward_s: float = 0.0
 
 
-_STEPS, RECORDING_NS, _HEAD = 0, 1, 2
+_STEPS, RECORDING_NS, FORWARD_NS, _HEAD = 0, 1, 2, 3
 """Places of numbers; the kinds of calls follow."""
 _MOST = 1 << 16
 """Kinds of calls in one process; further ones are counted as the last one, which says so."""
@@ -133,17 +135,18 @@ class CallTally:
 def read_calls(folder: Path) -> Calls:
     """Return what the processes of a program wrote, the same kinds of calls together."""
     found: dict[Kind, tuple[int, int]] = {}
-    steps = recording_ns = 0
+    steps = recording_ns = forward_ns = 0
     for path in sorted(folder.glob(f"*{_LINES}")):
         numbers = memoryview(path.with_suffix(_NUMBERS).read_bytes()).cast("q")
         steps += numbers[_STEPS]
         recording_ns += numbers[RECORDING_NS]
+        forward_ns += numbers[FORWARD_NS]
         for at, kind in enumerate(_kinds(path.read_text(encoding="utf-8"))):
             forward, backward = found.get(kind, (0, 0))
             place = _HEAD + 2 * at
             found[kind] = forward + numbers[place], backward + numbers[place + 1]
     lost = tuple(clean(str(path.readlink())) for path in sorted(folder.glob(f"*{LOST}")))
-    return Calls(found, steps, recording_ns / 1e9, lost)
+    return Calls(found, steps, recording_ns / 1e9, lost, forward_ns / 1e9)
 
 
 def _kinds(text: str) -> Iterator[Kind]:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
-from time import thread_time_ns
+from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from attnbench.programs.classify import ClassifiedMask, MaskReader, check_readab
 from attnbench.programs.facts import call_of, computes_nothing, layout_between, sizes_of, torch_here
 from attnbench.programs.ragged import READ_RAGGED, read_jagged
 from attnbench.programs.recurrences import READ_RECURRENCES
-from attnbench.programs.tally import RECORDING_NS, Call, CallTally, Kind, Unclassified
+from attnbench.programs.tally import FORWARD_NS, RECORDING_NS, Call, CallTally, Kind, Unclassified
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -175,6 +175,7 @@ class Watch:
                 return real(*args, **kwargs)
             inside.depth += 1
             before, output, refused = inside.counted, None, False
+            begun_ns = perf_counter_ns()
             try:
                 output = real(*args, **kwargs)
                 return output
@@ -183,11 +184,12 @@ class Watch:
                 raise
             finally:
                 # Also after another exception: checkpoint ends a call so when it computed what it needs.
+                took_ns = perf_counter_ns() - begun_ns
                 inside.depth -= 1
                 if not refused and inside.counted == before and (attention or not inside.depth):
                     start = thread_time_ns()
                     try:
-                        self._count(real.__name__, read, output, args, kwargs)
+                        self._count(real.__name__, read, output, took_ns, args, kwargs)
                     except Exception as failure:
                         self._lose(failure)
                     self.tally.add(RECORDING_NS, thread_time_ns() - start)
@@ -196,7 +198,7 @@ class Watch:
         vars(counting).update({"__script_if_tracing_wrapper": True, "__original_fn": real})
         return counting
 
-    def _count(self, name: str, read: Read, output: Any, args: Any, kwargs: Any) -> None:
+    def _count(self, name: str, read: Read, output: Any, took_ns: int, args: Any, kwargs: Any) -> None:
         tally = self.tally
         try:
             kind = read(*args, **kwargs)
@@ -210,6 +212,9 @@ class Watch:
             place = tally.place(kind)
         self._inside.counted += 1
         tally.add(place)
+        if isinstance(kind, Call) or not kind.by_hand:
+            # Of attention by hand only the softmax is seen.
+            tally.add(FORWARD_NS, took_ns)
         first = output[0] if isinstance(output, tuple) else output
         node = getattr(first, "grad_fn", None)
         if isinstance(kind, Call) and node is not None:

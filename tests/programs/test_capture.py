@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -60,6 +61,27 @@ def test_counts_equal_those_of_the_program_itself(name: str, tmp_path: Path) -> 
     if name == "decoder":
         cases = read_suite(tmp_path / "captured.toml").cases
         assert {mask_text(case.mask) for case in cases} == {"causal+window:16", "none"}
+
+
+TIMED = """
+import time, torch
+from torch.nn import functional
+x = torch.randn(1, 8, 700, 64)
+begun = time.perf_counter()
+for _ in range(20):
+    functional.scaled_dot_product_attention(x, x, x)
+print(time.perf_counter() - begun)
+"""
+
+
+def test_a_recording_says_how_much_of_the_program_its_attention_takes(tmp_path: Path) -> None:
+    """A reader learns before any run whether a faster attention can matter."""
+    done = capture(tmp_path, sys.executable, "-c", TIMED)
+    words = re.search(r"calls of attention took (\S+) s of it \((\d+)%\): no choice saves more", done.stderr)
+    assert words is not None, done.stderr
+    # The program's own clock runs while calls are recorded too.
+    assert 0.1 * float(done.stdout) < float(words[1]) <= 1.1 * float(done.stdout)
+    assert 0 < int(words[2]) < 100
 
 
 DECODES = """
