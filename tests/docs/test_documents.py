@@ -31,8 +31,9 @@ pytest_plugins = ("pytester",)
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-COMPARING, CONCEPTS, MODEL, TUTORIALS, PYTEST = (
-    DOCS / f"{name}.md" for name in ("comparing", "concepts", "your-model", "tutorials", "pytest")
+COMPARING, CONCEPTS, MODEL, PROGRAM, TUTORIALS, PYTEST = (
+    DOCS / f"{name}.md"
+    for name in ("comparing", "concepts", "your-model", "your-program", "tutorials", "pytest")
 )
 EXAMPLE = ROOT / "plugins" / "attnbench-example"
 
@@ -183,18 +184,18 @@ def test_the_suite_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 def test_the_program_that_is_captured(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(blocks(MODEL, "python")[0])
-    line = next(text for text in MODEL.read_text().splitlines() if text.startswith("attnbench capture "))
+    (tmp_path / "train.py").write_text(blocks(PROGRAM, "python")[0])
+    line = next(text for text in PROGRAM.read_text().splitlines() if text.startswith("attnbench capture "))
     words = shlex.split(line.replace("-- python", f"-- {sys.executable}"))[1:]
     done = subprocess.run([sys.executable, "-m", "attnbench", *words], cwd=tmp_path, check=False)
     assert done.returncode == 0
-    assert (tmp_path / "mine.toml").read_text() == blocks(MODEL, "toml")[1]
+    assert (tmp_path / "mine.toml").read_text() == blocks(PROGRAM, "toml")[0]
 
 
 @pytest.mark.slow
 def test_the_whole_way_of_a_model(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    _, walk = MODEL.read_text().split("## The whole way")
+    _, walk = PROGRAM.read_text().split("## The whole way")
     model, installed = re.findall(r"^```python\n(.*?)^```$", walk, re.DOTALL | re.MULTILINE)
     (tmp_path / "model.py").write_text(model)
     (tmp_path / "installed.py").write_text(installed)

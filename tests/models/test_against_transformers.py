@@ -14,7 +14,7 @@ NAMED = {
     "inkling2_loop_text",
     "moshi",
 }
-"""Types that differ, and of which attnbench says why (docs/your-model.md)."""
+"""Types that differ, and of which attnbench says why (docs/models.md)."""
 
 
 @pytest.mark.slow
