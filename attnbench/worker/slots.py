@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
@@ -17,6 +17,11 @@ from attnbench.types.record import SegmentSamples
 from attnbench.worker.answers import TimedCall
 from attnbench.worker.prepared import PreparedBackend
 
+SETTLED_NS, UNSETTLED_AT_MOST_NS = 300_000, 20_000_000
+"""Calls of several threads are settled once the calling thread has kept its core for so long, and are made at
+most for so long."""
+KEEPS_CORE, LONG_NS = 0.9, 5_000_000
+"""A thread that has its core for a larger share of the time keeps it. Longer samples need no settling."""
 REPEATS, MOST_UNLIKE = 4, 4
 """About so many samples of a segment have their last output compared with an earlier one. Of a kernel whose
 outputs differ in bits no more than so many are kept in a repetition."""
@@ -78,6 +83,7 @@ def take_slots(
     awaited, refreshed = bool(stored), False
     # Outputs of a device would have to be copied; those of dropout differ.
     repeats = REPEATS if prepared.case.on_host and not prepared.case.dropout else 0
+    settles = prepared.case.on_host and prepared.case.threads > 1
     others_ns = _others_cpu_ns()
     for number, successor in enumerate(request.successors):
         if _wait(own) >= CALLED_OFF:
@@ -86,6 +92,8 @@ def take_slots(
         output = None
         # Every slot that is left is equally likely, so no backend can predict it.
         refreshes = awaited and secrets.randbelow(len(request.slots) - number) == 0
+        if settles:
+            settles = settle(call, inputs)
         if prepared.pool is not None:
             if request.starts:
                 prepared.pool.go_to(request.starts[number])
@@ -104,6 +112,8 @@ def take_slots(
             if looks and prepared.output_log.unlike < MOST_UNLIKE:
                 log, place = prepared.output_log, request.slots[number]
                 log.see(prepared, TimedCall(output, request.segment, place, calls - 1, refreshed))
+        # Long calls outlast the kernel's first choice of cores.
+        settles = settles and sample.wall_ns < LONG_NS * calls
         passed_ns.append(perf_counter_ns())
         if successor >= 0:
             os.eventfd_write(fds[successor], 1)
@@ -115,6 +125,24 @@ def take_slots(
     if not samples:
         return taken, None
     return taken, TimedCall(output, request.segment, request.slots[len(samples) - 1], calls - 1, refreshed)
+
+
+def settle(call: Callable[..., Any], inputs: Sequence[Any]) -> bool:
+    """Make calls until the threads of a call have a core each, as they soon have in a program.
+
+    A thread of a pool that is woken while the process before still goes to sleep finds all cores busy, and
+    may be put on the core of the thread that called it. The kernel parts them milliseconds later, which is
+    longer than many slots. Return whether they were parted: a call whose own thread sleeps while others work
+    never looks so.
+    """
+    kept_ns, spent_ns = 0, 0
+    while kept_ns < SETTLED_NS:
+        if spent_ns > UNSETTLED_AT_MOST_NS:
+            return False
+        sample, _ = take_sample(call, *inputs, 1)
+        kept_ns = kept_ns + sample.wall_ns if sample.cpu_ns >= KEEPS_CORE * sample.wall_ns else 0
+        spent_ns += sample.wall_ns
+    return True
 
 
 def _wait(handoff: int) -> int:
