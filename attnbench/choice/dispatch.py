@@ -287,7 +287,7 @@ class _Dispatch:
             why = f"nothing was proved to be faster for {short_id(case)}, which was measured"
             return _torchs(why, strides)
         if not alike:
-            why = f"nothing was proved for {short_id(case)}"
+            why = f"no entry is for {short_id(case)}"
             why += ", whose mask was not read" if word is None else ""
             why += self._nearest(case, unread=word is None)
             if self._has_fewer_heads(case):

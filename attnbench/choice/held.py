@@ -84,7 +84,7 @@ def held(
         found.setdefault(f"{where}, inputs in {layout}{cold}", {})[_lengths(case, one.upto)] = None
         single = single or not one.upto
     if not found:
-        return ["the table is empty: torch's function computes every call"]
+        return ["the table is empty: torch's function computes every call, so leave your program as it is"]
     lines = [f"holds for {where}: {first_of(list(names), _MOST, '; ')}" for where, names in found.items()]
     # A causal mask is a word of the call, is_causal, and no tensor.
     if any(mask_text(case.mask) not in ("none", "causal") for case, _ in entries):
@@ -100,14 +100,19 @@ def held(
 
 
 def what_next(
-    decisions: Sequence[Decision], default: str, command: Sequence[str], budget_s: float
+    decisions: Sequence[Decision],
+    default: str,
+    command: Sequence[str],
+    budget_s: float,
+    out: str = "longer.jsonl",
+    gain: str = "",
 ) -> list[str]:
     """Return lines: how to prove what may be faster, and what decode cases leave open.
 
     A decode that was measured hot is asked again cold.
 
     command: the words that ran these cases, without backends and budget; none where nobody knows them.
-    budget_s: the budget that they had.
+    budget_s: the budget that they had. out: the file of the longer run. gain: in words, what it may prove.
     """
     cases = [parse_case(one.case) for one in decisions]
     lines = []
@@ -132,7 +137,8 @@ def what_next(
                 "a program gives freed memory back, and every call gets it anew: --allocator default "
                 "measures that"
             )
-        lines.append(f"a longer run may prove what may be faster: {shlex.join(words)}")
+        words += ["--out", out]
+        lines.append(f"a longer run may prove what may be faster{gain}: {shlex.join(words)}")
         if len({case.threads for case in cases if case.on_host}) == 1:
             lines.append(
                 "other threads may be faster: time a step of your program with torch.set_num_threads(1), and "

@@ -95,7 +95,8 @@ class Decision:
 
     choice: None if torch's function stays; why: in words. may_be: the backend that may be faster, by more
     than a choice costs, where that is not proved; else "". settled: whether a longer run can't change it.
-    kept: whether it was faster with memory that workers keep, so that a run with --allocator default decides.
+    most_ms: what a call may gain at most by what is not proved. kept: whether it was faster with memory that
+    workers keep, so that a run with --allocator default decides.
     errors: the RMS error of the choice over that of torch's function; None where it isn't known. also: the
     decisions for backends that are proved too, and may be as fast as the choice, or nearly.
     """
@@ -105,6 +106,7 @@ class Decision:
     why: str
     may_be: str = ""
     settled: bool = False
+    most_ms: float = 0.0
     kept: bool = False
     errors: float | None = None
     also: tuple[Decision, ...] = ()
@@ -261,9 +263,10 @@ def _decision(
         tie = f"{default} ties with {first_of(rivals, _MOST_TIES)}"
         lows = [ends(compared[rival].compared)[0] for rival in rivals]
         # Without an interval it may save all of the call.
-        if max((1 - (low or 0.0)) * ours.median_ms for low in lows) < LEAST_SAVED_MS:
+        most_ms = max((1 - (low or 0.0)) * ours.median_ms for low in lows)
+        if most_ms < LEAST_SAVED_MS:
             return Decision(name, None, f"{tie}, none of which may save {_LEAST_SAVED}", settled=True)
-        return Decision(name, None, f"{tie}: which is faster is not proved", rivals[0])
+        return Decision(name, None, f"{tie}: which is faster is not proved", rivals[0], most_ms=most_ms)
     found = _against(ours, best, repetitions, kept)
     rest = [one for one in timed if one is not best]
     rivals = rivals_of(best, rest, repetitions)
@@ -292,25 +295,27 @@ def _against(
     found = over_another(ours, other, repetitions)
     if not found.slower or found.compared is None or (gain := found.compared.interval) is None:
         high = ends(found.compared)[1]
-        most_ms = ours.median_ms if high is None else (high - 1) * other.median_ms
+        # No more than all of the call, however wide the interval is.
+        most_ms = min(ours.median_ms, (high - 1) * other.median_ms if high is not None else ours.median_ms)
         if not found.few and most_ms < LEAST_SAVED_MS:
             why = f"{backend} may be faster, but can't save {_LEAST_SAVED}"
             return Decision(name, None, why, settled=True)
         few = "too few repetitions" if found.few else "not proved"
-        return Decision(name, None, f"{backend} may be faster: {few}", backend)
-    if other.median_ms * (gain.high - 1) < LEAST_SAVED_MS:
+        return Decision(name, None, f"{backend} may be faster: {few}", backend, most_ms=most_ms)
+    most_ms = other.median_ms * (gain.high - 1)
+    if most_ms < LEAST_SAVED_MS:
         why = f"{backend} is faster, but saves less than {_LEAST_SAVED}"
         return Decision(name, None, why, settled=True)
     if other.median_ms * (gain.low - 1) < LEAST_SAVED_MS:
         why = f"{backend} is faster, but it is not proved that it saves {_LEAST_SAVED}"
-        return Decision(name, None, why, backend)
+        return Decision(name, None, why, backend, most_ms=most_ms)
     more_bytes = extra_bytes(other, ours)
     if kept and parse_case(name).on_host and more_bytes:
         why = (
             f"{backend} is faster with memory that workers keep, of which it takes "
             f"{human_bytes(more_bytes)} more a call"
         )
-        return Decision(name, None, why, backend, kept=True)
+        return Decision(name, None, why, backend, most_ms=most_ms, kept=True)
     choice = Choice(name, backend, found.compared.ratio, gain.low, gain.high)
     errors = None
     if other.accuracy is not None and ours.accuracy is not None and ours.accuracy.rms_error > 0:

@@ -105,7 +105,7 @@ def _share(found: Captured, took_s: float) -> str:
 
 def _longest(found: Captured) -> str:
     """Say at how many keys a choice from a recording ends; "" where no cache grew in it."""
-    cases = [one.case for one in found.cases]
+    cases = [one.case for one in found.cases if one.case not in found.sliced]
     keys = {case.Lk for case in cases if case.is_decode and not case.batch and case.pass_ == "forward"}
     if len(keys) < 2:
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,7 +103,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     tried = {case.threads for case in cases if case.on_host}
     for line in held(table.choices, lambda name: registry.backend(name).layout, tried):
         say(line)
-    for line in _what_next(run, decisions, default):
+    for line in _what_next(run, decisions, default, out):
         say(line)
     # Runs of one suite may say the same.
     of_answers = [[*threads_words(answer), most_saved_words(answer, default)] for answer in answers]
@@ -112,18 +113,42 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     note(f"{count_of(len(table.choices), 'choice')} in {out}")
 
 
-def _what_next(run: Run, decisions: Sequence[Decision], default: str) -> list[str]:
+def _what_next(run: Run, decisions: Sequence[Decision], default: str, out: Path) -> list[str]:
     """Return what to measure next: of several runs a command for each whose cases are still open."""
     from attnbench.choice.held import what_next
 
     left = {one.case: one for one in decisions}
     found: list[str] = []
+    files: list[str] = []
     # Of a case that several runs have, the newest counts.
     for head in sorted(run.manifests, key=lambda one: one.started, reverse=True):
         own = [left.pop(case) for case in head.cases if case in left]
         if any(one.may_be for one in own) or len(run.manifests) == 1:
-            found += what_next(own, default, _command(head), float(head.protocol.get("budget_s", 0)))
+            file = f"longer{len(files) + 1 if files else ''}.jsonl"
+            budget_s = float(head.protocol.get("budget_s", 0))
+            found += what_next(own, default, _command(head), budget_s, file, _most_gained(own, head))
+            files += [file] if any(one.may_be for one in own) else []
+    if files:
+        paths = [str(path) for path in run.paths]
+        again = shlex.join(["attnbench", "choose", *paths, *files, "--out", str(out), "--force"])
+        found.append(f"a longer run goes beside the others: {again}")
     return list(dict.fromkeys(found)) or what_next(decisions, default, [], 0.0)
+
+
+def _most_gained(decisions: Sequence[Decision], head: Manifest) -> str:
+    """Return in words what is not proved may gain at most, of each stage whose calls somebody counted."""
+    from attnbench.reports.answer import is_of_step, stage_words
+    from attnbench.reports.units import duration
+    from attnbench.stats.answer import by_stage
+
+    most_ms = {one.case: one.most_ms for one in decisions if one.may_be}
+    found = []
+    for (stage, threads), counts in by_stage(head.counts, head.stages).items():
+        gained_ms = sum(count * most_ms.get(case, 0.0) for case, count in counts.items())
+        if gained_ms and stage:
+            step = "a step of " if is_of_step(stage) else ""
+            found.append(f"{duration(gained_ms, gained_ms / 3)} of {step}{stage_words(stage, threads)}")
+    return f", at most {' and '.join(found)}" if found else ""
 
 
 def _command(head: Manifest) -> list[str]:

@@ -82,7 +82,10 @@ def next_notes(suite: str, cases: Sequence[Case]) -> None:
         options += " --cache rotating" if any(case.is_decode for case in on_host) else ""
         options += "" if all(case.is_decode for case in on_host) else " --allocator default"
     note(f"next: attnbench run {suite}{options} --plan says how long it takes")
-    note("all backends run unless --backend names some: those that compile take minutes")
+    note(
+        "all backends run, of which those that compile take minutes, unless --backend names some, as "
+        "--backend sdpa_flash --backend bmm --backend eager"
+    )
 
 
 def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -84,6 +83,8 @@ def limit_memory(extra_bytes: int) -> None:
     The limit counts private writable memory (RLIMIT_DATA), not address space, much of which libraries never
     touch. The allocation beyond it fails with the message of the library that asked.
     """
+    import resource  # not on every system that reads this file
+
     held = 1024 * numbers(Path("/proc/self/status")).get("VmData", 0)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     soft = held + extra_bytes

@@ -49,7 +49,8 @@ class Captured:
     of one; None if they are those of the whole program. classified, calls: how many calls became cases, of
     how many. without: in words, the calls of a step that became none. notes: in words, what was not
     classified, and where recording failed. recording_s: time that recording took in all processes. forward_s:
-    time of the forward calls in all threads; of a device that is the time to start them.
+    time of the forward calls in all threads; of a device that is the time to start them. sliced: cases of
+    calls whose keys are a slice of a longer cache.
     """
 
     cases: tuple[CapturedCase, ...]
@@ -60,6 +61,7 @@ class Captured:
     notes: tuple[str, ...]
     recording_s: float
     forward_s: float
+    sliced: frozenset[Case] = frozenset()
 
     def toml(self, threads: Collection[int] = ()) -> str:
         """Return the suite as TOML. threads: each case has one for each number; () for the program's own."""
@@ -114,6 +116,7 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
     counts: Counter[Case] = Counter()
     notes: Counter[str] = Counter()
     lost: Counter[str] = Counter()
+    sliced: set[Case] = set()
     total = 0
     rules = {name: rule.record for name, rule in load_registry().rules.items()}
     for kind, (forward, backward) in calls.counted.items():
@@ -129,7 +132,13 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
             continue
         assert isinstance(kind, Call)
         name = short_id(case)
-        if not kind.layout:
+        if kind.sliced:
+            sliced.add(case)
+            notes[
+                "their keys are a slice of a longer cache, which no layout says: they are measured "
+                "contiguous, and a choice serves none of them (torch.cat makes a cache that it serves)"
+            ] += forward
+        elif not kind.layout:
             notes["no word says how their inputs lie in memory; they are measured contiguous"] += forward
         if kind.kept is not None:
             notes[f"{name}: the program's mask keeps about {kind.kept:.0%} of pairs, the case 80%"] += forward
@@ -160,6 +169,7 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
         ),
         calls.recording_s,
         calls.forward_s,
+        frozenset(sliced),
     )
 
 

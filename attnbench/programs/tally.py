@@ -21,7 +21,8 @@ class Call:
 
     function: the name of what was called. B … Dv: as in a case. mask: as in an id. kept: of an explicit mask,
     about the share of pairs that it keeps. scale: None for 1/√D. dropout: its probability. threads: of
-    the process, on a CPU. layout: as in a case, "" where no word says how the inputs lie in memory.
+    the process, on a CPU. layout: as in a case, "" where no word says how the inputs lie in memory; sliced:
+    whether keys are then the first of a longer cache.
     operation, batch, storage: as in an id. rule: as in an id, "" for the one that the scale says.
     """
 
@@ -45,6 +46,7 @@ class Call:
     rule: str = ""
     batch: str = ""
     storage: str = "dense"
+    sliced: bool = False
 
 
 @dataclass(frozen=True)

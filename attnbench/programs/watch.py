@@ -13,7 +13,7 @@ from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from attnbench.cases.layouts import layout_of, strides_of
+from attnbench.cases.layouts import begins_longer, layout_of, strides_of
 from attnbench.programs.begin import BATCHED, FLEX, functions_in, mark_lost
 from attnbench.programs.classify import ClassifiedMask, MaskReader, check_readable, mask_words
 from attnbench.programs.facts import call_of, computes_nothing, layout_between, sizes_of, torch_here
@@ -235,7 +235,10 @@ class Watch:
         sizes = sizes_of(query, key, value)
         mask = ClassifiedMask("causal") if is_causal else self._words(attn_mask, sizes)
         layout = layout_between(query, key, value)
-        return call_of("scaled_dot_product_attention", query, sizes, layout, mask, scale, dropout_p)
+        sliced = not layout and key.dim() == 4 and begins_longer(tuple(key.shape), key.stride())
+        return call_of(
+            "scaled_dot_product_attention", query, sizes, layout, mask, scale, dropout_p, sliced=sliced
+        )
 
     def _flex(
         self, query: Tensor, key: Tensor, value: Tensor, score_mod: Any = None, block_mask: Any = None,

@@ -440,13 +440,14 @@ def is_of_step(stage: str) -> bool:
 
 
 def most_saved_words(answer: RunAnswer, default: str) -> str:
-    """Say how long attention of a step takes with torch's function, of which a choice saves a part; "" if
-    nobody counted the calls of a step."""
+    """Say how long attention of a step takes with torch's function, of which a choice saves a part, or
+    attention in a stage of a program; "" if nobody counted calls."""
     found = [
-        f"{_total_time(total)} of a step of {stage_words(stage, threads)}{without(total.without)}"
+        f"{_total_time(total)} of {'a step of ' if is_of_step(stage) else ''}{stage_words(stage, threads)}"
+        f"{without(total.without)}"
         for (stage, threads), totals in _stages(answer).items()
         for total in totals
-        if total.backend == default and is_of_step(stage) and not total.missing
+        if total.backend == default and stage and not total.missing
     ]
     if not found:
         return ""

@@ -86,11 +86,11 @@ def test_a_proved_call_is_computed_by_the_chosen_backend(
 @pytest.mark.parametrize(
     ("inputs", "options", "reason"),
     [
-        (qkv(65), {"is_causal": True}, "nothing was proved for scaled_dot/B2-H4-L65-D8/causal"),
-        (qkv(15), {"is_causal": True}, "nothing was proved for scaled_dot/B2-H4-L15-D8/causal"),
-        (qkv(16), {}, "nothing was proved for scaled_dot/B2-H4-L16-D8"),
-        (qkv(16), {"is_causal": True, "scale": 0.5}, "nothing was proved for scaled_dot@scale=0.5/"),
-        (qkv(16, dtype=torch.float64), {"is_causal": True}, "nothing was proved for scaled_dot/"),
+        (qkv(65), {"is_causal": True}, "no entry is for scaled_dot/B2-H4-L65-D8/causal"),
+        (qkv(15), {"is_causal": True}, "no entry is for scaled_dot/B2-H4-L15-D8/causal"),
+        (qkv(16), {}, "no entry is for scaled_dot/B2-H4-L16-D8"),
+        (qkv(16), {"is_causal": True, "scale": 0.5}, "no entry is for scaled_dot@scale=0.5/"),
+        (qkv(16, dtype=torch.float64), {"is_causal": True}, "no entry is for scaled_dot/"),
         (qkv(16), {"is_causal": True, "dropout_p": 0.0001}, "the table has no dropout"),
         (qkv(65), {"is_causal": True}, "the nearest entry, scaled_dot/B2-H4-L16-D8/causal"),
         (qkv(65), {"is_causal": True}, " up to Lk 64, differs in Lq, Lk"),
@@ -101,7 +101,7 @@ def test_a_proved_call_is_computed_by_the_chosen_backend(
         ([qkv(1)[0], *(one[:, :, :20] for one in qkv(1, 64)[1:])], {}, "slice of a longer cache"),
         ([one.transpose(2, 3).contiguous().transpose(2, 3) for one in qkv(16)], {"is_causal": True},
          "the table has inputs in BHLD"),
-        (qkv(12), {"attn_mask": torch.ones(12, 12).tril(1).bool()}, "nothing was proved"),
+        (qkv(12), {"attn_mask": torch.ones(12, 12).tril(1).bool()}, "no entry is for"),
         (tuple(one[0] for one in qkv(16)), {"is_causal": True}, "the inputs have no four axes"),
         # Copying them took longer than bmm had won, for an encoder of transformers.
         (tuple(map(strided, qkv(16))), {"is_causal": True},
@@ -395,7 +395,7 @@ def test_the_first_calls_that_are_served_and_left_are_logged_once(
             attention(*qkv(length), is_causal=True)
     served, left = caplog.messages
     assert served.startswith("the first call that the choice serves: bmm for scaled_dot/B2-H4-L16-D8/causal")
-    assert left.startswith("the first call that the choice leaves: torch's function: nothing was proved for")
+    assert left.startswith("the first call that the choice leaves: torch's function: no entry is for")
     # A program hears of its decode too, where its prompt was left first.
     attention(qkv(1)[0], *qkv(16)[1:])
     assert caplog.messages[2].startswith("the first call of one query that the choice leaves: torch's")
@@ -434,7 +434,9 @@ def test_a_change_of_threads_is_noticed_and_what_was_proved_for_others_is_not_se
     caplog.clear()
     torch.set_num_threads(threads)
     with pytest.warns(UserWarning, match="as now: none"):
-        assert attention(*inputs, is_causal=True, explain=True).startswith("torch's function: nothing was")
+        assert attention(*inputs, is_causal=True, explain=True).startswith(
+            "torch's function: no entry is for"
+        )
     torch.set_num_threads(before)
     assert attention(*inputs, is_causal=True, explain=True).startswith("bmm for")
     assert caplog.messages == [], "these threads were told when the choice was loaded"

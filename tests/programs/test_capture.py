@@ -93,6 +93,24 @@ for length in range(60, 60 + int(sys.argv[1])):
 """
 
 
+SLICES = """
+import torch
+from torch.nn import functional
+q, cache = torch.randn(1, 2, 1, 8), torch.randn(1, 2, 512, 8)
+for length in range(60, 72):
+    keys = cache[:, :, :length]
+    functional.scaled_dot_product_attention(q, keys, keys)
+"""
+
+
+def test_a_slice_of_a_longer_cache_is_told_as_one_that_no_choice_serves(tmp_path: Path) -> None:
+    told = capture(tmp_path, sys.executable, "-c", SLICES).stderr
+    assert "12 calls: their keys are a slice of a longer cache" in told
+    assert "a choice serves none of them" in told
+    assert "no word says" not in told
+    assert "serves no decode of over" not in told, "it would serve none at all"
+
+
 def test_a_recorded_decode_says_at_how_many_keys_a_choice_ends(tmp_path: Path) -> None:
     said = "a choice from it serves no decode of over 71 keys: for more, capture a longer one"
     assert said in capture(tmp_path, sys.executable, "-c", DECODES, "12").stderr
@@ -116,7 +134,7 @@ def test_a_program_that_is_killed_keeps_its_status_and_its_calls(tmp_path: Path)
     assert (done.returncode, done.stdout) == (137, "out\n")
     assert "the program ended with status 137" in done.stderr
     assert "1 call: softmax at <string>:6: attention by hand?" in done.stderr
-    assert "all backends run unless --backend names some" in done.stderr
+    assert "unless --backend names some, as --backend sdpa_flash" in done.stderr
     assert list(counts(tmp_path / "captured.toml").values()) == [3]
 
 
