@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import IN_PROGRAM, TORCHS
 from attnbench.reports.columns import KIND, UNCERTAIN, Column, arithmetic_text, time_text
 from attnbench.reports.columns import TIED as TIED
@@ -514,12 +515,8 @@ def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str
     best, *others = totals
     leaders = Counter(answer.chosen[case] for case in best.by_case)
     time = _total_time(best) + (" a step" if is_of_step(best.stage) else "")
-    best_leads = [lead for lead in answer.leads if lead.best.case in best.by_case]
-    ties = Counter(answer.chosen[lead.best.case] for lead in best_leads if lead.sure == "tie")
-    where = [f"{name} in {count}{_tied_words(ties[name], count)}" for name, count in leaders.most_common()]
-    words = f"{time} with {FASTEST_OF_EACH} ({listed(where)})"
-    if len(leaders) == 1:
-        words = f"{named(*leaders)}, {time}"
+    which = named(*leaders) if len(leaders) == 1 else listed(list(_shares(answer, best, leaders)))
+    words = f"use {which}, {time}"
     # One backend everywhere is simpler than a choice by case, so the best of them is told too.
     rivals = [total for total in others if not is_best(total) and (len(leaders) > 1 or total.tied)]
     users = [total for total in _users(answer, totals) if total not in rivals[:1]]
@@ -527,6 +524,18 @@ def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str
     against += _in_some_cases(answer, totals)
     head = (stage_words(best.stage, best.threads) or STEP) + without(_lacking(best, numbers))
     return "; ".join([f"{head}: {words}", *against])
+
+
+def _shares(answer: RunAnswer, best: Total, leaders: Counter[str]) -> Iterator[str]:
+    """Name each backend to use in a step with the number of its cases; of several rules with its own."""
+    leads = [lead for lead in answer.leads if lead.best.case in best.by_case]
+    ties = Counter(answer.chosen[lead.best.case] for lead in leads if lead.sure == "tie")
+    rules = {case: parse_case(case).rule for case in best.by_case}
+    for place, (name, count) in enumerate(leaders.most_common()):
+        its = dict.fromkeys(rules[case] for case in best.by_case if answer.chosen[case] == name)
+        of = f" for {listed(list(its))}" if len(set(rules.values())) > 1 else ""
+        cases = f"{count}" if place else count_of(count, "case")
+        yield f"{name}{of} in {cases}{_tied_words(ties[name], count)}"
 
 
 def _tied_words(ties: int, count: int) -> str:
@@ -549,8 +558,9 @@ def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
         if own and count and total.backend in (TORCHS, answer.baseline):
             where = f"{count} of {count_of(len(best.by_case), 'case')}"
             words = f"{named(total.backend or '')} takes {takes} times as long in {where}"
-            whole = "" if total.tied else f", and so a step {total_times_text(total, bounds=True)} times"
-            yield words + whole
+            if not total.tied:
+                words += f", and a step with it there {total_times_text(total, bounds=True)} times"
+            yield words
 
 
 def _users(answer: RunAnswer, totals: Sequence[Total]) -> list[Total]:

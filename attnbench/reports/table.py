@@ -80,8 +80,8 @@ CONVENTIONS = {
 ANSWER_CONVENTION = (
     f"{FASTEST}: all others are shown to be slower (p is not corrected for many ratios); {TIED}: not shown "
     f"to be slower than any other; {ABSENT}: not run. "
-    "A ratio within a case is of pairs of samples next to each other, without disturbed ones; where it "
-    "differs from the quotient of two times, the ratio decides"
+    "A ratio within a case is of pairs of samples next to each other, without disturbed ones unless most "
+    "are; where it differs from the quotient of two times, the ratio decides"
 )
 MEAN_CONVENTION = "mean: geometric mean of the ratios to the baseline, interval over repetitions"
 TIME_CONVENTION = "time: median of a call"

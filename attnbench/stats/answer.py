@@ -168,7 +168,8 @@ def answer(
     ]
     standings.sort(key=lambda one: (one.mean is None, one.mean.ratio if one.mean else -one.cases))
     chosen = _chosen(leads, records)
-    found, partial = [], []
+    found: list[Total] = []
+    partial: list[Total] = []
     for (stage, threads), its in by_stage(counts, stages).items():
         found += totals(chosen, by_case, its, stage, threads, without, leads)
         partial += partial_totals(chosen, by_case, its, stage, threads)
@@ -403,9 +404,14 @@ def disturbed(record: Record) -> bool:
     """Return whether other processes disturbed a measurement: its pairs, its core, or its time as a whole."""
     if record.low_ms and record.high_ms and record.high_ms > _WIDEST * record.low_ms:
         return True
-    if any(note.startswith(f"{CONTENDED}:") for note in record.notes):
+    if contended(record):
         return True
     return record.pairs_left_out > MOST_LEFT_OUT * (record.pairs + record.pairs_left_out)
+
+
+def contended(record: Record) -> bool:
+    """Return whether most samples were disturbed, so that ratios have them too."""
+    return any(note.startswith(f"{CONTENDED}:") for note in record.notes)
 
 
 def is_busy(disturbed: int, timed: int) -> bool:

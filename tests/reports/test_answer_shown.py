@@ -316,7 +316,7 @@ def test_a_run_with_counts_ends_with_what_all_calls_of_a_backend_take() -> None:
     text = shown(step, 200)
     sentence, *_ = (line for line in text.splitlines() if line.startswith("all counted calls: "))
     assert re.fullmatch(
-        r".*: torch's function \(sdpa_flash\), \d+ ms; eager takes 1.\d+ \[1.\d+, 1.\d+\] times as long",
+        r".*: use torch's function \(sdpa_flash\), \d+ ms; eager takes 1.\d+ \[1.\d+, 1.\d+\] times as long",
         sentence,
     )
     head_line, first, *others = text[text.rindex("all counted calls") :].splitlines()
@@ -345,7 +345,7 @@ def test_a_backend_that_ties_in_every_case_may_be_as_fast_in_a_step() -> None:
     ((part,),) = run.reports
     assert all(lead.ties for lead in part.answer.leads)
     text = table([part], View(width=100))
-    assert re.search(r"all counted calls: bmm, \d ms; eager may be as fast \(\d ms\)", text)
+    assert re.search(r"all counted calls: use bmm, \d ms; eager may be as fast \(\d ms\)", text)
     _, eager, *_ = text[text.rindex("bmm ") :].splitlines()
     assert eager.endswith(" ≈")
 
@@ -356,7 +356,9 @@ def test_a_step_says_in_which_cases_its_choice_is_tied() -> None:
         case(128): {"eager": 3.0, "bmm": 1.0},
         case(256): {"eager": 1.0, "bmm": 3.0},
     }
-    assert "(eager in 2 (tied in 1) and bmm in 1)" in shown(run_of(times, counts=dict.fromkeys(times, 1.0)))
+    assert "use eager in 2 cases (tied in 1) and bmm in 1, 3.0" in shown(
+        run_of(times, counts=dict.fromkeys(times, 1.0))
+    )
 
 
 def test_a_sum_that_ties_names_the_case_in_which_it_is_slower() -> None:
@@ -445,8 +447,8 @@ def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> N
     times = {case(64): {"eager": 1.4, "bmm": 1.0}, case(64) + "/threads2": {"eager": 14.0, "bmm": 13.0}}
     run = run_of(times, counts=dict.fromkeys(times, 10.0))
     text = shown(run, 200)
-    assert "all counted calls with 1 thread: bmm, 10.00 ms; eager takes 1.4" in text
-    assert "all counted calls with 2 threads: bmm, 130.0 ms; eager takes 1." in text
+    assert "all counted calls with 1 thread: use bmm, 10.00 ms; eager takes 1.4" in text
+    assert "all counted calls with 2 threads: use bmm, 130.0 ms; eager takes 1." in text
     compared = (
         r"attention in all counted calls takes 10.00 ms \[.*\] with 1 thread, 130.0 ms \[.*\] with 2: "
         r"call torch.set_num_threads\(1\), and time your whole program with it"
@@ -460,7 +462,7 @@ def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> N
     unsure = "which is faster is not proved: time your whole program with torch.set_num_threads(1)"
     assert unsure in shown(run_of(near, counts=dict.fromkeys(near, 1.0)), 200)
     mixed = {case(64): times[case(64)], case(128) + "/threads2": times[case(64)]}
-    assert "all counted calls: bmm, 20" in shown(run_of(mixed, counts=dict.fromkeys(mixed, 10.0)), 200)
+    assert "all counted calls: use bmm, 20" in shown(run_of(mixed, counts=dict.fromkeys(mixed, 10.0)), 200)
 
 
 def test_a_choice_saves_no_more_than_attention_of_a_step_takes() -> None:

@@ -201,8 +201,8 @@ def test_steps_name_their_suite_and_come_after_whole_suites() -> None:
     step = "hybrid, decode: "
     (words,) = [line for line in shown(both, 400).splitlines() if line.startswith(step)]
     assert words.endswith(
-        "; torch's function (sdpa_flash) takes 2.00 to 3.00 times as long in 2 of 3 cases, and so a step "
-        "1.57 [1.56, 1.58] times"
+        "; torch's function (sdpa_flash) takes 2.00 to 3.00 times as long in 2 of 3 cases, and a step with "
+        "it there 1.57 [1.56, 1.58] times"
     )
     top = page(both).partition("<h2>")[0]
     assert 0 < top.index("edges: use quick") < top.index(step)

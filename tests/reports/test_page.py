@@ -324,10 +324,10 @@ def test_steps_of_models_are_compared_by_stage() -> None:
     stages = {case(64): "prefill", case(128): "decode"}
     run = run_of({one: {"eager": 3.0, "bmm": 1.0} for one in counts}, counts=counts, stages=stages)
     text = page(run)
-    assert "Prefill: bmm, 2.0" in text
-    assert "eager takes 3.00 [2.96, 3.04] times as long" in text.partition("Decode: bmm, 10.0")[2][:200]
+    assert "Prefill: use bmm, 2.0" in text
+    assert "eager takes 3.00 [2.96, 3.04] times as long" in text.partition("Decode: use bmm, 10.0")[2][:200]
     # Of a model the stages come first.
-    assert text.index("Prefill: bmm") < text.index("Use bmm in both cases;")
+    assert text.index("Prefill: use bmm") < text.index("Use bmm in both cases;")
     # Every backend's total, and the stage of every case, also in the table that the filter reads.
     totals = text.partition("step of decode")[2].partition("</table>")[0]
     assert all(f">{name}</td>" in totals for name in ("eager", "bmm"))
@@ -336,7 +336,7 @@ def test_steps_of_models_are_compared_by_stage() -> None:
     # What a program called from start to end is not a step.
     stages = {one: f"{stage} in the program" for one, stage in stages.items()}
     text = page(run_of({one: {"eager": 3.0, "bmm": 1.0} for one in counts}, counts=counts, stages=stages))
-    assert "Decode in the program: bmm, 10.0 ms; eager takes" in re.sub(r"10\.0+ ms", "10.0 ms", text)
+    assert "Decode in the program: use bmm, 10.0 ms; eager takes" in re.sub(r"10\.0+ ms", "10.0 ms", text)
     assert "ms a step" not in text
     assert "step of" not in text
 
@@ -374,7 +374,8 @@ def test_a_disturbed_run_says_so_below_its_answer() -> None:
     disturbed = "2 of 2 measurements were disturbed, 1 of them the fastest of a case: "
     assert top.index('<li class="unsure">Use ') < top.index(f'<li class="unsure">{disturbed}')
     leads = text.partition('<table class="leads"')[2].partition("</table>")[0]
-    assert leads.count(">disturbed<") == 1
+    assert leads.count(">disturbed, ratios too<") == 1
+    assert "ratios too: most samples were such" in text
     assert "2 outputs checked, all correct." in top
     assert "unclear, 1 of 1 verdict: " in text.partition("<summary>Unclear verdicts</summary>")[2]
     assert "<span>contended: " in text.partition('id="records"')[2]
@@ -384,7 +385,9 @@ def test_a_disturbed_run_says_so_below_its_answer() -> None:
     top = page(replace(run, by_file=(records,))).partition("<h2>")[0]
     step, use, *_ = re.findall(r'<li class="(\w+)">(.*?)</li>', top)
     assert step[0] == use[0] == "good"
-    assert re.fullmatch(r"All counted calls: a, .* ms; b may .*; eager takes 6.7.* times as long\.", step[1])
+    assert re.fullmatch(
+        r"All counted calls: use a, .* ms; b may .*; eager takes 6.7.* times as long\.", step[1]
+    )
     assert "3 of 3 measurements were disturbed" in top
 
 

@@ -21,7 +21,14 @@ from attnbench.reports.caches import caches_grid
 from attnbench.reports.columns import KIND, Column, in_order, name_text, table_columns
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, cache_rows, chart_rows, charts
 from attnbench.reports.html.heat import STEPS, heat_of
-from attnbench.reports.html.whole import cases_words, part_findings, run_labels, user_has, whole_findings
+from attnbench.reports.html.whole import (
+    cases_words,
+    is_told,
+    part_findings,
+    run_labels,
+    user_has,
+    whole_findings,
+)
 from attnbench.reports.html.words import (
     MOST_VALUES,
     against_words,
@@ -96,6 +103,9 @@ def page(run: Run) -> str:
     reports = run.reports
     parts = [part for parts in reports for part in parts]
     several, fleet = len(parts) > 1, len(parts) > len(reports)
+    if fleet:
+        # As in the sentences above them.
+        parts.sort(key=lambda part: not is_told(part, parts))
     labels = [isolated(part.kind) for part in parts] if fleet else run_labels(run, parts)
     before = [f"{label}: " if several else "" for label in labels]
     rows = [

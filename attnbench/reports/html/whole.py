@@ -45,9 +45,7 @@ def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[S
     several = len(parts) > 1
     found = [
         one
-        for part, label in sorted(
-            zip(parts, labels, strict=True), key=lambda one: not _is_told(one[0], parts)
-        )
+        for part, label in sorted(zip(parts, labels, strict=True), key=lambda one: not is_told(one[0], parts))
         for one in _of_part(part, parts, label if several else "")
     ]
     shared = [*_checked(parts), *_hot(parts, labels), *_busy(parts)]
@@ -63,7 +61,7 @@ def part_findings(part: ReportPart, parts: Sequence[ReportPart]) -> list[Sentenc
     """Say at a part what to use, unless that is told above all, and whether it was disturbed."""
     if len(parts) == 1:
         return []
-    return [*([] if _is_told(part, parts) else use_words(part)), *busy(part)]
+    return [*([] if is_told(part, parts) else use_words(part)), *busy(part)]
 
 
 def _checked(parts: Sequence[ReportPart]) -> list[Sentence]:
@@ -92,7 +90,7 @@ def _busy(parts: Sequence[ReportPart]) -> list[Sentence]:
     return [Sentence("", f"{words}.", "unsure")] if words else []
 
 
-def _is_told(part: ReportPart, parts: Sequence[ReportPart]) -> bool:
+def is_told(part: ReportPart, parts: Sequence[ReportPart]) -> bool:
     """Return whether what to use by cases is told above all: alone, or of few runs without steps."""
     return len(parts) == 1 or (
         len(parts) <= _MOST_RUNS and not (part.answer is not None and part.answer.totals)
@@ -110,7 +108,7 @@ def _of_part(part: ReportPart, parts: Sequence[ReportPart], run: str) -> Iterato
     for words, proved in steps_words(part.answer, names, part.suites, part.asked).items():
         text = isolated(words) if part.suites else capital(words)
         yield Sentence("", f"{text}.", "good" if proved else "unsure", run)
-    yield from use_words(part, run) if _is_told(part, parts) else failure_words(part, run)
+    yield from use_words(part, run) if is_told(part, parts) else failure_words(part, run)
     for words in cache_words(part.caches):
         yield Sentence("", f"{words}.", run=run)
 

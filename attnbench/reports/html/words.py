@@ -16,7 +16,7 @@ from attnbench.reports.names import short_names
 from attnbench.reports.overview import asked_counts, counted, is_slow, told_reasons
 from attnbench.reports.run import Run
 from attnbench.reports.sentences import failure_sentences, is_proved, use_sentences
-from attnbench.stats.answer import disturbed, is_failure
+from attnbench.stats.answer import contended, disturbed, is_failure
 from attnbench.types.compared import BASE, HEAD
 from attnbench.types.record import Manifest
 from attnbench.types.status import MEANING, STATUSES, Status, status_words
@@ -106,9 +106,14 @@ def use_words(part: ReportPart, run: str = "") -> list[Sentence]:
     records = [one.record for one in part.judged]
     names = short_names(record.case for record in records)
     told = [] if part.answer is None else use_sentences(part.answer, names, part.suites, part.asked)
+    busy_ones = {(record.case, record.backend) for record in records if disturbed(record)}
     found = []
     for answer, words in told:
         text = isolated(words) if part.suites else capital(words)
+        uses = sum(use in busy_ones for use in answer.chosen.items())
+        if uses and part.suites:
+            # Of one suite the sentence on all measurements says it.
+            text += f"; {uses} of {count_of(len(answer.chosen), 'case')} had a disturbed winner"
         found.append(Sentence("", f"{text}.", "good" if is_proved(answer) else "unsure", run))
     return [*found, *failure_words(part, run)]
 
@@ -142,14 +147,17 @@ def stages_of(run: Run, part: ReportPart) -> dict[str, str]:
     return {case: stage for one in part.runs for case, stage in run.manifests[one].stages.items()}
 
 
+_RATIOS_TOO = "disturbed, ratios too"
+
+
 @dataclass(frozen=True)
 class LeadRow:
     """What to use in a case.
 
     case: its id. also: what may be as fast, "" for nothing. fails: of a backend to use that fails in other
-    cases, as "wrong in 2 cases", else "". disturbed: other processes did that to its measurement. users: for
-    each backend that users have its time over that of the fastest. following: the next backend with its own.
-    Ratios are those of the terminal, with their intervals. far: it is red.
+    cases, as "wrong in 2 cases", else "". disturbed: in words, what other processes disturbed, else "".
+    users: for each backend that users have its time over that of the fastest. following: the next backend
+    with its own. Ratios are those of the terminal, with their intervals. far: it is red.
     """
 
     case: str
@@ -157,7 +165,7 @@ class LeadRow:
     also: str
     fails: str
     time: str
-    disturbed: bool
+    disturbed: str
     users: tuple[str, ...]
     following: str
     far: bool
@@ -193,7 +201,7 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
             f"{TIED} {first_of(list(map(told, also)), MOST_TIES)}" if also else "",
             fails.get(use.backend, ""),
             time_text(use) or "",
-            disturbed(use),
+            (_RATIOS_TOO if contended(use) else "disturbed") if disturbed(use) else "",
             tuple(case_cell(cells.get((lead.best.case, user)), lead, bounds=True) for user in users),
             "alone" if lead.sure == "alone" else next_text(lead, details=True),
             following is not None and is_slow(times_text(following)),
@@ -208,7 +216,9 @@ def leads_key(rows: Sequence[LeadRow]) -> str:
     if any(row.also for row in rows):
         told.append("of several the first serves most cases, and need not have the least time")
     if any(row.disturbed for row in rows):
-        told.append("disturbed: other processes took part of this time, and ratios tell more than times")
+        told.append("disturbed: other processes took part of this time; ratios leave such samples out")
+    if any(row.disturbed == _RATIOS_TOO for row in rows):
+        told.append("ratios too: most samples were such, so that ratios have them")
     if any("→" in row.use for row in rows):
         told.append(KERNEL_CONVENTION)
     return f"{'; '.join(told)}."
