@@ -206,6 +206,7 @@ class _Dispatch:
         for near in self._rows.values():
             # Of both, what was measured with cold inputs is nearer to a program of many layers.
             near.sort(key=lambda entry: entry[0].cache == "hot")
+        self._no_decode = all(first.Lq > 1 for near in self._rows.values() for first, _ in near)
         without = (Mask(), Mask(causal="upper_left"))
         tensors = any(first.mask not in without for near in self._rows.values() for first, _ in near)
         self.reader = MaskReader() if tensors else None
@@ -261,6 +262,10 @@ class _Dispatch:
         self.notice_threads(torch.get_num_threads())
         if len(self.known) >= _MOST_SHAPES:
             self.known.clear()
+        # Each step of a decode has a new length, and is told of once.
+        if self._no_decode and _ONE_QUERY in self.left and _kind_left(query) == _ONE_QUERY:
+            self.known[same] = _NO_DECODE
+            return _NO_DECODE
         try:
             found = self._choose(query, key, value, scale, gqa, graph, word)
         except Exception as failure:
@@ -395,6 +400,7 @@ def _torchs(why: str, strides: tuple[tuple[int, ...], ...] | None = None) -> _Fo
 _DEFAULT = _torchs("the call is of a kind that no table has")
 _COMPILED = _torchs("the table has no compiled code")
 _CAPTURING = _torchs("this shape was not called before a CUDA graph was captured")
+_NO_DECODE = _torchs("the table has no entry of one query")
 _READ = _Found(None, "the mask decides")
 
 

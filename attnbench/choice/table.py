@@ -96,9 +96,10 @@ class Decision:
     choice: None if torch's function stays; why: in words. may_be: the backend that may be faster, by more
     than a choice costs, where that is not proved; else "". settled: whether a longer run can't change it.
     most_ms: what a call may gain at most by what is not proved. kept: whether it was faster with memory that
-    workers keep, so that a run with --allocator default decides.
-    errors: the RMS error of the choice over that of torch's function; None where it isn't known. also: the
-    decisions for backends that are proved too, and may be as fast as the choice, or nearly.
+    workers keep, so that a run with --allocator default decides. errors: the RMS error of the choice over
+    that of torch's function; None where it isn't known. first_ms: what its preparation and first call took;
+    saved_ms: what each call saves. also: the decisions for backends that are proved too, and may be as fast
+    as the choice, or nearly.
     """
 
     case: str
@@ -109,6 +110,8 @@ class Decision:
     most_ms: float = 0.0
     kept: bool = False
     errors: float | None = None
+    first_ms: float = 0.0
+    saved_ms: float = 0.0
     also: tuple[Decision, ...] = ()
 
 
@@ -320,7 +323,9 @@ def _against(
     errors = None
     if other.accuracy is not None and ours.accuracy is not None and ours.accuracy.rms_error > 0:
         errors = other.accuracy.rms_error / ours.accuracy.rms_error
-    return Decision(name, choice, "", errors=errors)
+    first_ms = (other.prepare_ms or 0.0) + (other.first_call_ms or 0.0)
+    saved_ms = other.median_ms * (found.compared.ratio - 1)
+    return Decision(name, choice, "", errors=errors, first_ms=first_ms, saved_ms=saved_ms)
 
 
 def not_servable(case: Case, registry: Registry) -> str | None:

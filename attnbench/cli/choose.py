@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 DEFAULT = "sdpa_flash"
 _MOST_NAMED = 3
+_SLOW_FIRST_MS = 300.0
+"""From so long on the first call of a choice is told: it compiles."""
 _NOT_AGAIN = (
     "backends", "budget_s", "repetitions", "out", "plan", "benchmark_json", *SHOWING,
 )  # fmt: skip
@@ -106,9 +108,10 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     for line in _what_next(run, decisions, default, out):
         say(line)
     # Runs of one suite may say the same.
-    of_answers = [[*threads_words(answer), most_saved_words(answer, default)] for answer in answers]
-    for line in dict.fromkeys(line for lines in of_answers for line in lines if line):
+    for line in dict.fromkeys(line for answer in answers for line in threads_words(answer)):
         say(line)
+    if words := most_saved_words(answers, default):
+        say(words)
     write_files({out: write_table(table).encode()})
     note(f"{count_of(len(table.choices), 'choice')} in {out}")
 
@@ -180,7 +183,7 @@ def _tell(decisions: Sequence[Decision]) -> None:
     """Print each decision with its gain or its reason."""
     from attnbench.cases.ids import parse_case, short_id
     from attnbench.choice.table import MUCH_COARSER
-    from attnbench.reports.units import number, ratio
+    from attnbench.reports.units import duration, number, ratio
 
     for one in decisions:
         if one.choice is None:
@@ -192,4 +195,7 @@ def _tell(decisions: Sequence[Decision]) -> None:
             words = f"{one.choice.backend}{rivals}: torch's function takes {value} {bounds} times as long"
             if one.errors is not None and one.errors >= MUCH_COARSER:
                 words += f"; {one.choice.backend}'s RMS error is {number(one.errors)} times torch's"
+            if one.first_ms >= _SLOW_FIRST_MS:
+                took, calls = duration(one.first_ms, one.first_ms / 3), one.first_ms / one.saved_ms
+                words += f"; in each process its first call takes {took}, which {calls:,.0f} calls save"
         say(f"{short_id(parse_case(one.case))}: {words}")

@@ -82,9 +82,10 @@ def next_notes(suite: str, cases: Sequence[Case]) -> None:
         options += " --cache rotating" if any(case.is_decode for case in on_host) else ""
         options += "" if all(case.is_decode for case in on_host) else " --allocator default"
     note(f"next: attnbench run {suite}{options} --plan says how long it takes")
+    last = "eager" if all(case.is_decode for case in on_host) else "flex"
     note(
         "all backends run, of which those that compile take minutes, unless --backend names some, as "
-        "--backend sdpa_flash --backend bmm --backend eager"
+        f"--backend sdpa_flash --backend bmm --backend {last}"
     )
 
 

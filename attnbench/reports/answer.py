@@ -440,19 +440,21 @@ def is_of_step(stage: str) -> bool:
     return stage != "" and not stage.endswith(IN_PROGRAM)
 
 
-def most_saved_words(answer: RunAnswer, default: str) -> str:
+def most_saved_words(answers: Iterable[RunAnswer], default: str) -> str:
     """Say how long attention of a step takes with torch's function, of which a choice saves a part, or
-    attention in a stage of a program; "" if nobody counted calls."""
-    found = [
-        f"{_total_time(total)} of {'a step of ' if is_of_step(stage) else ''}{stage_words(stage, threads)}"
-        f"{without(total.without)}"
+    attention in a stage of a program; "" if nobody counted calls. Of one stage the last answer counts."""
+    found = {
+        (stage, threads): f"{_total_time(total)} of {'a step of ' if is_of_step(stage) else ''}"
+        f"{stage_words(stage, threads)}{without(total.without)}"
+        for answer in answers
         for (stage, threads), totals in _stages(answer).items()
         for total in totals
         if total.backend == default and stage and not total.missing
-    ]
+    }
     if not found:
         return ""
-    return f"with torch's function, attention takes {listed(found)}: no choice saves more of it"
+    took = ", ".join(found.values())
+    return f"with torch's function, attention takes {took}: that is the most that a choice could save"
 
 
 def threads_words(answer: RunAnswer) -> list[str]:
@@ -477,7 +479,9 @@ def threads_words(answer: RunAnswer) -> list[str]:
         advice = f"{NOT_PROVED}: time your whole program with torch.set_num_threads({best.threads})"
         if sure:
             best_of[stage] = best.threads
-            advice = f"call torch.set_num_threads({best.threads}), and time your whole program with it"
+            advice = (
+                f"call torch.set_num_threads({best.threads}) if your program has others, and time all of it"
+            )
         told.append(f"attention in {stage or STEP}{without(best.without)} takes {', '.join(times)}: {advice}")
     if len(set(best_of.values())) > 1:
         each = " and ".join(f"{threads} for {stage or STEP}" for stage, threads in best_of.items())

@@ -385,6 +385,11 @@ def test_a_choice_that_is_much_coarser_than_torchs_function_says_so(
     first, second, *_ = told.splitlines()
     assert first.endswith("times as long; bmm's RMS error is 3.2 times torch's")
     assert second.endswith("] times as long")
+    # bmm saves 1 ms a call here; one that compiles gives back what it saves at its first call.
+    compiled = [structs.replace(one, prepare_ms=2000.0, first_call_ms=500.0) for one in of_bmm[1:]]
+    write_records(tmp_path / "slow.jsonl", *compiled, record(128, "sdpa_flash", 2.0, 1e-8))
+    (first, *_) = invoke("slow.jsonl", "--force")[1].splitlines()
+    assert first.endswith("; in each process its first call takes 2.5 s, which 2,500 calls save")
 
 
 def test_a_longer_run_is_the_whole_command_of_the_first_with_more_time(

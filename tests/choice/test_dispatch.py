@@ -401,6 +401,25 @@ def test_the_first_calls_that_are_served_and_left_are_logged_once(
     assert caplog.messages[2].startswith("the first call of one query that the choice leaves: torch's")
 
 
+def test_a_decode_is_told_once_of_a_table_that_has_prompts_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each step has a new length, for which nothing is to be looked up."""
+    path = table_file(tmp_path / "c.toml", ("B2-H4-Lq8-Lk8-D8/causal/float32/cpu/forward", "bmm", 0))
+    attention = attnbench.choice.load(path)
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    q = qkv(1)[0]
+    for length in (16, 17, 18):
+        keys = qkv(length)[1:]
+        torch.testing.assert_close(attention(q, *keys), real(q, *keys))
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        "the first call of one query that the choice leaves"
+    ]
+    said = attention(q, *qkv(19)[1:], explain=True)
+    assert said == "torch's function: the table has no entry of one query"
+
+
 def test_a_call_that_was_measured_in_vain_is_not_to_be_measured_again(tmp_path: Path) -> None:
     path = table_file(tmp_path / "c.toml", ("B2-H4-Lq8-Lk8-D8/causal/float32/cpu/forward", "bmm", 0))
     case = f"attention/scaled_dot/B2-H4-Lq16-Lk16-D8/causal/float32/cpu/forward/BLHD{THREADS}"

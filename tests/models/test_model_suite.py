@@ -416,7 +416,8 @@ def test_the_command_prints_a_suite_and_what_it_left_out(tmp_path: Path) -> None
         "faster: --dtype float32 measures that one",
         "9 cases",
         "next: attnbench run FILE --cache rotating --allocator default --plan says how long it takes",
-        "all backends run unless --backend names some: those that compile take minutes",
+        "all backends run, of which those that compile take minutes, unless --backend names some, as "
+        "--backend sdpa_flash --backend bmm --backend flex",
     ]
 
 
