@@ -117,8 +117,11 @@ def test_continuous_batching_of_transformers_becomes_packed_cases(attention: str
     model = transformers.LlamaForCausalLM(config).eval()
     model.set_attn_implementation(attention)
     once = transformers.GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=63, pad_token_id=0)
+    # Its own cache is as large as most of the free memory.
+    small = transformers.ContinuousBatchingConfig(num_blocks=16, max_batch_tokens=64)
+    inputs = [[1, 2, 3, 4, 5], [6, 7, 8]]
     with attnbench.capture() as calls:
-        model.generate_batch(inputs=[[1, 2, 3, 4, 5], [6, 7, 8]], generation_config=once)
+        model.generate_batch(inputs=inputs, generation_config=once, continuous_batching_config=small)
         model(torch.ones(1, 5, dtype=torch.long))
     found = {case.partition("/threads")[0]: count for case, count in words(calls).items()}
     assert found.pop("scaled_dot/q3_q5-H4-Hkv2-D8/causal:lower_right/packed") == 2
