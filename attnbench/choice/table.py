@@ -299,7 +299,9 @@ def _against(
     if not found.slower or found.compared is None or (gain := found.compared.interval) is None:
         high = ends(found.compared)[1]
         # No more than all of the call, however wide the interval is.
-        most_ms = min(ours.median_ms, (high - 1) * other.median_ms if high is not None else ours.median_ms)
+        most_ms = ours.median_ms
+        if high is not None:
+            most_ms = min(most_ms, (high - 1) * other.median_ms)
         if not found.few and most_ms < LEAST_SAVED_MS:
             why = f"{backend} may be faster, but can't save {_LEAST_SAVED}"
             return Decision(name, None, why, settled=True)

@@ -21,7 +21,7 @@ SETTLED_NS, UNSETTLED_AT_MOST_NS = 300_000, 20_000_000
 """Calls of several threads are settled once the calling thread has kept its core for so long, and are made at
 most for so long."""
 KEEPS_CORE, LONG_NS = 0.9, 5_000_000
-"""A thread that has its core for a larger share of the time keeps it. Longer samples need no settling."""
+"""A thread that has its core for a larger share of the time keeps it. Longer calls need no settling."""
 REPEATS, MOST_UNLIKE = 4, 4
 """About so many samples of a segment have their last output compared with an earlier one. Of a kernel whose
 outputs differ in bits no more than so many are kept in a repetition."""

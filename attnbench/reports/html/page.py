@@ -105,7 +105,7 @@ def page(run: Run) -> str:
     several, fleet = len(parts) > 1, len(parts) > len(reports)
     if fleet:
         # As in the sentences above them.
-        parts.sort(key=lambda part: not is_told(part, parts))
+        parts = sorted(parts, key=lambda part: not is_told(part, parts))
     labels = [isolated(part.kind) for part in parts] if fleet else run_labels(run, parts)
     before = [f"{label}: " if several else "" for label in labels]
     rows = [
