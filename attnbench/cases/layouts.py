@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from attnbench.types.backend import Backend, Layout
-from attnbench.types.case import ORDERS, Case, orders_of
+from attnbench.types.case import ORDERS, WITH_ROOM, Case, layout_named, orders_of
 from attnbench.types.encoding import is_encoded
 from attnbench.types.operation import Shape, operation_of
+
+ROOM = 2
+"""A cache with room is measured with so many times the positions that are read: half full, on the way."""
 
 
 def strides_of(order: str, shape: Shape, row: int) -> tuple[int, ...]:
     """Return the strides of a (B, H, L, D) tensor whose elements lie in this order.
 
-    row: the elements that q, k and v have together for one position, from one to the next in BL3HD.
+    row: the elements that q, k and v have together for one position, from one to the next in BL3HD. In an
+    order of :data:`WITH_ROOM` there is room for :data:`ROOM` times as many positions.
     """
+    if order in WITH_ROOM:
+        return strides_of(WITH_ROOM[order], _with_room(shape, ROOM * shape[2]), row)
     B, H, L, D = shape
     by_order = {
         "BHLD": (H * L * D, L * D, D, 1),
@@ -59,9 +64,11 @@ def output_order(layout: str) -> str:
 
 
 def lies_as(case: Case, layout: str) -> bool:
-    """Return whether the inputs of a case, which has a layout, lie as in this one."""
-    own, others = input_strides(case), input_strides(replace(case, layout=layout))
-    return all(_lie_alike(shape, own[name], others[name]) for name, shape in _shapes(case).items())
+    """Return whether the inputs of a case, which has a layout, lie as in this one, with more room or less."""
+    shapes, strides = _shapes(case), input_strides(case)
+    row = _row(*shapes.values())
+    orders = zip(shapes, orders_of(layout), strict=True)
+    return all(_lies_in(order, shapes[name], strides[name], row) for name, order in orders)
 
 
 def layout_of(shapes: Sequence[Shape], strides: Sequence[Sequence[int]]) -> str | None:
@@ -70,20 +77,10 @@ def layout_of(shapes: Sequence[Shape], strides: Sequence[Sequence[int]]) -> str 
     Axes of one element lie anywhere, so several words may be true: it is the first of :data:`ORDERS`.
     """
     row, found = _row(*shapes), []
-    for shape, own in zip(shapes, strides, strict=True):
-        same = (order for order in ORDERS if _lie_alike(shape, own, strides_of(order, shape, row)))
-        found.append(next(same, None))
-    if None in found:
-        return None
-    return str(found[0]) if len(set(found)) == 1 else "_".join(map(str, found))
-
-
-def begins_longer(shape: Shape, strides: Sequence[int]) -> bool:
-    """Return whether a (B, H, L, D) tensor is the first positions of a longer one, as ``cache[:, :, :L]``."""
-    B, H, L, D = shape
-    apart = {"BHLD": strides[1] // D if H > 1 else strides[0] // (H * D), "BLHD": strides[0] // (H * D)}
-    longer = {order: (B, H, length, D) for order, length in apart.items() if length > L}
-    return any(_lie_alike(whole, strides, strides_of(order, whole, 0)) for order, whole in longer.items())
+    for place, (shape, own) in enumerate(zip(shapes, strides, strict=True)):
+        orders = (order for order in ORDERS if place or order not in WITH_ROOM)
+        found.append(next((order for order in orders if _lies_in(order, shape, own, row)), None))
+    return None if None in found else layout_named([str(order) for order in found])
 
 
 def reach_of(shape: Sequence[int], strides: Sequence[int]) -> int:
@@ -91,9 +88,22 @@ def reach_of(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
-def _lie_alike(shape: Shape, first: Sequence[int], second: Sequence[int]) -> bool:
-    """Return whether two strides of a shape put all elements at the same places."""
-    return all(size == 1 or a == b for size, a, b in zip(shape, first, second, strict=True))
+def _lies_in(order: str, shape: Shape, strides: Sequence[int], row: int) -> bool:
+    """Return whether a tensor with these strides lies in an order, in memory with however much room."""
+    if order in WITH_ROOM:
+        _, H, L, D = shape
+        # The axis before the positions tells how many of them the memory has.
+        apart = {"BHCD": strides[1] // D if H > 1 else strides[0] // (H * D), "BCHD": strides[0] // (H * D)}
+        if apart[order] <= L:
+            return False
+        order, shape = WITH_ROOM[order], _with_room(shape, apart[order])
+    there = strides_of(order, shape, row)
+    return all(size == 1 or a == b for size, a, b in zip(shape, strides, there, strict=True))
+
+
+def _with_room(shape: Shape, positions: int) -> Shape:
+    B, H, _, D = shape
+    return B, H, positions, D
 
 
 def _shapes(case: Case) -> dict[str, Shape]:

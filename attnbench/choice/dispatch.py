@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.ids import parse_case, short_id
-from attnbench.cases.layouts import begins_longer, lies_as
+from attnbench.cases.layouts import lies_as
 from attnbench.choice.held import entries_by_threads
 from attnbench.choice.table import Choice, Table, differences, kind_of, machine_of, not_servable, read_table
 from attnbench.plugins.registry import Registry, load_and_tell
@@ -41,7 +41,6 @@ _REPEATED = (
     "; fewer heads of keys were measured: a program that repeats its heads can pass them as they are, "
     "with enable_gqa=True"
 )
-_SLICE = "; keys are a slice of a longer cache (not contiguous), which no layout measures"
 _MOST_SHAPES = 4096
 """Prepared calls are kept for so many shapes; then all are prepared anew."""
 
@@ -299,8 +298,6 @@ class _Dispatch:
                 why += _REPEATED
             elif lies not in ("", "BHLD"):
                 why += f"; `attnbench run --layout {lies}` measures it as its inputs lie"
-            if not lies and begins_longer(tuple(key.shape), key.stride()):
-                why += _SLICE
             return _torchs(why)
         choice = next((one for first, one in alike if lies and self._lie_as(first, one, case)), None)
         if choice is None:
@@ -309,8 +306,6 @@ class _Dispatch:
             why += f"; the table has inputs in {has}"
             if lies:
                 why += f", `attnbench run --layout {lies}` measures this layout"
-            elif begins_longer(tuple(key.shape), key.stride()):
-                why += _SLICE
             return _torchs(why, strides)
         return self._prepare(case, choice, scale, strides)
 

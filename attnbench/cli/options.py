@@ -91,7 +91,8 @@ SELECTION = (
     click.option(
         "--layout", metavar="LAYOUT",
         help="Set the axis order of q, k and v in every case: one for all three, as BLHD (also BHLD, LBHD, "
-        "BL3HD); one for each, as BLHD_BHLD_BHLD; or own, the order that each backend prefers.",
+        "BL3HD; BHCD and BCHD, a cache with room for more keys); one for each, as BLHD_BHLD_BHLD; or own, "
+        "the order that each backend prefers.",
     ),
     click.option("--seed", type=Whole(0), metavar="N", help="Set the seed of every case."),
     click.option("--threads", type=Whole(1), metavar="N", help="Set the number of threads of every case."),

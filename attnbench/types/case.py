@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar, Literal, get_args
@@ -31,7 +32,10 @@ NICKNAMES: dict[str, Dtype] = {
 }  # fmt: skip
 """Other names of dtypes, which are understood on the command line, in ids and in suites."""
 CACHE_MODES: tuple[CacheMode, ...] = get_args(CacheMode)
-ORDERS = ("BHLD", "BLHD", "LBHD", "BL3HD")
+WITH_ROOM = {"BHCD": "BHLD", "BCHD": "BLHD"}
+"""Orders of keys and values that are the first positions of a cache with room for more, C in all; behind each
+the order without room."""
+ORDERS = ("BHLD", "BLHD", "LBHD", "BL3HD", *WITH_ROOM)
 """Orders of elements in memory; in BL3HD q, k and v lie side by side, as one projection makes them."""
 LARGEST = 2**31 - 1
 """The largest value of every size."""
@@ -65,9 +69,10 @@ class Case:
     constants: numbers of the rule that differ from its defaults, (name, value) in the order of their names.
 
     layout: in which order the elements of q, k and v lie in memory: one of :data:`ORDERS` for all, or one for
-    each, as ``BLHD_BHLD_BHLD``. The output then lies as q does, with nothing beside it, as torch's function
-    leaves it; a copy that this takes is part of what is timed. With ``own`` each backend gets contiguous
-    inputs in the order that it takes, and nothing is copied.
+    each, as ``BLHD_BHLD_BHLD``. One of :data:`WITH_ROOM` is for k and v, and q has none. The output then lies
+    as q does, with nothing beside it, as torch's function leaves it; a copy that this takes is part of what
+    is timed. With ``own`` each backend gets contiguous inputs in the order that it takes, and nothing is
+    copied.
 
     dropout: the probability p of dropout on the weights, 0 for none. After the softmax each weight is set to
     0 with probability p, independently and differently in every call; the others are divided by 1 - p.
@@ -204,7 +209,14 @@ class Case:
 def orders_of(layout: str) -> tuple[str, ...]:
     """Return the orders of q, k and v that a layout names."""
     words = tuple(layout.split("_"))
-    return words * 3 if len(words) == 1 else words
+    if len(words) > 1:
+        return words
+    return WITH_ROOM.get(layout, layout), layout, layout
+
+
+def layout_named(orders: Sequence[str]) -> str:
+    """Return the layout with these orders of q, k and v: one word where one says it."""
+    return next((word for word in ORDERS if orders_of(word) == tuple(orders)), "_".join(orders))
 
 
 def _check_layout(layout: str) -> None:
@@ -214,8 +226,10 @@ def _check_layout(layout: str) -> None:
     if len(orders) != 3 or not set(orders) <= set(ORDERS):
         words = f"give own, one of {', '.join(ORDERS)}, or three for q, k and v, for example BLHD_BHLD_BHLD"
         raise BadCase(f"layout = {layout!r}: {words}")
-    if len(set(orders)) == 1 and layout != orders[0]:
-        raise BadCase(f"layout = {layout!r}: give {orders[0]}, which stands for q, k and v")
+    if orders[0] in WITH_ROOM:
+        raise BadCase(f"layout = {layout!r}: q has no room for more; give {WITH_ROOM[orders[0]]} for it")
+    if layout != layout_named(orders):
+        raise BadCase(f"layout = {layout!r}: give {layout_named(orders)}, which stands for q, k and v")
 
 
 def _check_returns(case: Case) -> None:

@@ -6,14 +6,20 @@ import itertools
 
 from hypothesis import strategies as st
 
-from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, ORDERS, PASSES, Case, Layer
+from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, ORDERS, PASSES, WITH_ROOM, Case, Layer
 from attnbench.types.mask import Mask
 
 sizes = st.integers(1, 10**6)
 constants = st.dictionaries(
     st.sampled_from(["c", "scale", "window.2", "x_1"]), st.floats(allow_nan=False, allow_infinity=False)
 )
-layouts = st.sampled_from([words for words in itertools.product(ORDERS, repeat=3) if len(set(words)) > 1])
+layouts = st.sampled_from(
+    [
+        (q, k, v)
+        for q, k, v in itertools.product(ORDERS, repeat=3)
+        if q not in WITH_ROOM and len({q, k, v}) > 1 and not (k == v and WITH_ROOM.get(k) == q)
+    ]
+)
 """Layouts with an order each for q, k and v."""
 rule_names = st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True)
 

@@ -38,6 +38,42 @@ def test_tensors_of_models_have_a_layout(inputs: tuple[torch.Tensor, ...], layou
         assert parse_case(case_id(case)) == case
 
 
+def first_of(room: int, *, heads_outside: bool) -> torch.Tensor:
+    """Return L positions of a cache with room for more, (B, H, L, D)."""
+    if heads_outside:
+        return torch.randn(B, H, room, D)[:, :, :L]
+    return torch.randn(B, room, H, D)[:, :L].transpose(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("kept", "layout"),
+    [
+        ((first_of(2 * L, heads_outside=True),) * 2, "BHCD"),
+        ((first_of(2 * L, heads_outside=False),) * 2, "BCHD"),
+        ((first_of(L + 1, heads_outside=True), first_of(7 * L, heads_outside=True)), "BHCD"),
+        ((first_of(L + 1, heads_outside=False), CACHED[2]), "BLHD_BCHD_BHLD"),
+        ((torch.randn(B, H, 9 * L, D)[:, :, 2 * L : 3 * L],) * 2, "BHCD"),
+        ((torch.randn(B, H, 2 * L, D)[:, :, ::2],) * 2, None),
+        ((torch.randn(B, H, 2 * L, 2 * D)[:, :, :L, :D],) * 2, None),
+    ],
+)
+def test_the_first_positions_of_a_cache_with_room_for_more_have_a_layout(
+    kept: tuple[torch.Tensor, ...], layout: str | None
+) -> None:
+    q = (APART if layout in ("BCHD", "BLHD_BCHD_BHLD") else CACHED)[0]
+    inputs = (q, *kept)
+    assert layout_of([tuple(one.shape) for one in inputs], [one.stride() for one in inputs]) == layout
+
+
+def test_a_cache_with_room_is_measured_half_full_and_serves_any_room() -> None:
+    case = parse_case(f"attention/dot/B{B}-H{H}-L{L}-D{D}/BHCD")
+    assert input_strides(case)["q"] == CACHED[0].stride()
+    assert input_strides(case)["k"] == torch.empty(B, H, 2 * L, D).stride()
+    assert (lies_as(case, "BHCD"), lies_as(case, "BHLD"), lies_as(case, "BCHD")) == (True, False, False)
+    # Room for other elements of the batch alone doesn't show where there is one.
+    assert lies_as(parse_case(f"attention/dot/B1-H{H}-L{L}-D{D}/BCHD"), "BLHD")
+
+
 @given(cases())
 def test_a_layout_is_found_again_in_its_strides(case: Case) -> None:
     found = input_strides(case)
@@ -60,9 +96,11 @@ def test_inputs_lie_as_in_another_layout_where_the_axes_that_differ_have_one_ele
     [
         (
             "attention/dot/H2-L4-D8/BLHD_BHLD",
-            "give own, one of BHLD, BLHD, LBHD, BL3HD, or three for q, k and v",
+            "give own, one of BHLD, BLHD, LBHD, BL3HD, BHCD, BCHD, or three for q, k and v",
         ),
         ("attention/dot/H2-L4-D8/BLHD_BLHD_BLHD", "give BLHD, which stands for q, k and v"),
+        ("attention/dot/H2-L4-D8/BHLD_BHCD_BHCD", "give BHCD, which stands for q, k and v"),
+        ("attention/dot/H2-L4-D8/BHCD_BHLD_BHLD", "q has no room for more; give BHLD for it"),
         ("attention/dot/H2-L4-D8/BLHD_BLHD_x", "layout = 'BLHD_BLHD_x'"),
         ("multihead/dot/H2-L4-D8-E16/BLHD", "multihead has no q, k and v"),
         ("attention/dot/H2-L4-D8/BLDH", "did you mean 'BHLD'"),

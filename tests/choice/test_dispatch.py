@@ -98,7 +98,8 @@ def test_a_proved_call_is_computed_by_the_chosen_backend(
          "; `attnbench run --layout BLHD` measures it as its inputs lie"),
         (qkv(4, 20), {}, "differs in Lq, mask"),
         (qkv(1, 32), {}, "can pass them as they are, with enable_gqa=True"),
-        ([qkv(1)[0], *(one[:, :, :20] for one in qkv(1, 64)[1:])], {}, "slice of a longer cache"),
+        ([qkv(1)[0], *(one[:, :, :40] for one in qkv(1, 64, Hkv=2)[1:])], {"enable_gqa": True},
+         "; `attnbench run --layout BHCD` measures it as its inputs lie"),
         ([one.transpose(2, 3).contiguous().transpose(2, 3) for one in qkv(16)], {"is_causal": True},
          "the table has inputs in BHLD"),
         (qkv(12), {"attn_mask": torch.ones(12, 12).tril(1).bool()}, "no entry is for"),
@@ -168,16 +169,21 @@ def test_a_choice_that_was_measured_cold_serves_and_goes_before_a_hot_one(tmp_pa
     assert attnbench.choice.load(path)(q, k, k, explain=True).startswith("bmm for ")
 
 
-def test_keys_that_are_a_slice_of_a_longer_cache_are_called_so(tmp_path: Path) -> None:
-    path = table_file(tmp_path / "c.toml", ("B2-H4-Lq1-Lk8-D8/none/float32/cpu/forward", "bmm", 16))
-    attention = attnbench.choice.load(path)
-    q, cache = torch.randn(2, 4, 1, 8), torch.randn(2, 4, 32, 8)
-    sliced, other = cache[:, :, :12], torch.randn(2, 4, 32, 8)[:, :, ::2][:, :, :12]
-    assert "keys are a slice of a longer cache (not contiguous)" in attention(q, sliced, sliced, explain=True)
-    assert attention(q, sliced.contiguous(), sliced.contiguous(), explain=True).startswith("bmm for ")
-    assert "slice" not in attention(q, other, other, explain=True)
-    heads_inside = torch.randn(2, 32, 4, 8)[:, :12].transpose(1, 2)
-    assert "slice of a longer cache" in attention(q, heads_inside, heads_inside, explain=True)
+def test_a_cache_with_room_for_more_is_served_where_one_was_measured(tmp_path: Path) -> None:
+    decode = "B2-H4-Lq1-Lk8-D8/none/float32/cpu/forward"
+    q, cache, whole = torch.randn(2, 4, 1, 8), torch.randn(2, 4, 32, 8), torch.randn(2, 4, 12, 8)
+    with_room = attnbench.choice.load(table_file(tmp_path / "c.toml", (f"{decode}/BHCD", "bmm", 16)))
+    for room in (13, 32):
+        keys = cache[:, :, :room].clone()[:, :, :12]
+        assert with_room(q, keys, keys, explain=True).startswith("bmm for ")
+        torch.testing.assert_close(with_room(q, keys, keys), real(q, keys, keys))
+    assert "the table has inputs in BHCD" in with_room(q, whole, whole, explain=True)
+    without = attnbench.choice.load(table_file(tmp_path / "d.toml", (decode, "bmm", 16)))
+    assert without(q, whole, whole, explain=True).startswith("bmm for ")
+    first = cache[:, :, :12]
+    assert "`attnbench run --layout BHCD` measures this layout" in without(q, first, first, explain=True)
+    every_other = cache[:, :, ::2][:, :, :12]
+    assert "--layout" not in without(q, every_other, every_other, explain=True)
 
 
 def test_a_table_of_another_machine_or_a_broken_one_is_refused(tmp_path: Path) -> None:
