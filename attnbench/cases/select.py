@@ -57,7 +57,8 @@ class Selection:
 
     compiled_on: those on which compiling backends run; None for all. counts: of calls in one step; empty
     where a case has none, or options make several cases of one that differ in more than their cache. stages:
-    of these counts, where suites say some; without: what a step computes beside these cases. baseline: that
+    of these counts, where suites say some; without: what a step computes beside these cases; share: which
+    part of a program's time the calls of its suite took. baseline: that
     of the suites, if all name the same one. shard: which part of a selection they are; None for all of it.
     """
 
@@ -66,6 +67,7 @@ class Selection:
     counts: Mapping[Case, float] = field(default_factory=dict)
     stages: Mapping[Case, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()
+    share: float | None = None
     baseline: str | None = None
     shard: Shard | None = None
 
@@ -134,6 +136,7 @@ def select(
         counts if len(counts) == len(chosen) else {},
         stages if len(counts) == len(chosen) else {},
         tuple(dict.fromkeys(words for suite in suites for words in suite.without if counts)),
+        share=suites[0].share if len(suites) == 1 and counts else None,
         baseline=baselines.pop() if len(baselines) == 1 else None,
     )
 

@@ -5,6 +5,7 @@
     check_only = false                  # optional: true where timing makes no sense
     baseline = "sdpa_flash"             # optional: the backend that ratios refer to, instead of eager
     without = ["10 convolutions"]       # optional, beside counts: what a step has too; totals name it
+    share = 0.05                        # optional, beside counts: what attention takes of the program's time
 
     [defaults]                          # optional: fields for every case that is given by fields
     dtype = "bfloat16"
@@ -58,8 +59,8 @@ IN_PROGRAM = " in the program"
 """Ends the name of a stage whose counts are those of a whole program; other stages are of one step."""
 
 _TOP = {
-    "name": str, "summary": str, "check_only": bool, "baseline": str, "without": list, "defaults": dict,
-    "cases": list,
+    "name": str, "summary": str, "check_only": bool, "baseline": str, "without": list, "share": float,
+    "defaults": dict, "cases": list,
 }  # fmt: skip
 _WORDS = (
     "operation", "rule", "mask", "dtype", "device", "pass", "cache", "layout", "batch", "storage", "kv",
@@ -69,7 +70,7 @@ _NUMBERS = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E", "threads", "seed")
 _FLAGS = ("bias", "cross", "out")
 _FIELDS = (*_WORDS, *_NUMBERS, *_FLAGS, "dropout")
 _OF_THE_ENTRY = ("compiled", "count", "stage")
-_NAMES = {str: "a text", bool: "true or false", dict: "a table", list: "a list"}
+_NAMES = {str: "a text", float: "a fraction, as 0.05", bool: "true or false", dict: "a table", list: "a list"}
 
 
 def read_suite(path: Path) -> Suite:
@@ -131,6 +132,11 @@ def parse_suite(text: str, name: str) -> Suite:
             raise BadFile(f"without has {words!r}: give a text, as '10 short convolutions'")
     if without and not counts:
         raise BadFile("without = ... needs counts: it says what their total leaves out")
+    share = content.get("share")
+    if share is not None and not 0 < share <= 1:
+        raise BadFile(f"share = {share!r}: give a fraction between 0 and 1, as 0.05")
+    if share is not None and not counts:
+        raise BadFile("share = ... needs counts: it says which part of the program's time these calls take")
     return Suite(
         name=content.get("name", name),
         summary=content.get("summary", ""),
@@ -140,6 +146,7 @@ def parse_suite(text: str, name: str) -> Suite:
         counts=tuple(counts[case] for case in cases) if counts else None,
         stages=tuple(stages[case] for case in cases) if any(stages.values()) else None,
         without=tuple(without),
+        share=share,
         baseline=content.get("baseline"),
     )
 

@@ -181,6 +181,50 @@ def saving(
     return found
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """A program that was recorded.
+
+    share: the part of its time that attention took. attention_ms: the time of all its calls by torch's
+    function, by the number of threads as :func:`~attnbench.stats.answer.by_stage` has it.
+    """
+
+    share: float
+    attention_ms: Mapping[int, float]
+
+    def part(self, ms: float, threads: int) -> float | None:
+        """Return which part of the program's time so many ms of its attention are; None if nobody knows."""
+        all_ms = self.attention_ms.get(threads)
+        return None if all_ms is None else min(1.0, self.share * ms / all_ms)
+
+
+def recorded(run: Run, default: str) -> Recorded | None:
+    """Return what is known of the recorded program whose calls runs counted; None if nothing, or of several.
+
+    Of a case that several runs have, the newest counts.
+    """
+    shares = {head.share for head in run.manifests}
+    share = shares.pop()
+    if share is None or shares:
+        return None
+    counts: dict[str, float] = {}
+    stages: dict[str, str] = {}
+    taken_ms: dict[str, float] = {}
+    for head, records in sorted(zip(run.manifests, run.by_file, strict=True), key=lambda one: one[0].started):
+        counts |= head.counts
+        stages |= head.stages
+        for one in records:
+            if one.backend == default and one.status == "ok" and one.median_ms is not None:
+                taken_ms[one.case] = one.median_ms
+    if not counts.keys() <= taken_ms.keys():
+        return None
+    attention_ms: dict[int, float] = {}
+    for (_, threads), its in by_stage(counts, stages).items():
+        of_stage_ms = sum(count * taken_ms[case] for case, count in its.items())
+        attention_ms[threads] = attention_ms.get(threads, 0.0) + of_stage_ms
+    return Recorded(share, attention_ms)
+
+
 def on_kind(run: Run, kind: str) -> Run:
     """Return what runs measured on one kind of device.
 

@@ -82,8 +82,8 @@ def _tell(
         say(words, err=True)
     if found.cases:
         note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
-        if words := _share(found, took_s):
-            note(words)
+        if found.share is not None:
+            note(_share(found, found.share))
         next_notes(str(out), [one.case for one in found.cases])
         if words := _longest(found):
             note(words)
@@ -92,20 +92,17 @@ def _tell(
             note(f"one thread may be faster: --threads 1,{several[0]} writes cases of both")
 
 
-def _share(found: Captured, took_s: float) -> str:
-    """Say how much of the program's time its attention takes; "" where the time of a call does not tell it,
-    as on a device or in many threads at once."""
-    if found.forward_s > took_s or not all(one.case.on_host for one in found.cases):
-        return ""
+def _share(found: Captured, share: float) -> str:
+    """Say how much of the program's time its attention takes."""
     backward = any(one.case.pass_ != "forward" for one in found.cases)
     calls = "forward calls of attention" if backward else "calls of attention"
     more = "" if backward else ": no choice saves more"
-    return f"{calls} took {found.forward_s:.2g} s of it ({found.forward_s / took_s:.0%}){more}"
+    return f"{calls} took {share:.0%} of the {found.between_s:.2g} s from the first to the last{more}"
 
 
 def _longest(found: Captured) -> str:
     """Say at how many keys a choice from a recording ends; "" where no cache grew in it."""
-    cases = [one.case for one in found.cases if one.case not in found.sliced]
+    cases = [one.case for one in found.cases]
     keys = {case.Lk for case in cases if case.is_decode and not case.batch and case.pass_ == "forward"}
     if len(keys) < 2:
         return ""

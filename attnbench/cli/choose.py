@@ -16,7 +16,7 @@ from attnbench.types.words import count_of, first_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnbench.choice.table import Decision
+    from attnbench.choice.table import Decision, Recorded
     from attnbench.reports.run import Run
     from attnbench.types.record import Manifest
 
@@ -24,6 +24,8 @@ DEFAULT = "sdpa_flash"
 _MOST_NAMED = 3
 _SLOW_FIRST_MS = 300.0
 """From so long on the first call of a choice is told: it compiles."""
+_LEAST_PART = 0.01
+"""For a smaller part of a program's time no longer run is advised."""
 _NOT_AGAIN = (
     "backends", "budget_s", "repetitions", "out", "plan", "benchmark_json", *SHOWING,
 )  # fmt: skip
@@ -65,6 +67,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
         check_timed,
         decide,
         on_kind,
+        recorded,
         saving,
         table_of,
         write_table,
@@ -85,7 +88,9 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     check_timed(run, default)
     table = table_of(run, decisions, default)
     _tell(decisions)
-    answers = [answer for answer in run.answers if answer is not None]
+    parts = sorted(run.parts, key=lambda part: run.manifests[part.runs[-1]].started)
+    answers = [part.answer for part in parts if part.answer is not None]
+    program = recorded(run, default)
     for line in dict.fromkeys(filter(None, map(busy_text, answers))):
         say(line)
     lacks = without(list(dict.fromkeys(words for head in run.manifests for words in head.without)))
@@ -94,7 +99,8 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
         of = f" of {words}{lacks}" if words else lacks
         bounds = "" if interval is None else f" {duration_interval(ms, interval.low, interval.high)}"
         far = None if interval is None else reach(ms, interval.low, interval.high)
-        say(f"all counted calls{of}: {duration(ms, far)}{bounds} less, where calls are as the cases")
+        part = _part_words(None if program is None else program.part(ms, threads))
+        say(f"all counted calls{of}: {duration(ms, far)}{bounds} less{part}, where calls are as the cases")
     if lone := alone(decisions):
         named = first_of([short_id(parse_case(case)) for case in lone], _MOST_NAMED, "; ")
         say(
@@ -105,19 +111,34 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     tried = {case.threads for case in cases if case.on_host}
     for line in held(table.choices, lambda name: registry.backend(name).layout, tried):
         say(line)
-    for line in _what_next(run, decisions, default, out):
+    for line in _what_next(run, decisions, default, out, program):
         say(line)
     # Runs of one suite may say the same.
     for line in dict.fromkeys(line for answer in answers for line in threads_words(answer)):
         say(line)
     if words := most_saved_words(answers, default):
-        say(words)
+        say(f"{words}{_part_words(None if program is None else program.share)}")
     write_files({out: write_table(table).encode()})
     note(f"{count_of(len(table.choices), 'choice')} in {out}")
 
 
-def _what_next(run: Run, decisions: Sequence[Decision], default: str, out: Path) -> list[str]:
-    """Return what to measure next: of several runs a command for each whose cases are still open."""
+def _part_words(part: float | None) -> str:
+    """Return in words which part of a program's time it is, behind a time; "" if nobody knows."""
+    from attnbench.reports.units import percent
+
+    if part is None:
+        return ""
+    words = percent(part) if part >= _LEAST_PART else f"less than {_LEAST_PART:.0%}"
+    return f" ({words} of the program)"
+
+
+def _what_next(
+    run: Run, decisions: Sequence[Decision], default: str, out: Path, program: Recorded | None
+) -> list[str]:
+    """Return what to measure next: of several runs a command for each whose cases are still open.
+
+    program: whose calls the runs counted; None if nobody knows how long it took.
+    """
     from attnbench.choice.held import what_next
 
     left = {one.case: one for one in decisions}
@@ -129,7 +150,14 @@ def _what_next(run: Run, decisions: Sequence[Decision], default: str, out: Path)
         if any(one.may_be for one in own) or len(run.manifests) == 1:
             file = f"longer{len(files) + 1 if files else ''}.jsonl"
             budget_s = float(head.protocol.get("budget_s", 0))
-            found += what_next(own, default, _command(head), budget_s, file, _most_gained(own, head))
+            gain, part = _most_gained(own, head, program)
+            if part is not None and 0 < part < _LEAST_PART:
+                found.append(
+                    "no longer run is worth it: what is not proved may save less than "
+                    f"{_LEAST_PART:.0%} of the program as it was recorded"
+                )
+                continue
+            found += what_next(own, default, _command(head), budget_s, file, gain)
             files += [file] if any(one.may_be for one in own) else []
     if files:
         paths = [str(path) for path in run.paths]
@@ -138,20 +166,31 @@ def _what_next(run: Run, decisions: Sequence[Decision], default: str, out: Path)
     return list(dict.fromkeys(found)) or what_next(decisions, default, [], 0.0)
 
 
-def _most_gained(decisions: Sequence[Decision], head: Manifest) -> str:
-    """Return in words what is not proved may gain at most, of each stage whose calls somebody counted."""
+def _most_gained(
+    decisions: Sequence[Decision], head: Manifest, program: Recorded | None
+) -> tuple[str, float | None]:
+    """Return what is not proved may gain at most, in words for each stage whose calls somebody counted.
+
+    Behind it stands which part of the program's time that is; None if nobody knows.
+    """
     from attnbench.reports.answer import is_of_step, stage_words
     from attnbench.reports.units import duration
     from attnbench.stats.answer import by_stage
 
     most_ms = {one.case: one.most_ms for one in decisions if one.may_be}
     found = []
+    by_threads_ms: dict[int, float] = {}
     for (stage, threads), counts in by_stage(head.counts, head.stages).items():
         gained_ms = sum(count * most_ms.get(case, 0.0) for case, count in counts.items())
-        if gained_ms and stage:
-            step = "a step of " if is_of_step(stage) else ""
-            found.append(f"{duration(gained_ms, gained_ms / 3)} of {step}{stage_words(stage, threads)}")
-    return f", at most {' and '.join(found)}" if found else ""
+        by_threads_ms[threads] = by_threads_ms.get(threads, 0.0) + gained_ms
+        part = None if program is None else program.part(gained_ms, threads)
+        if gained_ms and (stage or part is not None):
+            step = "a step of " if stage and is_of_step(stage) else ""
+            of = f" of {step}{stage_words(stage, threads)}" if stage else ""
+            found.append(f"{duration(gained_ms, gained_ms / 3)}{of}{_part_words(part)}")
+    parts = [program.part(ms, threads) for threads, ms in by_threads_ms.items()] if program else []
+    words = f", at most {' and '.join(found)}" if found else ""
+    return words, max((part for part in parts if part is not None), default=None)
 
 
 def _command(head: Manifest) -> list[str]:

@@ -28,6 +28,9 @@ SUITE = FileKind("a suite", b"# Written by attnbench capture.")
 SCALE_TOLERANCE = 1e-6
 """Scales that differ by less are one, since programs compute them in float32: so they have seven digits."""
 
+LEAST_CALLS = 4
+"""From so many calls on, those of a layer or two of a model, the time between them tells their share."""
+
 MOST_LENGTHS = 4
 """Calls that differ in batch and lengths alone become one case for each octave from so many on."""
 
@@ -49,8 +52,8 @@ class Captured:
     of one; None if they are those of the whole program. classified, calls: how many calls became cases, of
     how many. without: in words, the calls of a step that became none. notes: in words, what was not
     classified, and where recording failed. recording_s: time that recording took in all processes. forward_s:
-    time of the forward calls in all threads; of a device that is the time to start them. sliced: cases of
-    calls whose keys are a slice of a longer cache.
+    time of the forward calls in all threads; of a device that is the time to start them. between_s: time from
+    the first of them to the end of the last, without recording.
     """
 
     cases: tuple[CapturedCase, ...]
@@ -61,11 +64,23 @@ class Captured:
     notes: tuple[str, ...]
     recording_s: float
     forward_s: float
-    sliced: frozenset[Case] = frozenset()
+    between_s: float
+
+    @property
+    def share(self) -> float | None:
+        """The part that forward calls took of the time from the first to the end of the last.
+
+        None where it can't be told: a device only starts a call, calls of several threads overlap, and one
+        call has nothing beside it.
+        """
+        if self.calls < LEAST_CALLS or not all(one.case.on_host for one in self.cases):
+            return None
+        return self.forward_s / self.between_s if 0 < self.forward_s <= self.between_s else None
 
     def toml(self, threads: Collection[int] = ()) -> str:
         """Return the suite as TOML. threads: each case has one for each number; () for the program's own."""
         whole = "a program" if self.steps is None else f"one step, a mean of {self.steps}"
+        forward = all(one.case.pass_ == "forward" for one in self.cases)
         lines = [
             SUITE.mark.decode(),
             *(f"# {note}" for note in self.notes),
@@ -73,6 +88,7 @@ class Captured:
             # Others refer to what their operation or storage names.
             *([f"baseline = {json.dumps(TORCHS)}"] if all(_is_plain(one.case) for one in self.cases) else []),
             *([f"without = {json.dumps(self.without)}"] if self.without else []),
+            *([f"share = {self.share:.2g}"] if self.share and self.steps is None and forward else []),
             "",
         ]
         stages = {_stage(one.case) for one in self.cases}
@@ -116,7 +132,6 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
     counts: Counter[Case] = Counter()
     notes: Counter[str] = Counter()
     lost: Counter[str] = Counter()
-    sliced: set[Case] = set()
     total = 0
     rules = {name: rule.record for name, rule in load_registry().rules.items()}
     for kind, (forward, backward) in calls.counted.items():
@@ -132,13 +147,7 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
             continue
         assert isinstance(kind, Call)
         name = short_id(case)
-        if kind.sliced:
-            sliced.add(case)
-            notes[
-                "their keys are a slice of a longer cache, which no layout says: they are measured "
-                "contiguous, and a choice serves none of them (torch.cat makes a cache that it serves)"
-            ] += forward
-        elif not kind.layout:
+        if not kind.layout:
             notes["no word says how their inputs lie in memory; they are measured contiguous"] += forward
         if kind.kept is not None:
             notes[f"{name}: the program's mask keeps about {kind.kept:.0%} of pairs, the case 80%"] += forward
@@ -169,7 +178,7 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
         ),
         calls.recording_s,
         calls.forward_s,
-        frozenset(sliced),
+        calls.between_s,
     )
 
 
@@ -225,8 +234,11 @@ def _fold(counts: Mapping[Case, int]) -> dict[Case, tuple[float, str]]:
 
 
 def _octave(case: Case) -> object:
-    """Return what cases of one octave of batches, queries and keys have in common."""
-    octaves = [int(log2(size)) for size in (case.B, case.Lq, case.Lk)]
+    """Return what cases of one octave of batches, queries and keys have in common.
+
+    An octave of lengths ends with a power of two, as the cache of many a program does.
+    """
+    octaves = [int(log2(case.B)), *(int(log2(max(1, length - 1))) for length in (case.Lq, case.Lk))]
     dense = replace(case, batch="", storage="dense", sizes=())
     plain = replace(dense, B=1, Lq=1, Lk=1, mask=case.mask.unlisted())
     return plain, case.storage, case.sizes, case.Lq == 1, case.Lq == case.Lk, *octaves

@@ -21,8 +21,7 @@ class Call:
 
     function: the name of what was called. B … Dv: as in a case. mask: as in an id. kept: of an explicit mask,
     about the share of pairs that it keeps. scale: None for 1/√D. dropout: its probability. threads: of
-    the process, on a CPU. layout: as in a case, "" where no word says how the inputs lie in memory; sliced:
-    whether keys are then the first of a longer cache.
+    the process, on a CPU. layout: as in a case, "" where no word says how the inputs lie in memory.
     operation, batch, storage: as in an id. rule: as in an id, "" for the one that the scale says.
     """
 
@@ -46,7 +45,6 @@ class Call:
     rule: str = ""
     batch: str = ""
     storage: str = "dense"
-    sliced: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,8 @@ class Calls:
     counted: by kind, how often it ran forward, and how often backward. steps: of optimizers, over all
     processes. recording_s: time that recording took, over all processes. lost: for each process in which
     recording failed, why. forward_s: time that the forward calls of attention functions took, from call to
-    return, over all threads.
+    return, over all threads; between_s: time from the first of them to the return of the last, without that
+    of recording, over all processes.
     """
 
     counted: Mapping[Kind, tuple[int, int]]
@@ -76,9 +75,10 @@ class Calls:
     recording_s: float
     lost: tuple[str, ...] = ()
     forward_s: float = 0.0
+    between_s: float = 0.0
 
 
-_STEPS, RECORDING_NS, FORWARD_NS, _HEAD = 0, 1, 2, 3
+_STEPS, RECORDING_NS, _FORWARD_NS, _BEGUN_NS, _ENDED_NS, _HEAD = range(6)
 """Places of numbers; the kinds of calls follow."""
 _MOST = 1 << 16
 """Kinds of calls in one process; further ones are counted as the last one, which says so."""
@@ -128,6 +128,13 @@ class CallTally:
         self.add(_STEPS)
         return self._numbers[_STEPS]
 
+    def took(self, begun_ns: int, ended_ns: int) -> None:
+        """Note when a forward call began and ended, by a clock of this process."""
+        with self._lock:
+            self._numbers[_FORWARD_NS] += ended_ns - begun_ns
+            self._numbers[_BEGUN_NS] = min(self._numbers[_BEGUN_NS] or begun_ns, begun_ns)
+            self._numbers[_ENDED_NS] = max(self._numbers[_ENDED_NS], ended_ns)
+
     def add(self, place: int, number: int = 1) -> None:
         """Add to the number at a place."""
         with self._lock:
@@ -137,18 +144,19 @@ class CallTally:
 def read_calls(folder: Path) -> Calls:
     """Return what the processes of a program wrote, the same kinds of calls together."""
     found: dict[Kind, tuple[int, int]] = {}
-    steps = recording_ns = forward_ns = 0
+    steps = recording_ns = forward_ns = between_ns = 0
     for path in sorted(folder.glob(f"*{_LINES}")):
         numbers = memoryview(path.with_suffix(_NUMBERS).read_bytes()).cast("q")
         steps += numbers[_STEPS]
         recording_ns += numbers[RECORDING_NS]
-        forward_ns += numbers[FORWARD_NS]
+        forward_ns += numbers[_FORWARD_NS]
+        between_ns += max(0, numbers[_ENDED_NS] - numbers[_BEGUN_NS] - numbers[RECORDING_NS])
         for at, kind in enumerate(_kinds(path.read_text(encoding="utf-8"))):
             forward, backward = found.get(kind, (0, 0))
             place = _HEAD + 2 * at
             found[kind] = forward + numbers[place], backward + numbers[place + 1]
     lost = tuple(clean(str(path.readlink())) for path in sorted(folder.glob(f"*{LOST}")))
-    return Calls(found, steps, recording_ns / 1e9, lost, forward_ns / 1e9)
+    return Calls(found, steps, recording_ns / 1e9, lost, forward_ns / 1e9, between_ns / 1e9)
 
 
 def _kinds(text: str) -> Iterator[Kind]:

@@ -13,13 +13,13 @@ from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from attnbench.cases.layouts import begins_longer, layout_of, strides_of
+from attnbench.cases.layouts import layout_of, strides_of
 from attnbench.programs.begin import BATCHED, FLEX, functions_in, mark_lost
 from attnbench.programs.classify import ClassifiedMask, MaskReader, check_readable, mask_words
 from attnbench.programs.facts import call_of, computes_nothing, layout_between, sizes_of, torch_here
 from attnbench.programs.ragged import READ_RAGGED, read_jagged
 from attnbench.programs.recurrences import READ_RECURRENCES
-from attnbench.programs.tally import FORWARD_NS, RECORDING_NS, Call, CallTally, Kind, Unclassified
+from attnbench.programs.tally import RECORDING_NS, Call, CallTally, Kind, Unclassified
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -184,12 +184,12 @@ class Watch:
                 raise
             finally:
                 # Also after another exception: checkpoint ends a call so when it computed what it needs.
-                took_ns = perf_counter_ns() - begun_ns
+                ended_ns = perf_counter_ns()
                 inside.depth -= 1
                 if not refused and inside.counted == before and (attention or not inside.depth):
                     start = thread_time_ns()
                     try:
-                        self._count(real.__name__, read, output, took_ns, args, kwargs)
+                        self._count(real.__name__, read, output, (begun_ns, ended_ns), args, kwargs)
                     except Exception as failure:
                         self._lose(failure)
                     self.tally.add(RECORDING_NS, thread_time_ns() - start)
@@ -198,7 +198,9 @@ class Watch:
         vars(counting).update({"__script_if_tracing_wrapper": True, "__original_fn": real})
         return counting
 
-    def _count(self, name: str, read: Read, output: Any, took_ns: int, args: Any, kwargs: Any) -> None:
+    def _count(
+        self, name: str, read: Read, output: Any, times_ns: tuple[int, int], args: Any, kwargs: Any
+    ) -> None:
         tally = self.tally
         try:
             kind = read(*args, **kwargs)
@@ -214,7 +216,7 @@ class Watch:
         tally.add(place)
         if isinstance(kind, Call) or not kind.by_hand:
             # Of attention by hand only the softmax is seen.
-            tally.add(FORWARD_NS, took_ns)
+            tally.took(*times_ns)
         first = output[0] if isinstance(output, tuple) else output
         node = getattr(first, "grad_fn", None)
         if isinstance(kind, Call) and node is not None:
@@ -235,10 +237,7 @@ class Watch:
         sizes = sizes_of(query, key, value)
         mask = ClassifiedMask("causal") if is_causal else self._words(attn_mask, sizes)
         layout = layout_between(query, key, value)
-        sliced = not layout and key.dim() == 4 and begins_longer(tuple(key.shape), key.stride())
-        return call_of(
-            "scaled_dot_product_attention", query, sizes, layout, mask, scale, dropout_p, sliced=sliced
-        )
+        return call_of("scaled_dot_product_attention", query, sizes, layout, mask, scale, dropout_p)
 
     def _flex(
         self, query: Tensor, key: Tensor, value: Tensor, score_mod: Any = None, block_mask: Any = None,

@@ -442,7 +442,10 @@ def is_of_step(stage: str) -> bool:
 
 def most_saved_words(answers: Iterable[RunAnswer], default: str) -> str:
     """Say how long attention of a step takes with torch's function, of which a choice saves a part, or
-    attention in a stage of a program; "" if nobody counted calls. Of one stage the last answer counts."""
+    attention in a stage of a program; "" if nobody counted calls.
+
+    answers: of one stage the last counts.
+    """
     found = {
         (stage, threads): f"{_total_time(total)} of {'a step of ' if is_of_step(stage) else ''}"
         f"{stage_words(stage, threads)}{without(total.without)}"

@@ -86,9 +86,10 @@ class RunPlan:
     backends: in order. named: those that the user named, or whose plugin the user named; it is an error if
     one runs nowhere. compiled_on: ids of the cases on which compiling backends run unless named; None for
     all. asked: by the id of a case, its backends where those are not all; a resumed run uses all. counts: of
-    calls in one step, by the id of a case. stages: of these counts; without: what a step computes
-    beside its cases. shard: which part of a selection the cases are. not_asked: installed backends that the
-    named ones left out. command: argv. The last four are for the manifest.
+    calls in one step, by the id of a case. stages: of these counts; without: what a step computes beside its
+    cases; share: which part of a program's time these calls took. shard: which part of a selection the cases
+    are. not_asked: installed backends that the named ones left out. command: argv. The last four are for the
+    manifest.
     """
 
     cases: tuple[Case, ...]
@@ -101,6 +102,7 @@ class RunPlan:
     counts: Mapping[str, float] = field(default_factory=dict)
     stages: Mapping[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()
+    share: float | None = None
     shard: Shard | None = None
     not_asked: tuple[str, ...] = ()
     command: tuple[str, ...] = field(default_factory=command_line)
@@ -175,6 +177,7 @@ def plan_run(
         counts={case_id(case): count for case, count in selection.counts.items()},
         stages={case_id(case): stage for case, stage in selection.stages.items()},
         without=selection.without,
+        share=selection.share,
         shard=selection.shard,
         not_asked=tuple(name for name in fitting if name not in asked),
     )

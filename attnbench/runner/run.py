@@ -330,6 +330,7 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, RunSide]) -> 
         counts=dict(plan.counts),
         stages=dict(plan.stages),
         without=list(plan.without),
+        share=plan.share,
         shard=plan.shard,
         protocol=plan.options.protocol(),
         plugins=[_plugin_line(source, pool) for source in plan.registry.plugins],

@@ -41,8 +41,9 @@ class Suite:
     compiling backends run; None for all. counts: for each case, how many calls one step of a model or program
     makes; None where nobody counted. stages: for each case, the part of a step that its count is of, as
     ``decode``; counts of unlike stages are not summed. without: in words, what a
-    step computes too and no case says, as ``10 short convolution layers``; totals name it. baseline: the
-    backend that ratios refer to unless the user names one; None for the usual one.
+    step computes too and no case says, as ``10 short convolution layers``; totals name it. share: the part of
+    a program's time that the counted calls take, where it was recorded. baseline: the backend that ratios
+    refer to unless the user names one; None for the usual one.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Suite:
     counts: tuple[float, ...] | None = None
     stages: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
+    share: float | None = None
     baseline: str | None = None
 
 

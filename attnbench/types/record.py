@@ -360,7 +360,8 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     setting of the measurement. environment: facts of the machine and its software. sides: the two sides of a
     live comparison, by which backends are then named. counts: by the id of a case, its calls in one step of a
     model, where somebody counted; stages: of these counts, where they are not to be summed; without: in
-    words, what such a step computes beside its cases. shard: None if the run is of all selected cases.
+    words, what such a step computes beside its cases; share: the part of a program's time that the counted
+    calls took, where it was recorded. shard: None if the run is of all selected cases.
     continues: the id of the run before it in the file, whose cases without all records it measures; unlike:
     the facts that differ from that run's, in words. inputs: the version of what is drawn for its cases.
     """
@@ -381,6 +382,7 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     counts: dict[str, float] = field(default_factory=dict)
     stages: dict[str, str] = field(default_factory=dict)
     without: list[str] = field(default_factory=list)
+    share: float | None = None
     shard: Shard | None = None
     continues: str = ""
     unlike: list[str] = field(default_factory=list)

@@ -343,6 +343,14 @@ def invoke(*words: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
+def invoke_on(name: str, *records: Record, **facts: object) -> str:
+    """Write a run file here, choose from it, and return what is told."""
+    write_records(Path(name), *records, **facts)
+    status, told, _ = invoke(name, "--force")
+    assert status == 0, told
+    return told
+
+
 def test_the_command_tells_every_decision_and_writes_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -418,6 +426,13 @@ def test_a_longer_run_is_the_whole_command_of_the_first_with_more_time(
     write_records(tmp_path / "counted.jsonl", *records, **counted)
     # Four calls of 1.1 ms, and four of 0.9: without intervals each may save the whole call.
     assert f" faster, at most 8 ms of a step of decode: {again} {backends}\n" in invoke("counted.jsonl")[1]
+    # Torch's calls take 8 ms, half of the program.
+    half = invoke_on("half.jsonl", *records, **counted, share=0.5)
+    assert f" faster, at most 8 ms of a step of decode (50% of the program): {again} {backends}\n" in half
+    little = invoke_on("little.jsonl", *records, **counted, share=0.009)
+    assert "may save less than 1% of the program as it was recorded\n" in little
+    assert "--budget 4" not in little
+    assert "longer.jsonl" not in little
     proved = [structs.replace(records[0], case=f"{case(128, Lq=1)}/rotating"), *records[:2]]
     write_records(tmp_path / "some.jsonl", *proved, **facts)
     assert (

@@ -66,22 +66,32 @@ def test_counts_equal_those_of_the_program_itself(name: str, tmp_path: Path) -> 
 TIMED = """
 import time, torch
 from torch.nn import functional
-x = torch.randn(1, 8, 700, 64)
-begun = time.perf_counter()
+x, w = torch.randn(1, 8, 700, 64), torch.randn(700, 700)
+begun, calls = time.perf_counter(), 0.0
 for _ in range(20):
+    call = time.perf_counter()
     functional.scaled_dot_product_attention(x, x, x)
-print(time.perf_counter() - begun)
+    calls += time.perf_counter() - call
+    w @ w @ w
+print(calls, calls / (time.perf_counter() - begun))
 """
 
 
 def test_a_recording_says_how_much_of_the_program_its_attention_takes(tmp_path: Path) -> None:
-    """A reader learns before any run whether a faster attention can matter."""
+    """A reader learns before any run whether a faster attention can matter; loading is no part of it."""
     done = capture(tmp_path, sys.executable, "-c", TIMED)
-    words = re.search(r"calls of attention took (\S+) s of it \((\d+)%\): no choice saves more", done.stderr)
+    words = re.search(
+        r"calls of attention took (\S+)% of the (\S+) s from the first to the last: no choice saves more",
+        done.stderr,
+    )
     assert words is not None, done.stderr
+    calls_s, share = map(float, done.stdout.split())
+    told = read_suite(tmp_path / "captured.toml").share
+    assert told is not None
+    assert float(words[1]) == pytest.approx(100 * told, abs=1)
     # The program's own clock runs while calls are recorded too.
-    assert 0.1 * float(done.stdout) < float(words[1]) <= 1.1 * float(done.stdout)
-    assert 0 < int(words[2]) < 100
+    assert 0.1 * share < told <= 1.1 * share
+    assert 0.1 * calls_s < told * float(words[2]) <= 1.1 * calls_s
 
 
 DECODES = """
@@ -103,12 +113,11 @@ for length in range(60, 72):
 """
 
 
-def test_a_slice_of_a_longer_cache_is_told_as_one_that_no_choice_serves(tmp_path: Path) -> None:
+def test_a_slice_of_a_longer_cache_has_a_layout(tmp_path: Path) -> None:
     told = capture(tmp_path, sys.executable, "-c", SLICES).stderr
-    assert "12 calls: their keys are a slice of a longer cache" in told
-    assert "a choice serves none of them" in told
+    assert "/BHCD" in told
     assert "no word says" not in told
-    assert "serves no decode of over" not in told, "it would serve none at all"
+    assert "serves no decode of over 71 keys" in told
 
 
 def test_a_recorded_decode_says_at_how_many_keys_a_choice_ends(tmp_path: Path) -> None:
@@ -251,13 +260,14 @@ def test_growing_caches_become_the_ends_of_octaves_that_keep_calls_and_pairs() -
     counted = {call(Lk): (number, 0) for Lk, number in numbers.items()}
     found = captured(Calls(counted, 0, 0.0), by_step=False)
     counts = {one.case.Lk: one.count for one in found.cases}
-    assert list(counts) == [100, 127, 128, 199]
-    for first, last in ((100, 127), (128, 199)):
+    # A cache often ends with a power of two, which gets no case of its own.
+    assert list(counts) == [100, 128, 129, 199]
+    for first, last in ((100, 128), (129, 199)):
         calls = [(Lk, number) for Lk, number in numbers.items() if first <= Lk <= last]
         assert counts[first] + counts[last] == pytest.approx(sum(number for _, number in calls))
         keys = first * counts[first] + last * counts[last]
         assert keys == pytest.approx(sum(Lk * number for Lk, number in calls))
-    assert "[[cases]] # an end of 72 lengths" in found.toml()
+    assert "[[cases]] # an end of 71 lengths" in found.toml()
     suite = tomllib.loads(found.toml(threads=(1, 2)))["cases"]
     written = [(parse_case(one["id"]).threads, parse_case(one["id"]).Lk, one["count"]) for one in suite]
     assert written == [(n, Lk, float(f"{counts[Lk]:.6g}")) for n in (1, 2) for Lk in counts]
@@ -317,11 +327,11 @@ def test_paddings_of_many_batches_become_that_nearest_to_the_mean() -> None:
 def test_prompts_that_are_padded_on_the_left_decode_in_cases_of_each_octave() -> None:
     q, dropped = torch.ones(3, 2, 1, 4), torch.tensor([0, 3, 7]).view(3, 1, 1, 1)
     with attnbench.capture() as calls:
-        for keys in range(16, 32):
+        for keys in range(17, 33):
             k = torch.ones(3, 2, keys, 4)
             torch.nn.functional.scaled_dot_product_attention(q, k, k, torch.arange(keys) >= dropped)
     found = {(one.case.Lk, mask_text(one.case.mask), one.count) for one in calls.captured.cases}
-    assert found == {(16, "left_padding:0,3,7", 8), (31, "left_padding:0,3,7", 8)}
+    assert found == {(17, "left_padding:0,3,7", 8), (32, "left_padding:0,3,7", 8)}
 
 
 def test_backward_passes_with_dropout_are_measured_without_it() -> None:
