@@ -16,7 +16,7 @@ from attnbench.cases.suites import IN_PROGRAM, TORCHS
 from attnbench.reports.columns import KIND, UNCERTAIN, Column, arithmetic_text, time_text
 from attnbench.reports.columns import TIED as TIED
 from attnbench.reports.judged import JudgedRecord, ReportPart
-from attnbench.reports.names import short_names
+from attnbench.reports.names import conditions_words, short_names
 from attnbench.reports.units import (
     duration,
     duration_interval,
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
     from attnbench.stats.caches import CacheStep
 
-FASTEST, ABSENT = "1", "·"
+FASTEST, ABSENT, NOT_ASKED = "1", "·", "–"
+"""A backend without a time that its run asked, and one that the run of the case did not ask."""
 NARROW, WIDE = 80, 100
 """From so many characters on there is room for the next backend of each case, and from ``WIDE`` on for two
 spaces between columns."""
@@ -52,6 +53,10 @@ NOT_PROVED = "which is faster is not proved"
 NOT_LESS = "not proved to be less"
 NOT_OF_SUM = "not proved for the sum"
 RATIO_DECIDES = "× decides: it is of the same repetitions"
+BRACKETS = (
+    "[a, b]: the interval of the number before it; behind a range over cases, from the lowest to the highest "
+    "end of their intervals; of a whole step, taken within each repetition"
+)
 _APART = 1.05
 """One time is shown to be less than another if so many times its upper end are."""
 _MOST_LOST, _WORTH = 3, 0.01
@@ -221,6 +226,25 @@ def case_list(numbers: Iterable[int]) -> str:
 
 KEY = f"×: so many times as long as the fastest   {TIED}: may be the fastest   {ABSENT}: not run"
 """Explains both tables of the answer, above the first."""
+ASKED_KEY = f"{NOT_ASKED}: not asked"
+
+
+def count_asked(asked: Mapping[str, frozenset[str]], cases: Iterable[str]) -> int:
+    """Return how many backends were asked by name for each of these cases; 0 where that is not one number
+    above 1."""
+    counts = {len(asked.get(case, ())) for case in cases}
+    return counts.pop() if len(counts) == 1 and counts != {1} else 0
+
+
+def missing_mark(part: ReportPart, case: str, backend: str) -> str:
+    """Return what stands for a backend that has no record in a case."""
+    return NOT_ASKED if backend not in part.asked.get(case, {backend}) else ABSENT
+
+
+def lacks_asked(part: ReportPart) -> bool:
+    """Return whether a run of a part did not ask a backend that another of its runs asked and that ran."""
+    ran = {one.record.backend for one in part.judged if not MEANING[one.record.status].declined}
+    return any(not ran <= names for names in part.asked.values())
 
 
 def cases_grid(parts: Sequence[ReportPart], width: int = 1000, *, details: bool = False) -> Grid:
@@ -252,17 +276,22 @@ def cases_grid(parts: Sequence[ReportPart], width: int = 1000, *, details: bool 
     rows: list[tuple[str, ...]] = []
     for case, n in numbers.items():
         first = (str(n), names[case])
-        for kind in (part.kind for part in parts if (case, part.kind) in there):
+        for part in (part for part in parts if (case, part.kind) in there):
+            kind = part.kind
             lead, chosen = leads.get((case, kind), (None, ""))
             use, time = "", ""
             if lead:
                 use, time = use_text(lead, chosen, most), time_text(cells[case, kind, chosen].record) or ""
-            told = [case_cell(cells.get((case, kind, baseline)), lead)] if baseline is not None else []
+            told: list[str] = []
+            if baseline is not None:
+                missing = missing_mark(part, case, baseline)
+                told = [case_cell(cells.get((case, kind, baseline)), lead, missing=missing)]
             told += [next_text(lead, details=details) if lead else ""] if following else []
             rows.append((*first, *((kind,) if several else ()), use, time, *told))
             first = ("", "")
     gap = 2 if width >= WIDE else 1
-    return Grid(heads, tuple(rows), frozenset({"#", "time", *against}), gap, KEY, frozenset(against))
+    key = f"{KEY}   {ASKED_KEY}" if any(map(lacks_asked, parts)) else KEY
+    return Grid(heads, tuple(rows), frozenset({"#", "time", *against}), gap, key, frozenset(against))
 
 
 def _baseline_of(parts: Sequence[ReportPart]) -> str | None:
@@ -316,15 +345,22 @@ def times_text(takes: TimeRatio, *, bounds: bool = False) -> str:
 def range_text(leads: Sequence[Lead], backend: str) -> tuple[str, int]:
     """Return a backend's least and largest time over the fastest's, and in how many cases it is slower.
 
-    One ratio has its interval.
+    Behind them stands the interval that holds those of all these cases, "?" if one has none.
     """
     found = [others[backend] for lead in leads if backend in (others := slower(lead))]
     ratios = sorted((one for one in found if one.ratio >= 1), key=lambda one: one.ratio)
     if not ratios:
         return "", 0
     least, most = (times_text(one) for one in (ratios[0], ratios[-1]))
-    takes = times_text(ratios[-1], bounds=True) if least == most else f"{least} to {most}"
-    return takes, len(ratios)
+    # 3 and 3.00 are no range.
+    takes = min(least, most, key=len) if float(least) == float(most) else f"{least} to {most}"
+    # In the digits that each has in tables.
+    known = [(one.interval, times_text(one, bounds=True).partition(" ")[2]) for one in ratios if one.interval]
+    if len(known) < len(ratios):
+        return takes + UNCERTAIN, len(ratios)
+    low = min(known, key=lambda one: one[0].low)[1].partition(", ")[0]
+    high = max(known, key=lambda one: one[0].high)[1].partition(", ")[2]
+    return f"{takes} {low}, {high}", len(ratios)
 
 
 def lead_text(lead: Lead, known: Sequence[str] = ()) -> str:
@@ -371,9 +407,7 @@ def _compared_text(compared: TimeRatio | None, *, tight: bool = False) -> str:
     return f"{text} ±{plus_minus(value, far)}" if tight and far < value else f"{text} {bounds}"
 
 
-def backends_grid(
-    judged: Sequence[JudgedRecord], answer: RunAnswer, numbers: Mapping[str, int]
-) -> Grid | None:
+def backends_grid(part: ReportPart, answer: RunAnswer, numbers: Mapping[str, int]) -> Grid | None:
     """Return a row for each backend that ran, with a cell for each case by number.
 
     A cell has the time over that of the fastest; where nothing was timed, rms/ref. None for more cases than
@@ -381,13 +415,17 @@ def backends_grid(
     """
     if len(numbers) > MOST_IN_MATRIX:
         return None
+    judged = part.judged
     cells = {(one.record.case, one.record.backend): one for one in judged}
     leads = {lead.best.case: lead for lead in answer.leads}
     ran = {one.record.backend for one in judged if not MEANING[one.record.status].declined}
     coarse = {one.record.backend: text for one in judged if (text := arithmetic_text(one.record))}
     rows = []
     for name in dict.fromkeys([*(one.backend for one in answer.standings), *sorted(ran)]):
-        row = (case_cell(cells.get((case, name)), leads.get(case)) for case in numbers)
+        row = (
+            case_cell(cells.get((case, name)), leads.get(case), missing=missing_mark(part, case, name))
+            for case in numbers
+        )
         rows.append((name + coarse.get(name, ""), *row))
     places = frozenset(map(str, numbers.values()))
     heads = ("× in case" if leads else "backend", *map(str, numbers.values()))
@@ -496,7 +534,7 @@ def steps_words(
     answer: RunAnswer,
     numbers: Mapping[str, int | str],
     suites: Mapping[str, str] = MappingProxyType({}),
-    asked: Mapping[str, int] = MappingProxyType({}),
+    asked: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> dict[str, bool]:
     """Say for each stage which backend to use, and how much longer a step takes with what users have.
 
@@ -508,9 +546,10 @@ def steps_words(
     of_stages = {}
     for those in _stages(answer).values():
         own = {suites.get(case, "") for case in those[0].by_case}
-        counts = {asked.get(case, 0) for case in those[0].by_case}
-        before = [*own] if len(own) == 1 and own != {""} else []
-        before += [f"{counts.pop()} backends asked"] if len(counts) == 1 and counts != {0} else []
+        conditions = conditions_words(those[0].by_case)
+        before = [f"{own.pop()} ({conditions})"] if len(own) == 1 and own != {""} else []
+        count = count_asked(asked, those[0].by_case)
+        before += [f"{count} backends asked"] if count else []
         words = ", ".join([*before, _step_words(answer, those, numbers)])
         of_stages[words] = _proves(answer, those)
     threads = {words: NOT_PROVED not in words for words in threads_words(answer)}
@@ -566,7 +605,8 @@ def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
             where = f"{count} of {count_of(len(best.by_case), 'case')}"
             words = f"{named(total.backend or '')} takes {takes} times as long in {where}"
             if not total.tied:
-                words += f", and a step with it there {total_times_text(total, bounds=True)} times"
+                over = total_times_text(total, bounds=True)
+                words += f", and a step with it there {over} times, taken within each repetition"
             yield words
 
 
@@ -727,13 +767,15 @@ def _totals_grid(
     )
 
 
-def case_cell(judged: JudgedRecord | None, lead: Lead | None, *, bounds: bool = False) -> str:
+def case_cell(
+    judged: JudgedRecord | None, lead: Lead | None, *, bounds: bool = False, missing: str = ABSENT
+) -> str:
     """The time of a backend over that of the fastest of a case; where nothing is timed, its rms/ref.
 
-    bounds: with the interval of the ratio, of a tie its upper end.
+    bounds: with the interval of the ratio, of a tie its upper end. missing: what stands for no record.
     """
     if judged is None:
-        return ABSENT
+        return missing
     record = judged.record
     if record.status != "ok":
         return ABSENT if MEANING[record.status].declined else MEANING[record.status].short

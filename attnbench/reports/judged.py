@@ -52,11 +52,11 @@ class ReportPart:
 
     answer: None for a live comparison. runs: the places of the runs. again: how often a case was measured by
     a run that is left out for this case. torch: its version, or versions. caches: what ways to hold a cache
-    cost, where cases differ in that. not_asked: installed backends that no run asked, because others were
-    named. cache_bytes: of the largest cache of the processor, assumed where it is unknown. keeps_memory:
-    whether workers kept freed memory between calls. suites: by case the suite that it was measured for, where
-    one report has several suites. asked: by case how many backends its run asked by name, where another run
-    beside it asked others.
+    cost, where cases differ in that. not_asked: backends that no run asked, because others were named: as its
+    file says, or timed in such cases by a run that is told beside it. cache_bytes: of the largest cache of
+    the processor, assumed where it is unknown. keeps_memory: whether workers kept freed memory between calls.
+    suites: by case the suite that it was measured for, where one report has several suites. asked: by case
+    the backends that its run asked by name, where another run beside it asked others.
     """
 
     judged: Sequence[JudgedRecord]
@@ -70,7 +70,7 @@ class ReportPart:
     cache_bytes: int = UNKNOWN_CACHE_BYTES
     keeps_memory: bool = False
     suites: Mapping[str, str] = field(default_factory=dict)
-    asked: Mapping[str, int] = field(default_factory=dict)
+    asked: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def several_kinds(judged: Iterable[JudgedRecord]) -> bool:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
+from types import MappingProxyType
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.suites import DEFAULT_SUITE
+from attnbench.types.case import Case
 from attnbench.types.device import CPU
 from attnbench.types.errors import BadCase
 from attnbench.types.record import Manifest
+from attnbench.types.words import first_of
 
 _BETWEEN_WORDS = re.compile(r"-(?!\d)")
 """A minus sign before a digit belongs to a constant."""
 _SAME_LENGTHS = re.compile(r"Lq(\d+)-Lk\1\b")
 
 
+_MOST_VALUES = 5
+"""Of more values a clause has the first."""
 _DEFAULTS = {"attention", "B1", "none"}
 """Words that a short name may leave out: those of an ordinary case."""
 
@@ -39,6 +44,50 @@ def short_names(cases: Iterable[str]) -> dict[str, str]:
 def with_stages(names: Mapping[str, str], stages: Mapping[str, str]) -> dict[str, str]:
     """Return names of cases with the stage of a step that each is of, if it has one."""
     return {case: f"{name} {stages.get(case, '')}".strip() for case, name in names.items()}
+
+
+def conditions_words(cases: Iterable[str], stages: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Say in a clause under which conditions cases were measured: lengths, dtype, pass and threads.
+
+    Lengths stand by stage where cases have one; a pass that is ``forward`` is left out.
+    """
+    parsed = {case: parse_case(case) for case in cases}
+    by_stage: dict[str, list[Case]] = {}
+    for case, one in parsed.items():
+        by_stage.setdefault(stages.get(case, ""), []).append(one)
+    lengths = [f"{stage} {_lengths(those)}".strip() for stage, those in by_stage.items()]
+    every = list(parsed.values())
+    passes = listed_values(one.pass_ for one in every)
+    words = (listed_values(one.dtype for one in every), "" if passes == "forward" else passes)
+    return ", ".join(filter(None, (*lengths, *words, threads_text(every))))
+
+
+def _lengths(cases: Sequence[Case]) -> str:
+    """Return lengths as ids have them: L1024, or Lq1 Lk512–640. A layer's one step has no past of its own."""
+    of_past = [one.Lk for one in cases if one.Lk > 1] or [1]
+    if all(one.Lq == one.Lk for one in cases):
+        return f"L{span([one.Lk for one in cases])}"
+    return f"Lq{span([one.Lq for one in cases])} Lk{span(of_past)}"
+
+
+def threads_text(cases: Iterable[Case]) -> str:
+    """Return the numbers of threads of cases on the host; "" without any."""
+    threads = {case.threads for case in cases if case.on_host}
+    if not threads:
+        return ""
+    return f"{span(sorted(threads))} {'thread' if threads == {1} else 'threads'}"
+
+
+def span(values: Sequence[int]) -> str:
+    """Return the least and the greatest of some numbers: 512–640."""
+    least, most = min(values), max(values)
+    return str(least) if least == most else f"{least}–{most}"
+
+
+def listed_values(values: Iterable[str]) -> str:
+    """Return each word once; of many the first, and the number of the others."""
+    found = list(dict.fromkeys(values))
+    return first_of(found, _MOST_VALUES)
 
 
 def suite_of(manifest: Manifest) -> str:

@@ -14,6 +14,7 @@ from attnbench.reports.answer import (
     ABSENT,
     FASTEST,
     MOST_IN_MATRIX,
+    NOT_ASKED,
     TIED,
     Grid,
     backends_grid,
@@ -56,7 +57,7 @@ _NUMBER = re.compile(r"(?<![a-z_\d.])\d+(?:\.\d+)?")
 """A number, but not that of a word, as in q8_0 or float16."""
 SLOW = 2
 """From so many times as long on a time is red."""
-_MARK_STYLES = {FASTEST: "bold green", TIED: "green", ABSENT: "dim", "": ""}
+_MARK_STYLES = {FASTEST: "bold green", TIED: "green", ABSENT: "dim", NOT_ASKED: "dim", "": ""}
 
 
 def counted(records: Sequence[Record]) -> str:
@@ -97,7 +98,7 @@ def answer_blocks(
         yield from _sentences(part, answer, names, numbers, details=details)
         if not several and cases.rows:
             yield cases
-        backends = backends_grid(part.judged, answer, numbers)
+        backends = backends_grid(part, answer, numbers)
         if backends is None:
             yield Line(f"more than {MOST_IN_MATRIX:,} cases: --csv and --html have the ratio in each")
         elif answer.leads or details:
@@ -310,7 +311,7 @@ def _fitting(grid: Grid, width: int) -> Iterator[Grid]:
     for start in range(first, len(columns), each):
         heads, *rows = zip(*columns[:first], *columns[start : start + each], strict=True)
         # A backend that runs none of these cases has no row among them.
-        kept = tuple(row for row in rows if set(row[first:]) != {ABSENT})
+        kept = tuple(row for row in rows if not set(row[first:]) <= {ABSENT, NOT_ASKED})
         yield replace(grid, heads=heads, rows=kept)
 
 

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from attnbench.stats.caches import CacheStep
 
 
+def _asked_by_name(head: Manifest) -> frozenset[str]:
+    """Return the backends of a run that asked no others; none where it asked all."""
+    named = frozenset(head.named)
+    return named if named.issuperset(head.backends) else frozenset()
+
+
 def exit_code(records: Iterable[Record], named: Collection[str] = ()) -> int:
     """Return the exit status of a run (:data:`attnbench.types.exit_status.EXIT_STATUS`).
 
@@ -213,11 +219,20 @@ class Run:
         again = len({(run, one.record.case) for run, one in every}) - len(last)
         torch = dict.fromkeys(str(head.environment.get("torch") or "") for head in heads)
         asked = {name for head in heads for name in head.backends}
-        left_out = dict.fromkeys(name for head in heads for name in head.not_asked if name not in asked)
+        left_out = dict.fromkeys(name for head in heads for name in head.not_asked)
+        if any(map(_asked_by_name, heads)):
+            forms = {self._form(run, one.record.case) for run, one in every}
+            left_out |= dict.fromkeys(
+                record.backend
+                for run, records in enumerate(self.by_file)
+                for record in records
+                if record.status == "ok" and self._form(run, record.case) in forms
+            )
         cache_bytes = (largest_cache_bytes(str(head.environment.get("cpu_details") or "")) for head in heads)
         return ReportPart(
             kept, found, kind, tuple(runs), again, " and ".join(filter(None, torch)), caches,
-            tuple(left_out), max(filter(None, cache_bytes), default=UNKNOWN_CACHE_BYTES),
+            tuple(name for name in left_out if name not in asked),
+            max(filter(None, cache_bytes), default=UNKNOWN_CACHE_BYTES),
             any(head.protocol.get("allocator_pinned", True) for head in heads),
             suites_apart(
                 {one.record.case: self.manifests[last[one.record.case]] for one in kept},
@@ -226,16 +241,25 @@ class Run:
             self._asked(last),
         )  # fmt: skip
 
-    def _asked(self, last: Mapping[str, int]) -> dict[str, int]:
-        """Return for each case how many backends its run asked by name; empty if all runs asked the same.
+    def _form(self, run: int, case: str) -> tuple[str, str, str, str]:
+        """Return what a backend must take to be asked for a case of a run, and the kind of device."""
+        from attnbench.cases.ids import parse_case
+        from attnbench.types.encoding import encoding_name
+
+        one = parse_case(case)
+        kind = device_kind(self.manifests[run].environment, case)
+        return kind, one.operation, one.storage, encoding_name(one)
+
+    def _asked(self, last: Mapping[str, int]) -> dict[str, frozenset[str]]:
+        """Return for each case which backends its run asked by name; empty if all runs asked the same.
 
         Beside a run of all backends, what to use in another contradicts it if the fastest was not asked.
         last: the run of each case.
         """
         if len({frozenset(head.named) for head in self.manifests}) == 1:
             return {}
-        counts = {case: len(set(self.manifests[run].named)) for case, run in last.items()}
-        return {case: count for case, count in counts.items() if count > 1}
+        named = {case: _asked_by_name(self.manifests[run]) for case, run in last.items()}
+        return {case: names for case, names in named.items() if names}
 
     @property
     def parts(self) -> list[ReportPart]:

@@ -10,12 +10,14 @@ from types import MappingProxyType
 from attnbench.cases.suites import TORCHS
 from attnbench.reports.answer import (
     MOST_LISTED,
+    count_asked,
     lead_text,
     listed,
     named,
     range_text,
     slower,
 )
+from attnbench.reports.names import conditions_words
 from attnbench.stats.answer import Lead, RunAnswer, Sure, is_failure
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, STATUSES, Status
@@ -29,11 +31,11 @@ def use_sentences(
     answer: RunAnswer,
     names: Mapping[str, str],
     suites: Mapping[str, str] = MappingProxyType({}),
-    asked: Mapping[str, int] = MappingProxyType({}),
+    asked: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> Iterator[tuple[RunAnswer, str]]:
     """Yield :func:`use_sentence` of all cases, or of each of several suites, with the answer that it is of.
 
-    suites: by case, where a report has several. A sentence then begins with its suite.
+    suites: by case, where a report has several. A sentence then begins with its suite and its conditions.
     asked: as of :class:`~attnbench.reports.judged.ReportPart`; the sentence then says of how many it is.
     """
     for suite in dict.fromkeys(suites.values()) or ("",):
@@ -42,10 +44,9 @@ def use_sentences(
         chosen = {case: name for case, name in answer.chosen.items() if case in own}
         part = replace(answer, leads=leads, chosen=chosen)
         if words := use_sentence(part, own):
-            counts = {asked.get(case, 0) for case in own}
-            if len(counts) == 1 and counts != {0}:
-                words = f"of the {counts.pop()} backends asked, {words}"
-            yield part, f"{suite}: {words}" if suite else words
+            if count := count_asked(asked, own):
+                words = f"of the {count} backends asked, {words}"
+            yield part, f"{suite} ({conditions_words(own)}): {words}" if suite else words
 
 
 def use_sentence(answer: RunAnswer, names: Mapping[str, str]) -> str:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from attnbench.cases.work import FLOP_CONVENTION
 from attnbench.reports.answer import (
     ABSENT,
+    ASKED_KEY,
+    BRACKETS,
     FASTEST,
     TIED,
     busy_text,
@@ -79,7 +81,7 @@ CONVENTIONS = {
 """The lines that explain a column, by its head."""
 ANSWER_CONVENTION = (
     f"{FASTEST}: all others are shown to be slower (p is not corrected for many ratios); {TIED}: not shown "
-    f"to be slower than any other; {ABSENT}: not run. "
+    f"to be slower than any other; {ABSENT}: not run; {ASKED_KEY}. {BRACKETS}. "
     "A ratio within a case is of pairs of samples next to each other, without disturbed ones unless most "
     "are; where it differs from the quotient of two times, the ratio decides"
 )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -177,12 +178,28 @@ def test_the_sentence_has_the_range_of_ratios_and_of_one_its_interval() -> None:
     told = " ".join(shown(run_of(times)).split())
     assert re.search(
         r"Use quick in both cases; torch's function \(sdpa_flash\) takes 1\.50 \[1\.\d+, 1\.\d+\] times as "
-        r"long in 1 case, eager 2\.00 to 4\.00 in 2\.",
+        r"long in 1 case, eager 2\.00 to 4\.00 \[1\.97, 4\.06\] in 2\.",
         told,
     )
     times[case(128)]["sdpa_flash"] = 1.2
     told = " ".join(shown(run_of(times)).split())
-    assert "torch's function (sdpa_flash) takes 1.20 to 1.50 times as long, eager 2.00 to 4.00." in told
+    # The brackets hold the intervals of both cases.
+    wanted = "takes 1.20 to 1.50 [1.18, 1.52] times as long, eager 2.00 to 4.00 [1.97, 4.06]."
+    assert f"torch's function (sdpa_flash) {wanted}" in told
+    # So do those of cases that read alike, one of which is known to one digit.
+    alike = run_of({case(n): {"eager": 3.0, "quick": 1.0} for n in (64, 128)})
+
+    def with_ends(low: float | None, high: float | None, **changes: Any) -> str:
+        """The answer where the first case has this interval."""
+        said = {"ratio_to_best_low": low, "ratio_to_best_high": high, "ratio_to_best_p_value": 0.0005}
+        records = tuple(
+            structs.replace(one, **said) if (one.case, one.backend) == (case(64), "eager") else one
+            for one in alike.records
+        )
+        return " ".join(shown(replace(alike, by_file=(records,), **changes)).split())
+
+    assert "eager takes 3 [2, 4] times as long." in with_ends(2.0, 4.0)
+    assert "eager takes 3.0? times as long." in with_ends(None, None, times=()), "one case has none"
 
 
 def test_reasons_that_differ_in_numbers_are_told_once_with_their_range() -> None:

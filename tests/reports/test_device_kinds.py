@@ -16,9 +16,10 @@ from page_runs import case, failed, run_of, together
 from attnbench.reports.html import page as page_module
 from attnbench.reports.html.page import page
 from attnbench.reports.judged import ReportPart
+from attnbench.reports.names import conditions_words
 from attnbench.reports.render import render
 from attnbench.reports.run import Run
-from attnbench.reports.table import View, table
+from attnbench.reports.table import View, legend, table
 from attnbench.types.record import Shard
 
 H100, A100, EPYC = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "AMD EPYC 9R14, 4 cores"
@@ -176,15 +177,20 @@ def test_suites_on_one_kind_of_device_have_a_sentence_each() -> None:
     others = of_suite("edges", on(H100, "second", {MIDDLE: {"eager": 1.0, "slow": 4.0}}))
     elsewhere = on(EPYC, "third", {case(128): {"eager": 100.0, "quick": 10.0}})
     both = together(model, others, elsewhere)
-    assert "made: use quick: 10.0 ms" in shown(both), "its kind has one suite, the report has several"
-    lines = [line for line in shown(both).splitlines() if line.startswith(("gpt2: ", "edges: "))]
-    assert [line.split(";")[0] for line in lines] == ["gpt2: use quick: 500 µs", "edges: use eager: 1.00 ms"]
+    assert "made (L128, float32, 1 thread): use quick: 10.0 ms" in shown(both), (
+        "its kind has one suite, the report has several"
+    )
+    lines = [line for line in shown(both).splitlines() if line.startswith(("gpt2 (", "edges ("))]
+    assert [line.split(";")[0] for line in lines] == [
+        "gpt2 (L128, float32): use quick: 500 µs",
+        "edges (L256, float32): use eager: 1.00 ms",
+    ]
     text = page(both)
-    assert text.index("gpt2: use quick") < text.index("Devices")
+    assert text.index("gpt2 (L128, float32): use quick") < text.index("Devices")
     assert re.search(r"L128[^/]*</code> <small>gpt2</small>", text)
     assert re.search(r"<option[^>]*>[^<]*L128[^<]* gpt2</option>", text), "charts name it too"
     # Of runs of one suite there is one sentence.
-    assert "made: use" not in shown(FLEET)
+    assert "made (" not in shown(FLEET)
 
 
 def test_steps_name_their_suite_and_come_after_whole_suites() -> None:
@@ -198,17 +204,17 @@ def test_steps_name_their_suite_and_come_after_whole_suites() -> None:
     model = on(EPYC, "model", times, counts=counts, stages=dict.fromkeys(counts, "decode"))
     model = of_suite("hybrid", model)
     both = together(model, of_suite("edges", on(H100, "others", {SHORT: {"eager": 1.0, "quick": 0.5}})))
-    step = "hybrid, decode: "
+    step = "hybrid (L64–128, float32, 1 thread), decode: "
     (words,) = [line for line in shown(both, 400).splitlines() if line.startswith(step)]
     assert words.endswith(
-        "; torch's function (sdpa_flash) takes 2.00 to 3.00 times as long in 2 of 3 cases, and a step with "
-        "it there 1.57 [1.56, 1.58] times"
+        "; torch's function (sdpa_flash) takes 2.00 to 3.00 [1.97, 3.04] times as long in 2 of 3 cases, "
+        "and a step with it there 1.57 [1.56, 1.58] times, taken within each repetition"
     )
     top = page(both).partition("<h2>")[0]
-    assert 0 < top.index("edges: use quick") < top.index(step)
+    assert 0 < top.index("edges (L128, float32): use quick") < top.index(step)
     head = structs.replace(both.manifests[0], named=["eager", "bmm", "sdpa_flash"])
     few = replace(both, manifests=(head, *both.manifests[1:]))
-    assert "hybrid, 3 backends asked, decode: " in shown(few, 400)
+    assert "hybrid (L64–128, float32, 1 thread), 3 backends asked, decode: " in shown(few, 400)
 
 
 def test_the_title_counts_kinds_of_device() -> None:
@@ -222,11 +228,84 @@ def test_a_sentence_says_of_how_many_backends_it_is_where_another_run_asked_othe
     every = of_suite("gpt2", on(EPYC, "every", {case(n): {"eager": 1.0, "flex": 0.5} for n in (256, 512)}))
     there = of_suite("gpt2", on(H100, "there", {SHORT: {"eager": 1.0, "flex": 0.5}}))
     lines = shown(together(few, every, there)).splitlines()
-    told = [line.split(";")[0] for line in lines if line.startswith(("lengths: ", "gpt2: use flex in"))]
+    told = [line.split(";")[0] for line in lines if line.startswith(("lengths (", "gpt2 (L256"))]
     wanted = "of the 2 backends asked, use quick in both cases"
-    assert told == [f"lengths: {wanted}", "gpt2: use flex in both cases"]
+    assert told == [
+        f"lengths (L64–128, float32, 1 thread): {wanted}",
+        "gpt2 (L256–512, float32, 1 thread): use flex in both cases",
+    ]
     # On one kind of device each run has a report; its sentence stands beside the other on the page.
     text = page(together(few, every))
     assert text.count(f"O{wanted[1:]};") == 1
     assert text.count("Use flex in both cases;") == 1
     assert "backends asked, use" not in page(few), "alone nothing contradicts it"
+
+
+def test_what_a_run_did_not_ask_is_marked_and_named_beside_a_run_that_did() -> None:
+    cases = {case(n): {"eager": 1.0, "quick": 0.5} for n in (64, 128)}
+    few = of_suite("lengths", on(EPYC, "few", cases, named=["eager", "quick"]))
+    more = {case(n): {"eager": 1.0, "flex": 0.5, "sdpa_flash": 2.0} for n in (256, 512)}
+    declined = failed(case(512), "quick", "unsupported", "takes no such length")
+    every = of_suite("gpt2", on(EPYC, "every", more, declined))
+    there = of_suite("gpt2", on(H100, "there", {SHORT: {"eager": 1.0, "theirs": 0.5}}))
+    # Of one kind of device they stand in one map: what was not asked looks other than what does not run.
+    text = shown(together(few, every, there))
+    assert "·: not run   –: not asked" in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["flex", "–", "–", "1", "1"] in rows
+    assert ["quick", "1", "1", "·", "·"] in rows
+    text = page(together(few, every, there))
+    heat = text.partition("All backends in all cases")[2].partition("</table>")[0]
+    assert "·: not run. –: not asked." in heat
+    assert heat.count('title="flex: not asked">–</td>') == 2
+    assert heat.count('title="quick: unsupported: takes no such length">·</td>') == 1
+    # So it does among what users have today.
+    leads = text.partition('<table class="leads"')[2].partition("</table>")[0]
+    assert leads.count('<td class="n">–</td>') == 2
+    assert "; –: not asked." in text.partition('<table class="leads"')[0].rpartition('<p class="soft">')[2]
+    # The baseline too, in the table of cases.
+    alone = of_suite("lengths", on(EPYC, "few", {case(64): {"quick": 0.5}}, named=["quick"]))
+    (row,) = [line for line in shown(together(alone, every, there)).splitlines() if " quick " in line][:1]
+    assert row.split()[-1] == "–", row
+    # Alone in its report, a run names what another on the same device has a time for.
+    assert "2 backends on 2 cases: 4 ok; not asked: flex, sdpa_flash." in page(together(few, every))
+    # A run with a named plugin asked all.
+    own = of_suite("lengths", on(EPYC, "own", cases, named=["quick"]))
+    for text in (page(few), page(together(few, there)), page(together(own, every))):
+        assert "not asked:" not in text
+        assert ': not asked"' not in text
+
+
+@pytest.mark.parametrize(
+    ("cases", "wanted"),
+    [
+        ([case(64), case(512)], "L64–512, float32, 1 thread"),
+        ([case(64, device="cuda")], "L64, float32"),
+        ([case(64).replace("Lq64", "Lq1"), case(64).replace("forward", "both")],
+         "Lq1–64 Lk64, float32, forward, both, 1 thread"),
+        ([case(64) + "/threads2", case(64).replace("float32", "bfloat16")],
+         "L64, float32, bfloat16, 1–2 threads"),
+    ],
+)  # fmt: skip
+def test_conditions_are_a_short_clause(cases: list[str], wanted: str) -> None:
+    assert conditions_words(cases) == wanted
+
+
+def test_lengths_stand_by_stage() -> None:
+    decode, step = (case(4096).replace("Lq4096", "Lq1"), case(1, rule="mine"))
+    stages = {case(512): "prefill", decode: "decode", step: "decode"}
+    # A recurrent layer has one key in a decode, which is not the length of the past.
+    assert conditions_words(stages, stages) == "prefill L512, decode Lq1 Lk4096, float32, 1 thread"
+    run = run_of({one: {"eager": 1.0} for one in stages}, counts=dict.fromkeys(stages, 1.0), stages=stages)
+    top = page(run).partition("<h2>")[0]
+    assert 0 < top.index("prefill L512, decode Lq1 Lk4096, float32, 1 thread") < top.index("findings whole")
+
+
+def test_brackets_are_explained_where_they_stand() -> None:
+    run = run_of({case(n): {"eager": n / 32, "bmm": 1.0} for n in (64, 128)}, counts={case(64): 1.0})
+    text = page(run)
+    range_of = "[a, b]: the interval of the number before it; behind a range over cases, from the lowest"
+    assert range_of in text.partition("<h2>")[0]
+    (part,) = run.parts
+    assert range_of in " ".join(legend(part.judged, {"use"}))
+    assert "so its interval does not follow from those of the cases" in text.partition('class="totals"')[0]

@@ -72,7 +72,7 @@ def without_vega(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def findings_of(run: Run) -> list[Sentence]:
     ((part,),) = run.reports
-    return findings(part.judged, run.manifests[0]) + use_words(part)
+    return findings(part, run.manifests[0]) + use_words(part)
 
 
 def rows_of(run: Run) -> list[dict[str, Any]]:
@@ -309,8 +309,15 @@ def test_each_run_has_a_sentence_with_what_to_use_and_one_on_what_fails() -> Non
     # What to use in one run is not what to use in another, and its tables are one click away.
     assert re.findall(r'<li class="of-run"><a href="#(.*?)">', top) == ["run-1", "run-2"]
     assert re.findall(r'<article id="(.*?)"', text) == ["run-1", "run-2"]
-    assert re.search(r"\(1\)</a></li><li class=\"\w+\">Use bmm: 1\.0+ ms; eager .*, sdpa_flash 30", top)
-    assert '(2)</a></li><li class="good">Use bmm in 2 of 4 cases, sdpa_flash in 2 (tied in each); ' in top
+    assert re.search(
+        r"\(1\)</a> <small>L64, float32, 1 thread</small></li>"
+        r"<li class=\"\w+\">Use bmm: 1\.0+ ms; eager .*, sdpa_flash 30",
+        top,
+    )
+    assert (
+        "(2)</a> <small>L32–512, float32, 1 thread</small></li>"
+        '<li class="good">Use bmm in 2 of 4 cases, sdpa_flash in 2 (tied in each); ' in top
+    )
     assert ", eager 2.00 [1.97, 2.03] in 2; 1 of 5 cases (L512) without a time." in top
     assert '<li class="of-run">all runs</li>' in top
     assert '<li class="bad">mine is wrong in 2 of 5 cases (L128 and L512).' in top

@@ -12,6 +12,7 @@ import pytest
 from cache_runs import cache_run
 from page_runs import HOSTILE, WHOLE, case, hostile_run, large_run, run_of, together
 
+from attnbench.api import load
 from attnbench.reports.html.page import page
 from attnbench.reports.run import Run
 
@@ -23,6 +24,7 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives 
 
 INTERACTIVE_MS = 2000
 TRIES = 5
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +162,18 @@ def test_on_a_phone_the_deciding_columns_are_seen_and_frames_that_scroll_say_so(
     assert opened.tab.locator(".hint + .drawing").count() == 0
 
 
+def test_on_a_phone_no_verdict_of_reference_runs_is_cut(browser: Any, tmp_path: Path) -> None:
+    run = load(sorted(RESULTS.glob("reference-*.jsonl")))
+    opened = Opened(browser, tmp_path, run, viewport={"width": 390, "height": 800})
+    opened.tab.locator("#more").click()
+    frame = opened.tab.locator(".scroll", has=opened.tab.locator("#records")).bounding_box()
+    places = opened.tab.eval_on_selector_all(
+        "#records .verdict > *", "all => all.map(one => one.getBoundingClientRect().right)"
+    )
+    assert len(places) > 100
+    assert max(places) <= frame["x"] + frame["width"]
+
+
 def test_on_a_phone_no_column_of_two_machines_or_caches_is_outside(browser: Any, tmp_path: Path) -> None:
     times = {case(n): {"eager": 2.0, "a_backend_with_a_long_name": 1.0} for n in (64, 128)}
     machines = together(*(run_of(times, cpu=cpu, name=f"{cpu}.jsonl") for cpu in ("one", "two")))
@@ -186,6 +200,14 @@ def test_on_paper_are_all_charts_and_no_table_of_all_outcomes(browser: Any, tmp_
     assert opened.tab.locator("#chart-pareto .chosen").inner_text() == (
         "L128 (one of 3; the page has the others)"
     )
+    # The environment is told once, in small letters; the protocol stays closed.
+    opened.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    facts = opened.tab.locator("#measured th", has_text="cpu")
+    assert facts.all_inner_texts() == ["cpu"]
+    assert facts.is_visible()
+    size = "one => parseFloat(getComputedStyle(one).fontSize)"
+    assert facts.evaluate(size) < 0.75 * opened.tab.locator("#measured li").first.evaluate(size)
+    assert not opened.tab.locator("summary", has_text="Protocol").is_visible()
     # A table of some rows is not moved to the next page as a whole, which would leave this one half empty.
     opened = Opened(browser, tmp_path, run_of({case(n): {"eager": 2.0, "bmm": 1.0} for n in range(64, 76)}))
     opened.tab.emulate_media(media="print")

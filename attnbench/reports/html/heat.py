@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from attnbench.reports.answer import ABSENT, FASTEST, TIED, case_cell, tied_text, times_text
+from attnbench.reports.answer import (
+    ABSENT,
+    ASKED_KEY,
+    FASTEST,
+    NOT_ASKED,
+    TIED,
+    case_cell,
+    lacks_asked,
+    missing_mark,
+    tied_text,
+    times_text,
+)
 from attnbench.reports.columns import KERNEL_CONVENTION, name_text, ratio_text
 from attnbench.reports.judged import JudgedRecord, ReportPart
 from attnbench.stats.answer import Lead, RunAnswer
@@ -59,10 +70,15 @@ def heat_of(part: ReportPart) -> Heat | None:
         name = column.get(name_text(one.record), name_text(one.record))
         by_case.setdefault(one.record.case, {})[name] = one
     rows = {
-        case: tuple(_cell(those.get(name), leads.get(case), live) for name in names)
+        case: tuple(
+            _cell(those[name], leads.get(case), live) if name in those else _missing(part, case, name)
+            for name in names
+        )
         for case, those in by_case.items()
     }
     key = OF_BASE if live else OF_FASTEST
+    if lacks_asked(part):
+        key += f" {ASKED_KEY}."
     if any(one.record.kernel_of for one in shown):
         key += f" {KERNEL_CONVENTION}."
     return Heat(key, tuple(names), rows)
@@ -89,15 +105,24 @@ def _ordered(names: Mapping[str, None], answer: RunAnswer) -> dict[str, None]:
     standing = [one.backend for one in answer.standings]
 
     def place(name: str) -> tuple[bool, int]:
-        backend = name.partition(" → ")[0].partition(" (")[0]
+        backend = _backend_of(name)
         return backend not in leading, standing.index(backend) if backend in standing else len(standing)
 
     return dict.fromkeys(sorted(names, key=place))
 
 
-def _cell(one: JudgedRecord | None, lead: Lead | None, live: bool) -> Tile:
-    if one is None:
-        return Tile(ABSENT, "absent", "not run")
+def _backend_of(name: str) -> str:
+    """Return the backend of a column, whose name may say more of it."""
+    return name.partition(" → ")[0].partition(" (")[0]
+
+
+def _missing(part: ReportPart, case: str, name: str) -> Tile:
+    """The cell of a column that a case has no record for."""
+    mark = missing_mark(part, case, _backend_of(name))
+    return Tile(mark, "absent", "not asked" if mark == NOT_ASKED else "not run")
+
+
+def _cell(one: JudgedRecord, lead: Lead | None, live: bool) -> Tile:
     record = one.record
     if record.status != "ok":
         if MEANING[record.status].declined:

@@ -86,7 +86,7 @@ def _said(one: Sentence) -> str:
 
 def _of_part(run: Run, part: ReportPart, parts: Sequence[ReportPart]) -> list[str]:
     leads = () if part.answer is None else part.answer.leads
-    sentences = findings(part.judged, run.manifests[part.runs[0]])
+    sentences = findings(part, run.manifests[part.runs[0]])
     sentences += part_findings(part, parts)
     stages, short = stages_of(run, part), short_names(case_numbers([part]))
     names = with_stages(short, stages)

@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from attnbench import __version__
-from attnbench.reports.answer import Grid, case_numbers, cases_grid, is_of_step, over_columns, totals_grids
+from attnbench.reports.answer import (
+    BRACKETS,
+    Grid,
+    case_numbers,
+    cases_grid,
+    is_of_step,
+    over_columns,
+    totals_grids,
+)
 from attnbench.reports.caches import caches_grid
 from attnbench.reports.columns import KIND, Column, in_order, name_text, table_columns
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, cache_rows, chart_rows, charts
@@ -30,6 +38,7 @@ from attnbench.reports.html.whole import (
     whole_findings,
 )
 from attnbench.reports.html.words import (
+    MOST_NOT_ASKED,
     MOST_VALUES,
     against_words,
     calls_of,
@@ -44,7 +53,7 @@ from attnbench.reports.html.words import (
     stages_of,
 )
 from attnbench.reports.judged import BASELINE, JudgedRecord, ReportPart
-from attnbench.reports.names import short_names, suite_of, with_stages
+from attnbench.reports.names import conditions_words, short_names, suite_of, with_stages
 from attnbench.reports.overview import SLOW, absent_words, is_slow, part_head
 from attnbench.reports.run import Run
 from attnbench.reports.table import footer, legend
@@ -143,6 +152,8 @@ def page(run: Run) -> str:
         style=asset("page.css"),
         scripts=scripts,
         whole=whole_findings(parts, labels),
+        conditions=[_conditions(run, part) for part in parts],
+        brackets=BRACKETS,
         runs=sections,
         conventions=_conventions(parts),
         facts=_facts_once(sections),
@@ -173,6 +184,13 @@ def _beside(run: Run, part: ReportPart) -> dict[str, str]:
     """Return what stands beside the name of each case: its stage, and of several suites its own."""
     stages = stages_of(run, part)
     return with_stages(part.suites, stages) if part.suites else stages
+
+
+def _conditions(run: Run, part: ReportPart) -> str:
+    """The conditions of a part beside its sentences, which say those of each suite where it has several."""
+    if part.suites:
+        return ""
+    return conditions_words(dict.fromkeys(one.record.case for one in part.judged), stages_of(run, part))
 
 
 def _title(run: Run, parts: Sequence[ReportPart]) -> str:
@@ -215,13 +233,13 @@ def _section(
         "torch": isolated(str(manifest.environment.get("torch") or "")),
         "cases": cases_words(one.record.case for one in judged),
         "cut_off": ended if any(unfinished) else "",
-        "findings": findings(judged, manifest) + part_findings(part, parts),
+        "findings": findings(part, manifest) + part_findings(part, parts),
         "totals": [] if part.answer is None else list(totals_grids(part.answer, names, bounds=True)),
         "caches": None if part.answer is None else caches_grid(part.caches, part.answer, details=True),
         "stages": _beside(run, part),
         "of_steps": any(map(is_of_step, stages_of(run, part).values())),
         "calls": calls_of(run, part),
-        "not_asked": part.not_asked,
+        "not_asked": part.not_asked if len(part.not_asked) > MOST_NOT_ASKED else (),
         "leads": leads,
         "users": users,
         "leads_key": leads_key(leads),

@@ -17,7 +17,7 @@ from attnbench.reports.html.words import (
     use_words,
 )
 from attnbench.reports.judged import ReportPart
-from attnbench.reports.names import short_names, suite_of
+from attnbench.reports.names import listed_values, short_names, span, suite_of, threads_text
 from attnbench.reports.overview import HOT_DECODE, KEPT_MEMORY, checked_words, hot_words, kept_words
 from attnbench.reports.run import Run
 from attnbench.stats.answer import is_failure
@@ -25,7 +25,6 @@ from attnbench.types.mask import mask_text
 from attnbench.types.words import capital, count_of, first_of, printable
 
 _ALL_RUNS = "all runs"
-_MOST_WORDS = 5
 _MOST_RUNS = 6
 """Of more runs without steps none is told above all."""
 
@@ -120,33 +119,19 @@ def cases_words(ids: Iterable[str]) -> str:
         return ""
     shared = any(case.Hkv != case.H for case in cases)
     names = ("B", "H", *(["Hkv"] if shared else []), "Lq", "Lk", "D")
-    sizes = [f"{name} {_span([getattr(case, name) for case in cases])}" for name in names]
+    sizes = [f"{name} {span([getattr(case, name) for case in cases])}" for name in names]
     caches = {case.cache for case in cases}
-    threads = {case.threads for case in cases if case.on_host}
     words = [
-        _listed([case.rule for case in cases]),
+        listed_values(case.rule for case in cases),
         ", ".join(sizes),
-        f"mask {_listed([mask_text(case.mask) for case in cases])}",
-        _listed([case.dtype for case in cases]),
-        _listed([case.pass_ for case in cases]),
-        _listed([case.device for case in cases]),
-        "" if caches == {"hot"} else f"{_listed(sorted(caches))} inputs",
-        f"{_span(sorted(threads))}\N{NO-BREAK SPACE}{'thread' if threads == {1} else 'threads'}"
-        if threads
-        else "",
+        f"mask {listed_values(mask_text(case.mask) for case in cases)}",
+        listed_values(case.dtype for case in cases),
+        listed_values(case.pass_ for case in cases),
+        listed_values(case.device for case in cases),
+        "" if caches == {"hot"} else f"{listed_values(sorted(caches))} inputs",
+        threads_text(cases),
     ]
     return f"{count_of(len(cases), 'case')}: {' · '.join(filter(None, words))}"
-
-
-def _span(values: Sequence[int]) -> str:
-    least, most = min(values), max(values)
-    return str(least) if least == most else f"{least}–{most}"
-
-
-def _listed(values: Sequence[str]) -> str:
-    found = list(dict.fromkeys(values))
-    rest = len(found) - _MOST_WORDS
-    return ", ".join(found[:_MOST_WORDS]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def run_labels(run: Run, parts: Sequence[ReportPart]) -> list[str]:

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnbench.cases.work import human_bytes
-from attnbench.reports.answer import TIED, busy_text, case_cell, next_text, slower, times_text
+from attnbench.reports.answer import (
+    ASKED_KEY,
+    NOT_ASKED,
+    TIED,
+    busy_text,
+    case_cell,
+    missing_mark,
+    next_text,
+    slower,
+    times_text,
+)
 from attnbench.reports.columns import KERNEL_CONVENTION, name_text, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import JudgedRecord, ReportPart
@@ -65,16 +75,14 @@ def kinds_of(part: ReportPart) -> list[str]:
     return sorted({one.device_kind for one in part.judged})
 
 
-def findings(judged: Sequence[JudgedRecord], manifest: Manifest) -> list[Sentence]:
-    """The scope of a run, then in a live comparison what became slower."""
-    records = [one.record for one in judged]
+def findings(part: ReportPart, manifest: Manifest) -> list[Sentence]:
+    """The scope of a run, with backends that it did not ask; then in a live comparison what became slower."""
+    judged, records = part.judged, [one.record for one in part.judged]
     if not records:
         return [Sentence("", "The run has no outcome yet.", "bad")]
-    asked, installed = asked_counts(records, manifest.not_asked)
-    told, rest = count_of(asked, "backend"), ""
-    if asked < installed:
-        told, rest = f"{asked} of {installed} installed backends", "; the others were not asked"
-    found = [Sentence("", f"{told} on {counted(records)}{rest}.")]
+    asked, _ = asked_counts(records, ())
+    rest = f"; not asked: {first_of(part.not_asked, MOST_NOT_ASKED)}" if part.not_asked else ""
+    found = [Sentence("", f"{count_of(asked, 'backend')} on {counted(records)}{rest}.")]
     if manifest.protocol.get("timed") is False:
         found.append(Sentence("", "Nothing was timed: this run only checked outputs."))
     if manifest.sides:
@@ -202,7 +210,15 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
             fails.get(use.backend, ""),
             time_text(use) or "",
             (_RATIOS_TOO if contended(use) else "disturbed") if disturbed(use) else "",
-            tuple(case_cell(cells.get((lead.best.case, user)), lead, bounds=True) for user in users),
+            tuple(
+                case_cell(
+                    cells.get((lead.best.case, user)),
+                    lead,
+                    bounds=True,
+                    missing=missing_mark(part, lead.best.case, user),
+                )
+                for user in users
+            ),
             "alone" if lead.sure == "alone" else next_text(lead, details=True),
             following is not None and is_slow(times_text(following)),
         )
@@ -219,6 +235,8 @@ def leads_key(rows: Sequence[LeadRow]) -> str:
         told.append("disturbed: other processes took part of this time; ratios leave such samples out")
     if any(row.disturbed == _RATIOS_TOO for row in rows):
         told.append("ratios too: most samples were such, so that ratios have them")
+    if any(NOT_ASKED in row.users for row in rows):
+        told.append(ASKED_KEY)
     if any("→" in row.use for row in rows):
         told.append(KERNEL_CONVENTION)
     return f"{'; '.join(told)}."
@@ -239,6 +257,8 @@ def failures(judged: Sequence[JudgedRecord]) -> tuple[list[FailedOutcomes], list
 _AGAINST = {"faster": "than", "slower": "than", "same": "as", "unclear": "vs"}
 MOST_TIES = 3
 """A row names no more backends that may be as fast."""
+MOST_NOT_ASKED = 12
+"""A sentence names no more backends that were not asked; a page lists more below it."""
 MOST_FAILURES = 4
 """Sentences on failures of a run."""
 _TONES = {"inexact": "unsure", "doubtful": "unsure", "unknown": "unsure"}
