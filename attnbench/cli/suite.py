@@ -138,7 +138,7 @@ def from_config(
     """
     from attnbench.cases.suites import parse_suite
     from attnbench.models.config import read_model
-    from attnbench.models.suite import model_suite, with_octaves
+    from attnbench.models.suite import decode_words, model_suite, with_octaves
 
     model = read_model(config)
     wrote = ""
@@ -165,7 +165,10 @@ def from_config(
     note(count_of(made.cases, "case"))
     if wrote:
         note(wrote)
-    next_notes("FILE", parse_suite(made.text, "").cases)
+    suite = parse_suite(made.text, "")
+    if words := decode_words(model, suite, tp):
+        note(words)
+    next_notes("FILE", suite.cases)
 
 
 def _caches(words: tuple[str, ...]) -> tuple[str, ...]:

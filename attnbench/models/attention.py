@@ -18,7 +18,7 @@ _KV_HEADS = (
     "n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups",
     "kv_n_heads",
 )  # fmt: skip
-_WIDTH = ("hidden_size", "n_embd", "n_embed", "d_model", "dim")
+WIDTH = ("hidden_size", "n_embd", "n_embed", "d_model", "dim")
 HEAD_DIM = ("attention_head_dim", "head_dim", "hidden_size_per_head", "d_kv")
 LAYERS = ("num_layers", "num_hidden_layers", "n_layer", "n_layers", "decoder_layers")
 LIMITS = (
@@ -238,7 +238,7 @@ def _head_dim(fields: Fields, family: ModelFamily) -> int:
     given = first_of(fields, *HEAD_DIM)
     if given is not None:
         return given
-    H, width = heads_of(fields), family.width * needed(fields, *_WIDTH)
+    H, width = heads_of(fields), family.width * needed(fields, *WIDTH)
     if width % H:
         raise BadFile(f"it has no head_dim, and its width of {width} is not a multiple of its {H} heads")
     return width // H

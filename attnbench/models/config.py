@@ -17,6 +17,7 @@ from attnbench.models.attention import (
     LIMITS,
     LONGEST_SOURCE,
     SOURCE,
+    WIDTH,
     attention_kind,
     audio_kind,
     cross_kind,
@@ -53,6 +54,8 @@ from attnbench.types.words import clean
 _TEXT = ("text_config", "language_config", "llm_config", "thinker_config")
 _TOWERS: Mapping[str, Stage] = {"vision_config": "image", "audio_config": "audio"}
 """Parts beside the text, and the stage that computes each."""
+_INNER = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "ffn_hidden_size")
+"""The features inside an MLP."""
 _SOFTMAX = ("full", "sliding", "chunked", "indexed", "compressed")
 
 
@@ -307,7 +310,28 @@ def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
         limit=min(limits) - family.reserved if limits else None,
         dtype=dtype if dtype in DTYPES else None,
         notes=tuple(notes),
+        weights=_weights(part, layers),
     )
+
+
+def _weights(part: Mapping[str, Any], layers: Sequence[LayerKind]) -> int:
+    """Return how many weights a step of a decode reads at least, 0 where no field says it.
+
+    Counted are the projections of its attention, two matrices of an MLP where nothing speaks of experts, and
+    the head: what every such model has.
+    """
+
+    def number(*names: str) -> int:
+        return next((value for name in names if type(value := part.get(name)) is int and value > 0), 0)
+
+    width = number(*WIDTH)
+    inner = 0 if any("expert" in name for name in part) else number(*_INNER)
+    found = width * number("vocab_size")
+    for kind in layers:
+        if "decode" in kind.stages and not (kind.update or kind.selection or kind.latent):
+            attention = kind.H * (kind.D + kind.Dv) + (0 if kind.keys else kind.Hkv * (kind.D + kind.Dv))
+            found += kind.count * width * (attention + (0 if kind.keys else 2 * inner))
+    return found
 
 
 def _not_read(fields: _Noting, part: Mapping[str, Any]) -> Iterator[str]:

@@ -10,16 +10,21 @@ from typing import Any, TypeVar
 
 from attnbench.cases.ids import build_case, parse_storage
 from attnbench.cases.suites import TORCHS, parse_suite
+from attnbench.cases.work import human_bytes
 from attnbench.models.layers import LayerKind, Model, Stage, rule_of, shard
 from attnbench.models.recurrences import UNSAID
 from attnbench.types.batch import batch_text, parse_batch
 from attnbench.types.case import LARGEST
 from attnbench.types.encoding import DTYPE
 from attnbench.types.errors import BadCase, BadInput
+from attnbench.types.extensions import Suite
 from attnbench.types.words import count_of
 
 _OF_TORCH = {"scaled_dot", "dot", "t5_bias"}
 """The rules that torch's function computes."""
+
+_LITTLE = 0.1
+"""Keys and values that are a smaller part of the weights say that attention is a small part of a decode."""
 
 _T = TypeVar("_T")
 
@@ -161,6 +166,37 @@ def model_suite(
         lines += ["[defaults]", *defaults, ""]
     text = "\n".join([*lines, *(part for _, part in parts)])
     return ModelSuite(text, len(parse_suite(text, model.type).cases), tuple(notes))
+
+
+def decode_words(model: Model, suite: Suite, tp: int = 1) -> str:
+    """Say that a step of the decode reads little beside the weights; "" where it doesn't, or nobody knows.
+
+    suite: that of the model, in the heads of one of ``tp`` devices.
+    """
+    if suite.counts is None or suite.stages is None or suite.without:
+        return ""
+    counted = [
+        (case, count)
+        for case, count, stage in zip(suite.cases, suite.counts, suite.stages, strict=True)
+        if stage == "decode" and case.operation == "attention" and case.kv == DTYPE.name
+    ]
+    if not counted:
+        return ""
+    # Cases of other numbers of threads are the same step once more.
+    one = counted[0][0]
+    keys_bytes = sum(
+        count * case.B * case.Hkv * case.Lk * (case.D + case.Dv) * case.item_bytes
+        for case, count in counted
+        if case.threads == one.threads
+    )
+    weights_bytes = model.weights * one.item_bytes / tp
+    if keys_bytes > _LITTLE * weights_bytes:
+        return ""
+    return (
+        f"a step of the decode reads about {human_bytes(keys_bytes)} of keys and values, and over "
+        f"{human_bytes(weights_bytes)} of weights: attention is a small part of it, so a choice saves little "
+        "(attnbench capture measures which part)"
+    )
 
 
 def with_octaves(lengths: Lengths, limit: int | None) -> Lengths:
