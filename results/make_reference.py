@@ -51,9 +51,14 @@ def file_of(suite: str) -> Path:
     return RESULTS / f"reference-{suite}.jsonl"
 
 
+def shown_files() -> list[Path]:
+    """The files of the page that the README's command makes, as a shell lists them."""
+    return sorted(RESULTS.glob("reference-*.jsonl"))
+
+
 def run_ids() -> list[str]:
-    """The runs of all files, in order."""
-    return [json.loads(file_of(suite).read_text().partition("\n")[0])["run_id"] for suite in SUITES]
+    """The runs of these files, in order."""
+    return [json.loads(file.read_text().partition("\n")[0])["run_id"] for file in shown_files()]
 
 
 def table() -> str:
@@ -102,7 +107,7 @@ def draw() -> None:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         page = Path(folder) / "report.html"
-        files = [str(file_of(suite).relative_to(ROOT)) for suite in SUITES]
+        files = [str(file.relative_to(ROOT)) for file in shown_files()]
         command = [sys.executable, "-m", "attnbench", "report", *files, "--html", str(page)]
         subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         # Chromium's sandbox refuses to start as root, as in a container.

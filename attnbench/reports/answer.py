@@ -6,7 +6,7 @@ Tables, Markdown, JSON, CSV, frames and the page all take it from here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -54,8 +54,8 @@ NOT_LESS = "not proved to be less"
 NOT_OF_SUM = "not proved for the sum"
 RATIO_DECIDES = "× decides: it is of the same repetitions"
 BRACKETS = (
-    "[a, b]: the interval of the number before it; behind a range over cases, from the lowest to the highest "
-    "end of their intervals; of a whole step, taken within each repetition"
+    "[a, b]: the interval of the number before it, of 95 % confidence or more; behind a range over cases, "
+    "from the lowest to the highest end of their intervals; of a whole step, taken within each repetition"
 )
 _APART = 1.05
 """One time is shown to be less than another if so many times its upper end are."""
@@ -535,6 +535,8 @@ def steps_words(
     numbers: Mapping[str, int | str],
     suites: Mapping[str, str] = MappingProxyType({}),
     asked: Mapping[str, frozenset[str]] = MappingProxyType({}),
+    *,
+    busy: bool = False,
 ) -> dict[str, bool]:
     """Say for each stage which backend to use, and how much longer a step takes with what users have.
 
@@ -551,6 +553,8 @@ def steps_words(
         count = count_asked(asked, those[0].by_case)
         before += [f"{count} backends asked"] if count else []
         words = ", ".join([*before, _step_words(answer, those, numbers)])
+        winners = disturbed_words(answer, those[0].by_case) if busy else ""
+        words += f"; {winners}" if winners else ""
         of_stages[words] = _proves(answer, those)
     threads = {words: NOT_PROVED not in words for words in threads_words(answer)}
     sure = {words: True for words, proved in threads.items() if proved}
@@ -575,20 +579,33 @@ def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str
 def _shares(answer: RunAnswer, best: Total, leaders: Counter[str]) -> Iterator[str]:
     """Name each backend to use in a step with the number of its cases; of several rules with its own."""
     leads = [lead for lead in answer.leads if lead.best.case in best.by_case]
-    ties = Counter(answer.chosen[lead.best.case] for lead in leads if lead.sure == "tie")
     rules = {case: parse_case(case).rule for case in best.by_case}
     for place, (name, count) in enumerate(leaders.most_common()):
         its = dict.fromkeys(rules[case] for case in best.by_case if answer.chosen[case] == name)
         of = f" for {listed(list(its))}" if len(set(rules.values())) > 1 else ""
         cases = f"{count}" if place else count_of(count, "case")
-        yield f"{name}{of} in {cases}{_tied_words(ties[name], count)}"
+        ties = tied_words([lead for lead in leads if answer.chosen[lead.best.case] == name], name)
+        yield f"{name}{of} in {cases}{f' ({ties})' if ties else ''}"
 
 
-def _tied_words(ties: int, count: int) -> str:
-    """Say in brackets in how many of so many cases others may be as fast as a backend; "" in none."""
+def tied_words(leads: Sequence[Lead], use: str) -> str:
+    """Say in how many of these cases others may be as fast as the one to use, as few of them; "" in none."""
+    ties = [lead for lead in leads if lead.sure == "tie"]
     if not ties:
         return ""
-    return " (tied)" if ties == count else f" (tied in {ties})"
+    rivals = dict.fromkeys(name for lead in ties for name in lead.candidates if name != use)
+    others = f" with {' or '.join(rivals)}" if len(rivals) <= _MOST_TIES else ""
+    where = "" if len(leads) == 1 else " in each" if len(ties) == len(leads) else f" in {len(ties)}"
+    return f"tied{where}{others}"
+
+
+def disturbed_words(answer: RunAnswer, cases: Collection[str]) -> str:
+    """Say in how many cases the backend to use was disturbed, and its ratios too; "" in none."""
+    found = [answer.chosen_disturbed[case] for case in cases if case in answer.chosen_disturbed]
+    if not found:
+        return ""
+    too = f", {sum(found)} of them in its ratios too" if any(found) else ""
+    return f"{len(found)} of {count_of(len(cases), 'case')} had a disturbed winner{too}"
 
 
 def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
@@ -605,8 +622,7 @@ def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
             where = f"{count} of {count_of(len(best.by_case), 'case')}"
             words = f"{named(total.backend or '')} takes {takes} times as long in {where}"
             if not total.tied:
-                over = total_times_text(total, bounds=True)
-                words += f", and a step with it there {over} times, taken within each repetition"
+                words += f", and a whole step with it there {total_times_text(total, bounds=True)} times"
             yield words
 
 
@@ -849,7 +865,7 @@ def busy_text(*answers: RunAnswer) -> str:
     if not is_busy(count, timed):
         return ""
     was = "was" if count == 1 else "were"
-    fastest = sum(one.chosen_disturbed for one in answers)
+    fastest = sum(len(one.chosen_disturbed) for one in answers)
     among = (
         "the fastest of a case"
         if fastest == count == 1

@@ -185,7 +185,7 @@ class Run:
         total of a step, which needs all cases.
         """
         from attnbench.reports.judged import ReportPart
-        from attnbench.reports.names import suites_apart
+        from attnbench.reports.names import suite_of, suites_apart
         from attnbench.runner.processor import largest_cache_bytes
         from attnbench.stats.answer import answer
         from attnbench.stats.caches import cache_steps, stages_of_one_cache
@@ -214,7 +214,9 @@ class Run:
             )
             records = [one.record for one in kept]
             brought = tuple(dict.fromkeys(name for head in heads for name in _brought(head)))
-            found = answer(records, taken, stages_of_one_cache(counts, stages), stages, without, brought)
+            suites = {case: suite_of(self.manifests[run]) for case, run in last.items()}
+            counted = stages_of_one_cache(counts, stages)
+            found = answer(records, taken, counted, stages, without, brought, suites)
             caches = cache_steps(records, found.chosen, taken, counts, stages, without)
         again = len({(run, one.record.case) for run, one in every}) - len(last)
         torch = dict.fromkeys(str(head.environment.get("torch") or "") for head in heads)

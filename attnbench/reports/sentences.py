@@ -16,6 +16,7 @@ from attnbench.reports.answer import (
     named,
     range_text,
     slower,
+    tied_words,
 )
 from attnbench.reports.names import conditions_words
 from attnbench.stats.answer import Lead, RunAnswer, Sure, is_failure
@@ -92,14 +93,17 @@ def _whole(leads: Sequence[Lead], names: Mapping[str, str]) -> str:
 def _divided(chosen: Mapping[str, Sequence[Lead]], leads: Sequence[Lead]) -> str:
     """Name the backends to use with the number of their cases."""
     told = [
-        f"{name} in {len(its)}{'' if place else f' of {len(leads):,} cases'}{_sureness(its)}"
+        f"{name} in {len(its)}{'' if place else f' of {len(leads):,} cases'}{_sureness(its, use=name)}"
         for place, (name, its) in enumerate(chosen.items())
     ]
     return first_of(told, _MOST_CHOSEN)
 
 
-def _sureness(leads: Sequence[Lead], names: Mapping[str, str] | None = None) -> str:
-    """Say in brackets in how many cases a choice is proved, and in which it ties; "" if proved in all."""
+def _sureness(leads: Sequence[Lead], names: Mapping[str, str] | None = None, use: str = "") -> str:
+    """Say in brackets in how many cases a choice is proved, and in which it ties; "" if proved in all.
+
+    use: the backend that is chosen, where it is one: ties then name the others.
+    """
     count = Counter(lead.sure for lead in leads)
     if count["clear"] == len(leads):
         return ""
@@ -114,7 +118,9 @@ def _sureness(leads: Sequence[Lead], names: Mapping[str, str] | None = None) -> 
         if count[sure]
     ]
     tied = [lead.best.case for lead in leads if lead.sure == "tie"]
-    if tied and len(tied) == len(leads):
+    if use:
+        told += filter(None, [tied_words(leads, use)])
+    elif tied and len(tied) == len(leads):
         told.append("tied" if len(leads) == 1 else "tied in each")
     elif tied:
         told.append(f"tied in {len(tied)}{f': {listed([names[case] for case in tied])}' if names else ''}")

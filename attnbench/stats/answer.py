@@ -117,9 +117,10 @@ class RunAnswer:
     baseline: the backend that all ratios refer to, None if they have several. common: the common cases.
     timed: the number of records with a time; disturbed: those that other processes disturbed. totals: of one
     step, where calls were counted. chosen: the backend to use in each case, of a tie the shared one;
-    chosen_disturbed: in how many cases its measurement was disturbed. known: backends that the user brought,
-    whose times a sentence has too. partial: totals of backends that have a time in some cases of a step
-    alone, as of softmax attention beside recurrent layers: in the others the backend to use stands in.
+    chosen_disturbed: the cases in which its measurement was disturbed, and whether its ratios were too.
+    known: backends that the user brought, whose times a sentence has too. partial: totals of backends that
+    have a time in some cases of a step alone, as of softmax attention beside recurrent layers: in the others
+    the backend to use stands in.
     """
 
     leads: tuple[Lead, ...]
@@ -130,7 +131,7 @@ class RunAnswer:
     disturbed: int
     totals: tuple[Total, ...] = ()
     chosen: Mapping[str, str] = field(default_factory=dict)
-    chosen_disturbed: int = 0
+    chosen_disturbed: Mapping[str, bool] = field(default_factory=dict)
     known: tuple[str, ...] = ()
     partial: tuple[Total, ...] = ()
 
@@ -142,15 +143,16 @@ def answer(
     stages: Mapping[str, str] = MappingProxyType({}),
     without: tuple[str, ...] = (),
     known: tuple[str, ...] = (),
+    suites: Mapping[str, str] = MappingProxyType({}),
 ) -> RunAnswer:
-    """Return the answer of one run.
+    """Return the answer of one run, or of several on one kind of device.
 
     times: for each case and repetition, the median time of a call of each backend. The unit is the
     repetition, as in all intervals: its geometric mean is taken over the common cases first, then the median
     and the interval over repetitions. Cases of one repetition may share processes and a moment of the
     machine, so they do not count as independent. counts: calls in one step, by case, where somebody counted;
     stages: of these counts, which are summed by stage; without: as of :class:`Total`; known: as of the
-    answer.
+    answer. suites: of each case; ties in one suite change no choice in another.
     """
     by_case = by_repetition(times)
     cases: dict[str, list[Record]] = {}
@@ -167,14 +169,17 @@ def answer(
         for name in dict.fromkeys(record.backend for record in timed)
     ]
     standings.sort(key=lambda one: (one.mean is None, one.mean.ratio if one.mean else -one.cases))
-    chosen = _chosen(leads, records)
+    chosen: dict[str, str] = {}
+    for suite in dict.fromkeys(suites.get(lead.best.case, "") for lead in leads):
+        own = {lead.best.case: lead for lead in leads if suites.get(lead.best.case, "") == suite}
+        chosen |= _chosen([*own.values()], [record for record in records if record.case in own])
     found: list[Total] = []
     partial: list[Total] = []
     for (stage, threads), its in by_stage(counts, stages).items():
         found += totals(chosen, by_case, its, stage, threads, without, leads)
         partial += partial_totals(chosen, by_case, its, stage, threads)
     busy = [record for record in timed if disturbed(record)]
-    uses = sum(record.backend == chosen[record.case] for record in busy)
+    uses = {record.case: contended(record) for record in busy if record.backend == chosen[record.case]}
     return RunAnswer(
         leads, tuple(standings), baseline, common, len(timed), len(busy), tuple(found), chosen, uses, known,
         tuple(partial),

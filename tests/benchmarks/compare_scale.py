@@ -19,7 +19,7 @@ from pathlib import Path
 
 from attnbench.results.digest import digested
 
-REFERENCE = Path(__file__).parents[2] / "results" / "reference-lengths.jsonl"
+REFERENCE = Path(__file__).parents[1] / "runs" / "lengths.jsonl"
 CASE = b"attention/scaled_dot/B1-H8-Lq512-Lk512-D64/causal/float32/cpu/forward"
 BACKENDS = 5
 RECORDS = 50_000

@@ -29,7 +29,7 @@ from attnbench.reports.run import Run
 from attnbench.types.errors import BadInput
 from attnbench.types.record import Accuracy, Record
 
-REFERENCE = Path(__file__).parents[2] / "results" / "reference-lengths.jsonl"
+REFERENCE = Path(__file__).parents[1] / "runs" / "lengths.jsonl"
 REGISTRY = load_registry()
 BMM = {"sdpa_flash": 2.0, "bmm": 1.0}
 NOISE = (0.98, 1.01, 0.99, 1.02, 1.0, 0.97, 1.03, 1.01, 0.99)

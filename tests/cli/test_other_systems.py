@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-RESULTS = Path(__file__).parents[2] / "results"
-GPT2, SMOKE = str(RESULTS / "reference-gpt2.jsonl"), str(RESULTS / "reference-smoke.jsonl")
+RUNS = Path(__file__).parents[1] / "runs"
+GPT2, SMOKE = str(RUNS / "gpt2.jsonl"), str(RUNS / "smoke.jsonl")
 PLUGIN = (
     Path(__file__).parents[2] / "plugins" / "attnbench-example" / "src" / "attnbench_example" / "__init__.py"
 )
@@ -50,7 +50,7 @@ def statuses(folder: Path, *lines: str) -> list[str]:
 def test_what_needs_no_measuring_works(tmp_path: Path) -> None:
     lines = (
         "--help", "list rules", "list cases gpt2", "plugins", f"report {GPT2}",
-        f"report {GPT2} --html page.html", f"compare {GPT2} {GPT2}", f"history {RESULTS}",
+        f"report {GPT2} --html page.html", f"compare {GPT2} {GPT2}", f"history {RUNS}",
         f"merge {GPT2} {SMOKE} --out all.jsonl", f"choose {SMOKE} --out choice.toml", "explain",
         "compare-rules dot --width 4", "new mine",
         f"capture --out calls.toml -- {sys.executable} -c 'import torch'",

@@ -22,13 +22,13 @@ from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
 from attnbench.types.record import Accuracy
 
-RESULTS = Path(__file__).parents[2] / "results"
-LENGTHS = RESULTS / "reference-lengths.jsonl"
+RUNS = Path(__file__).parents[1] / "runs"
+LENGTHS = RUNS / "lengths.jsonl"
 
 
 @pytest.fixture(scope="module")
 def smoke() -> Run:
-    return load(RESULTS / "reference-smoke.jsonl")
+    return load(RUNS / "smoke.jsonl")
 
 
 def shown(run: Run, width: int = 100) -> str:
@@ -156,8 +156,8 @@ def test_the_sentence_counts_outputs_and_wins_and_every_winner_has_a_row() -> No
     assert head.startswith("5 cases (attention scaled_dot")
     assert head.endswith("on A made machine, torch 2.13.0")
     assert " ".join(" ".join(sentence).split()) == (
-        "11 outputs checked, all correct. Use quick in 3 of 5 cases (sure in 2, tied in 1), eager in 1, "
-        "rare in 1; eager takes 2.00 [1.97, 2.03] times as long in 4 cases."
+        "11 outputs checked, all correct. Use quick in 3 of 5 cases (sure in 2, tied in 1 with twin), "
+        "eager in 1, rare in 1; eager takes 2.00 [1.97, 2.03] times as long in 4 cases."
     )
     assert "×: so many times as long as the fastest" in key
     assert heads.split() == ["#", "case", "use", "time", "eager", "×", "next", "×"]
@@ -203,7 +203,7 @@ def test_the_sentence_has_the_range_of_ratios_and_of_one_its_interval() -> None:
 
 
 def test_reasons_that_differ_in_numbers_are_told_once_with_their_range() -> None:
-    text = details(load(RESULTS / "reference-gpt2.jsonl"))
+    text = details(load(RUNS / "gpt2.jsonl"))
     assert "weighted values, 3.0 to 6.2 GiB here; it stops at 1 GiB)" in " ".join(text.split())
 
 
@@ -373,7 +373,7 @@ def test_a_step_says_in_which_cases_its_choice_is_tied() -> None:
         case(128): {"eager": 3.0, "bmm": 1.0},
         case(256): {"eager": 1.0, "bmm": 3.0},
     }
-    assert "use eager in 2 cases (tied in 1) and bmm in 1, 3.0" in shown(
+    assert "use eager in 2 cases (tied in 1 with bmm) and bmm in 1, 3.0" in shown(
         run_of(times, counts=dict.fromkeys(times, 1.0))
     )
 

@@ -208,13 +208,42 @@ def test_steps_name_their_suite_and_come_after_whole_suites() -> None:
     (words,) = [line for line in shown(both, 400).splitlines() if line.startswith(step)]
     assert words.endswith(
         "; torch's function (sdpa_flash) takes 2.00 to 3.00 [1.97, 3.04] times as long in 2 of 3 cases, "
-        "and a step with it there 1.57 [1.56, 1.58] times, taken within each repetition"
+        "and a whole step with it there 1.57 [1.56, 1.58] times"
     )
     top = page(both).partition("<h2>")[0]
     assert 0 < top.index("edges (L128, float32): use quick") < top.index(step)
     head = structs.replace(both.manifests[0], named=["eager", "bmm", "sdpa_flash"])
     few = replace(both, manifests=(head, *both.manifests[1:]))
     assert "hybrid (L64–128, float32, 1 thread), 3 backends asked, decode: " in shown(few, 400)
+
+
+def test_ties_in_one_suite_change_no_choice_in_another() -> None:
+    """Beside a run on another machine, runs of one machine have one part: what to use stays as it was."""
+    tied = {case(n): {"sdpa_flash": 1.0, "bmm": 1.0, "eager": 2.0} for n in (64, 128)}
+    mine = of_suite("mine", on(EPYC, "mine", tied | {case(32): {"sdpa_flash": 0.5, "bmm": 1.0}}))
+    clear = {case(n): {"bmm": 0.5, "sdpa_flash": 1.0} for n in (256, 512, 1024, 2048)}
+    others = of_suite("others", on(EPYC, "others", clear))
+    there = of_suite("others", on(H100, "there", {SHORT: {"eager": 1.0, "theirs": 0.5}}))
+    advice = "use sdpa_flash in all 3 cases (sure in 1, tied in 2: "
+    assert advice.capitalize() in shown(mine, 400)
+    assert advice in shown(together(mine, others, there), 400)
+
+
+def test_a_disturbed_winner_stands_beside_each_sentence_of_several() -> None:
+    times = {case(n): {"eager": 2.0, "bmm": 1.0} for n in (64, 128)}
+    counts = dict.fromkeys(times, 1.0)
+    model = on(EPYC, "model", times, counts=counts, stages=dict.fromkeys(counts, "decode"))
+    lost = {
+        case(64): {"pairs": 9, "pairs_left_out": 9},
+        case(128): {"notes": ["contended: other programs disturbed more than half of its samples"]},
+    }
+    records = [
+        structs.replace(one, **lost[one.case]) if one.backend == "bmm" else one for one in model.by_file[0]
+    ]
+    model = of_suite("model", replace(model, by_file=(tuple(records),)))
+    there = of_suite("others", on(EPYC, "there", {SHORT: {"eager": 1.0, "theirs": 0.5}}))
+    text = page(together(model, there)).partition("<h2>")[0]
+    assert "times as long; 2 of 2 cases had a disturbed winner, 1 of them in its ratios too" in text
 
 
 def test_the_title_counts_kinds_of_device() -> None:
@@ -304,7 +333,7 @@ def test_lengths_stand_by_stage() -> None:
 def test_brackets_are_explained_where_they_stand() -> None:
     run = run_of({case(n): {"eager": n / 32, "bmm": 1.0} for n in (64, 128)}, counts={case(64): 1.0})
     text = page(run)
-    range_of = "[a, b]: the interval of the number before it; behind a range over cases, from the lowest"
+    range_of = "[a, b]: the interval of the number before it, of 95 % confidence or more; behind a range over"
     assert range_of in text.partition("<h2>")[0]
     (part,) = run.parts
     assert range_of in " ".join(legend(part.judged, {"use"}))

@@ -25,6 +25,7 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives 
 INTERACTIVE_MS = 2000
 TRIES = 5
 RESULTS = Path(__file__).parents[2] / "results"
+RUNS = Path(__file__).parents[1] / "runs"
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +164,7 @@ def test_on_a_phone_the_deciding_columns_are_seen_and_frames_that_scroll_say_so(
 
 
 def test_on_a_phone_no_verdict_of_reference_runs_is_cut(browser: Any, tmp_path: Path) -> None:
-    run = load(sorted(RESULTS.glob("reference-*.jsonl")))
+    run = load([*sorted(RUNS.glob("*.jsonl")), *sorted(RESULTS.glob("reference-*.jsonl"))])
     opened = Opened(browser, tmp_path, run, viewport={"width": 390, "height": 800})
     opened.tab.locator("#more").click()
     frame = opened.tab.locator(".scroll", has=opened.tab.locator("#records")).bounding_box()

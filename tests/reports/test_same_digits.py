@@ -20,7 +20,7 @@ from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
 from attnbench.types.record import Record
 
-RESULTS = Path(__file__).parents[2] / "results"
+FILES = Path(__file__).parents[1] / "runs"
 Map = Mapping[tuple[str, str], str]
 
 
@@ -40,7 +40,7 @@ def disturbed() -> Run:
     return replace(run, by_file=(tuple(map(with_pairs, run.records)),))
 
 
-RUNS = {"a disturbed run": disturbed, "smoke": lambda: load(RESULTS / "reference-smoke.jsonl")}
+RUNS = {"a disturbed run": disturbed, "smoke": lambda: load(FILES / "smoke.jsonl")}
 
 
 def in_terminal(run: Run) -> Map:

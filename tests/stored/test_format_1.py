@@ -20,8 +20,8 @@ from attnbench.results.read import read_ours
 from attnbench.stats.records import not_derived
 from attnbench.types.errors import BadFile
 
-RESULTS = Path(__file__).parents[2] / "results"
-OLD = RESULTS / "reference-bert-base.jsonl"
+RUNS = Path(__file__).parents[1] / "runs"
+OLD = RUNS / "bert-base.jsonl"
 
 
 def in_old_words(protocol: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def printed(*words: str) -> str:
 
 @pytest.mark.parametrize("name", ["bert-base", "gpt2"])
 def test_all_numbers_of_an_old_file_follow_from_its_samples(name: str) -> None:
-    run = read_run(RESULTS / f"reference-{name}.jsonl")
+    run = read_run(RUNS / f"{name}.jsonl")
     assert run.manifest.format == 1
     # The command can be given again.
     assert "--repetitions" in run.manifest.command

@@ -17,7 +17,7 @@ from attnbench.stats.records import summarise
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadFile
 
-RESULTS = Path(__file__).parents[2] / "results"
+RUNS = Path(__file__).parents[1] / "runs"
 
 
 def read(path: Path) -> Measured:
@@ -145,7 +145,7 @@ def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, sent
 
 def test_a_run_that_holds_its_file_still_goes_on(tmp_path: Path) -> None:
     fcntl = pytest.importorskip("fcntl")
-    lines = (RESULTS / "reference-smoke.jsonl").read_bytes().splitlines(keepends=True)
+    lines = (RUNS / "smoke.jsonl").read_bytes().splitlines(keepends=True)
     path = tmp_path / "run.jsonl"
     path.write_bytes(b"".join(lines[:-1]))
     with path.open("ab") as writer:

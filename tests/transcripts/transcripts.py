@@ -294,9 +294,10 @@ def anew(*lines: str) -> list[str]:
 def fill(folder: Path) -> None:
     """Make a folder with all the files that command lines name."""
     shutil.copytree(INPUTS, folder)
-    for path in (ROOT / "results").glob("reference-*.jsonl"):
-        (folder / path.name.removeprefix("reference-")).symlink_to(path)
-    text = (ROOT / "results" / "reference-bert-base.jsonl").read_text(encoding="utf-8")
+    runs = ROOT / "tests" / "runs"
+    for path in runs.glob("*.jsonl"):
+        (folder / path.name).symlink_to(path)
+    text = (runs / "bert-base.jsonl").read_text(encoding="utf-8")
     lines = text.splitlines(keepends=True)
     made = {
         "unfinished": lines[:20],
@@ -323,7 +324,7 @@ def fill(folder: Path) -> None:
         (folder / name).mkdir()
     (folder / "runs").mkdir()
     for name in ("gpt2", "smoke"):
-        (folder / "runs" / f"{name}.jsonl").symlink_to(ROOT / "results" / f"reference-{name}.jsonl")
+        (folder / "runs" / f"{name}.jsonl").symlink_to(runs / f"{name}.jsonl")
 
 
 def serve() -> None:

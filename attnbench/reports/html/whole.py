@@ -104,7 +104,9 @@ def _of_part(part: ReportPart, parts: Sequence[ReportPart], run: str) -> Iterato
     if part.answer is None:
         return
     names = short_names(case_numbers([part]))
-    for words, proved in steps_words(part.answer, names, part.suites, part.asked).items():
+    for words, proved in steps_words(
+        part.answer, names, part.suites, part.asked, busy=bool(part.suites or run)
+    ).items():
         text = isolated(words) if part.suites else capital(words)
         yield Sentence("", f"{text}.", "good" if proved else "unsure", run)
     yield from use_words(part, run) if is_told(part, parts) else failure_words(part, run)

@@ -9,11 +9,13 @@ from typing import Any
 
 from attnbench.cases.work import human_bytes
 from attnbench.reports.answer import (
+    ABSENT,
     ASKED_KEY,
     NOT_ASKED,
     TIED,
     busy_text,
     case_cell,
+    disturbed_words,
     missing_mark,
     next_text,
     slower,
@@ -114,14 +116,12 @@ def use_words(part: ReportPart, run: str = "") -> list[Sentence]:
     records = [one.record for one in part.judged]
     names = short_names(record.case for record in records)
     told = [] if part.answer is None else use_sentences(part.answer, names, part.suites, part.asked)
-    busy_ones = {(record.case, record.backend) for record in records if disturbed(record)}
     found = []
     for answer, words in told:
         text = isolated(words) if part.suites else capital(words)
-        uses = sum(use in busy_ones for use in answer.chosen.items())
-        if uses and part.suites:
-            # Of one suite the sentence on all measurements says it.
-            text += f"; {uses} of {count_of(len(answer.chosen), 'case')} had a disturbed winner"
+        if (part.suites or run) and (words := disturbed_words(answer, answer.chosen)):
+            # Of one run the sentence on all measurements says it.
+            text += f"; {words}"
         found.append(Sentence("", f"{text}.", "good" if is_proved(answer) else "unsure", run))
     return [*found, *failure_words(part, run)]
 
@@ -235,6 +235,8 @@ def leads_key(rows: Sequence[LeadRow]) -> str:
         told.append("disturbed: other processes took part of this time; ratios leave such samples out")
     if any(row.disturbed == _RATIOS_TOO for row in rows):
         told.append("ratios too: most samples were such, so that ratios have them")
+    if any(ABSENT in row.users for row in rows):
+        told.append(f"{ABSENT}: does not run this case")
     if any(NOT_ASKED in row.users for row in rows):
         told.append(ASKED_KEY)
     if any("→" in row.use for row in rows):
