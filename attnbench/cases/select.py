@@ -136,7 +136,7 @@ def select(
         counts if len(counts) == len(chosen) else {},
         stages if len(counts) == len(chosen) else {},
         tuple(dict.fromkeys(words for suite in suites for words in suite.without if counts)),
-        share=suites[0].share if len(suites) == 1 and counts else None,
+        share=_share(suites, chosen) if counts else None,
         baseline=baselines.pop() if len(baselines) == 1 else None,
     )
 
@@ -186,6 +186,14 @@ def _changed(case: Case, overrides: Overrides) -> Iterator[Case]:
             yield replace(case, dtype=dtype, mask=mask, pass_=pass_, kv=kv, **fixed, **held)
         except BadCase as failure:
             raise BadCase(f"case {case_id(case)!r} with the options applied: {failure}") from failure
+
+
+def _share(suites: Sequence[Suite], chosen: Iterable[Case]) -> float | None:
+    """Return the share of the one suite whose calls are chosen, wherever they find their inputs."""
+    if len(suites) != 1:
+        return None
+    recorded = {replace(case, cache="hot") for case in suites[0].cases}
+    return suites[0].share if {replace(case, cache="hot") for case in chosen} == recorded else None
 
 
 def _check_rules_found(rules: Iterable[str], suites: Sequence[Suite], chosen: Iterable[Case]) -> None:

@@ -207,6 +207,7 @@ def recorded(run: Run, default: str) -> Recorded | None:
     share = shares.pop()
     if share is None or shares:
         return None
+    every = {case for head in run.manifests for case in (head.shard.cases if head.shard else head.cases)}
     counts: dict[str, float] = {}
     stages: dict[str, str] = {}
     taken_ms: dict[str, float] = {}
@@ -216,7 +217,7 @@ def recorded(run: Run, default: str) -> Recorded | None:
         for one in records:
             if one.backend == default and one.status == "ok" and one.median_ms is not None:
                 taken_ms[one.case] = one.median_ms
-    if not counts.keys() <= taken_ms.keys():
+    if not every <= counts.keys() <= taken_ms.keys():
         return None
     attention_ms: dict[int, float] = {}
     for (_, threads), its in by_stage(counts, stages).items():

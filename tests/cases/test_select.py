@@ -96,6 +96,15 @@ def test_each_way_to_hold_a_cache_has_the_counts_of_the_step(tmp_path: Path) -> 
     assert chosen(str(file), dtypes=("float32", "float64")).counts == {}
 
 
+def test_the_share_of_a_program_is_that_of_the_calls_that_were_recorded(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('share = 0.2\n[[cases]]\nid = "attention/scaled_dot/H2-Lq1-Lk64-D8"\ncount = 3\n')
+    assert chosen(str(file)).share == 0.2
+    assert chosen(str(file), cache="rotating").share == 0.2
+    assert chosen(str(file), dtypes=("bfloat16",)).share is None
+    assert chosen(str(file), "attention/dot/H2-L8-D8").share is None
+
+
 def test_the_cases_of_a_stage_stand_together(tmp_path: Path) -> None:
     """A suite of a config has both stages of one kind of layer, then both of the next."""
     file = tmp_path / "mine.toml"

@@ -27,7 +27,7 @@ from attnbench.cli import attnbench
 from attnbench.plugins.registry import load_registry
 from attnbench.reports.run import Run
 from attnbench.types.errors import BadInput
-from attnbench.types.record import Accuracy, Record
+from attnbench.types.record import Accuracy, Record, Shard
 
 REFERENCE = Path(__file__).parents[1] / "runs" / "lengths.jsonl"
 REGISTRY = load_registry()
@@ -429,6 +429,9 @@ def test_a_longer_run_is_the_whole_command_of_the_first_with_more_time(
     # Torch's calls take 8 ms, half of the program.
     half = invoke_on("half.jsonl", *records, **counted, share=0.5)
     assert f" faster, at most 8 ms of a step of decode (50% of the program): {again} {backends}\n" in half
+    part = Shard(0, 0, cases)
+    alone = {"counts": {cases[0]: 4.0}, "stages": {cases[0]: "decode"}, "shard": part}
+    assert "of the program" not in invoke_on("part.jsonl", records[0], records[1], **facts | alone, share=0.5)
     little = invoke_on("little.jsonl", *records, **counted, share=0.009)
     assert "may save less than 1% of the program as it was recorded\n" in little
     assert "--budget 4" not in little

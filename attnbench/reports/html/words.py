@@ -119,9 +119,10 @@ def use_words(part: ReportPart, run: str = "") -> list[Sentence]:
     found = []
     for answer, words in told:
         text = isolated(words) if part.suites else capital(words)
-        if (part.suites or run) and (words := disturbed_words(answer, answer.chosen)):
+        winners = disturbed_words(answer, answer.chosen)
+        if winners and (part.suites or run):
             # Of one run the sentence on all measurements says it.
-            text += f"; {words}"
+            text += f"; {winners}"
         found.append(Sentence("", f"{text}.", "good" if is_proved(answer) else "unsure", run))
     return [*found, *failure_words(part, run)]
 
@@ -265,7 +266,7 @@ MOST_FAILURES = 4
 """Sentences on failures of a run."""
 _TONES = {"inexact": "unsure", "doubtful": "unsure", "unknown": "unsure"}
 """Of failures that are no fault of a backend's outputs."""
-MOST_VALUES = 3
+MOST_VALUES = 6
 """A fact that differs between runs shows no more values."""
 
 
