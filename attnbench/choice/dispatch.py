@@ -287,8 +287,8 @@ class _Dispatch:
         alike = [(first, choice) for first, choice in alike if first.mask == case.mask]
         lies = layout_between(query, key, value)
         strides = query.stride(), key.stride(), value.stride()
-        if not alike and word is not None and lies and self._was_measured(case):
-            why = f"nothing was proved to be faster for {short_id(case)}, which was measured"
+        if not alike and word is not None and lies and (measured := self._measured(case)):
+            why = f"nothing was proved to be faster for {short_id(case)}, {measured}"
             return _torchs(why, strides)
         if not alike:
             why = f"no entry is for {short_id(case)}"
@@ -314,13 +314,20 @@ class _Dispatch:
         fewer = (replace(case, Hkv=count) for count in range(1, case.Hkv) if case.H % count == 0)
         return any(_shape_of(one) in shapes for one in fewer for shapes in (self._rows, self._stays))
 
-    def _was_measured(self, case: Case) -> bool:
-        """Return whether a case was measured as its inputs lie, and torch's function stays."""
-        return any(
-            (one.Lk, one.mask) == (case.Lk, case.mask)
-            and lies_as(case, "BHLD" if one.layout == "own" else one.layout)
+    def _measured(self, case: Case) -> str:
+        """Say that a case was measured as its inputs lie, or one shorter and one longer, and torch's function
+        stays; "" where that is not so."""
+        keys = [
+            one.Lk
             for one in self._stays.get(_shape_of(case), [])
-        )
+            if one.mask == case.mask and lies_as(case, "BHLD" if one.layout == "own" else one.layout)
+        ]
+        if case.Lk in keys:
+            return "which was measured"
+        less, more = [n for n in keys if n < case.Lk], [n for n in keys if n > case.Lk]
+        if not less or not more or case.Lq not in (1, case.Lk):
+            return ""
+        return f"between {max(less)} and {min(more)} keys, which were measured"
 
     def _nearest(self, case: Case, *, unread: bool) -> str:
         """Return the entry that differs least from a case, and in what, or that there is none.

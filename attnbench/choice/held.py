@@ -106,6 +106,7 @@ def what_next(
     budget_s: float,
     out: str = "longer.jsonl",
     gain: str = "",
+    tried: Collection[int] = (),
 ) -> list[str]:
     """Return lines: how to prove what may be faster, and what decode cases leave open.
 
@@ -113,6 +114,7 @@ def what_next(
 
     command: the words that ran these cases, without backends and budget; none where nobody knows them.
     budget_s: the budget that they had. out: the file of the longer run. gain: in words, what it may prove.
+    tried: the numbers of threads that these runs and others measured.
     """
     cases = [parse_case(one.case) for one in decisions]
     lines = []
@@ -139,7 +141,7 @@ def what_next(
             )
         words += ["--out", out]
         lines.append(f"a longer run may prove what may be faster{gain}: {shlex.join(words)}")
-        if len({case.threads for case in cases if case.on_host}) == 1:
+        if len({*tried, *(case.threads for case in cases if case.on_host)}) == 1:
             lines.append(
                 "other threads may be faster: time a step of your program with torch.set_num_threads(1), and "
                 "run these cases with --threads 1 if it is"
@@ -147,7 +149,7 @@ def what_next(
     elif decisions and all(one.settled for one in decisions):
         lines.append(
             "no longer run changes this choice of backends: in each case torch's function is the fastest, or "
-            "others save too little of a call"
+            "others save too little of a call, or take too long to compile"
         )
     if hot:
         lines.append(

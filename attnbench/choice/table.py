@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from attnbench.cases.work import human_bytes
 from attnbench.compare.environment import changed
 from attnbench.plugins.registry import Registry
 from attnbench.reports.run import Run
+from attnbench.reports.units import duration
 from attnbench.results.read import facts_of
 from attnbench.results.targets import FileKind
 from attnbench.stats.answer import by_repetition, by_stage, extra_bytes, over_another, rivals_of, saved
@@ -47,6 +49,8 @@ LEAST_SAVED_MS = 0.1
 their code out of the caches: ``python tests/benchmarks/dispatch.py`` measures what that costs a call through
 a choice: the lookup, and the several functions of torch that a backend calls where torch's own is one.
 """
+_SLOW_FIRST_MS = 300.0
+"""A first call that takes less is not counted."""
 _NEAR = 1.1
 """A backend that takes at most so many times as long as the fastest is chosen to serve lengths between."""
 MUCH_COARSER = 2.0
@@ -115,11 +119,11 @@ class Decision:
     also: tuple[Decision, ...] = ()
 
 
-def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
+def decide(run: Run, registry: Registry, default: str, calls: int) -> list[Decision]:
     """Decide for each case of the runs; of one that several runs have the newest counts.
 
     Of backends that may be as fast, or nearly, neighbouring lengths get the same, which then serves those
-    between.
+    between. calls: as many of a case as a process makes at least; what compiles has to pay in so many.
 
     Raises:
         BadInput: the runs are of different machines or versions, or compare two sides.
@@ -133,7 +137,7 @@ def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
         for record in records:
             cases.setdefault(record.case, []).append(record)
         for case, those in cases.items():
-            found[case] = _decision(case, those, by_case.get(case, {}), registry, default, kept)
+            found[case] = _decision(case, those, by_case.get(case, {}), registry, default, kept, calls)
     agreed = {one.case: one for row in _rows(found.values()) for one in _agreed(row)}
     return [agreed[case] for case in found]
 
@@ -168,11 +172,16 @@ def saving(
         one.case: one.choice.backend for one in decisions if one.choice is not None and one.case not in left
     }
     found: dict[tuple[str, int], tuple[float, Interval | None]] = {}
+    several = {stage for head in run.manifests for stage in by_stage(head.counts, head.stages) if stage[1]}
     seen: dict[tuple[str, int], Mapping[str, float]] = {}
     runs = zip(run.manifests, run.times, strict=True)
     for head, times in sorted(runs, key=lambda one: one[0].started):
         of_case = by_repetition(times)
         for stage, counts in by_stage(head.counts, head.stages).items():
+            # A longer run may have one of the numbers of threads that the first had.
+            threads = {parse_case(case).threads for case in counts}
+            if len(threads) == 1 and (own := (stage[0], *threads)) in several:
+                stage = own
             if seen.setdefault(stage, counts) != counts:
                 return {}
             its = {case: name for case, name in chosen.items() if case in counts}
@@ -287,7 +296,7 @@ def _conditions(manifest: Manifest) -> dict[str, Any]:
 
 def _decision(
     name: str, records: Iterable[Record], repetitions: Mapping[int, Mapping[str, float]], registry: Registry,
-    default: str, kept: bool,
+    default: str, kept: bool, calls: int,
 ) -> Decision:  # fmt: skip
     case = parse_case(name)
     refused = not_servable(case, registry)
@@ -299,6 +308,22 @@ def _decision(
         status = next((one.status for one in records if one.backend == default), None)
         reason = f": {status_words(status)}" if status is not None else ""
         return Decision(name, None, f"{default} has no time{reason}", default if status == "suspect" else "")
+    dear = [one for one in timed if one is not ours and _is_dear(one, ours, calls)]
+    found = _of_timed(ours, [one for one in timed if one not in dear], repetitions, kept, calls)
+    if dear and found.choice is None and found.settled:
+        return _against(ours, min(dear, key=lambda one: one.median_ms or 0.0), repetitions, kept, calls)
+    return found
+
+
+def _of_timed(
+    ours: Record,
+    timed: Sequence[Record],
+    repetitions: Mapping[int, Mapping[str, float]],
+    kept: bool,
+    calls: int,
+) -> Decision:
+    """Decide between torch's function and others, all of which have times."""
+    name, default = ours.case, ours.backend
     best = min(timed, key=lambda one: (one.backend != one.best, one.median_ms))
     assert ours.median_ms is not None
     assert best.median_ms is not None
@@ -309,22 +334,49 @@ def _decision(
         if not rivals:
             return Decision(name, None, f"{default} is the fastest", settled=True)
         tie = f"{default} ties with {first_of(rivals, _MOST_TIES)}"
-        lows = [ends(compared[rival].compared)[0] for rival in rivals]
+        lows = {rival: ends(compared[rival].compared)[0] for rival in rivals}
         # Without an interval it may save all of the call.
-        most_ms = max((1 - (low or 0.0)) * ours.median_ms for low in lows)
-        if most_ms < LEAST_SAVED_MS:
+        most_ms = {rival: (1 - (low or 0.0)) * ours.median_ms for rival, low in lows.items()}
+        enough = [rival for rival, ms in most_ms.items() if ms >= LEAST_SAVED_MS]
+        if not enough:
             return Decision(name, None, f"{tie}, none of which may save {_LEAST_SAVED}", settled=True)
-        return Decision(name, None, f"{tie}: which is faster is not proved", rivals[0], most_ms=most_ms)
-    found = _against(ours, best, repetitions, kept)
+        paid = [
+            one.backend for one in others if one.backend in enough and _pays(one, most_ms[one.backend], calls)
+        ]
+        if not paid:
+            why = f"{tie}, none of which may save what its first call takes in {calls:,} calls"
+            return Decision(name, None, why, settled=True)
+        most = max(most_ms[rival] for rival in paid)
+        return Decision(name, None, f"{tie}: which is faster is not proved", paid[0], most_ms=most)
+    found = _against(ours, best, repetitions, kept, calls)
     rest = [one for one in timed if one is not best]
     rivals = rivals_of(best, rest, repetitions)
     ties = (
-        _against(ours, one, repetitions, kept)
+        _against(ours, one, repetitions, kept, calls)
         for one in rest
         if one is not ours and (one.backend in rivals or _is_near(one, best, repetitions))
     )
     proved = [one for one in (found, *ties) if one.choice is not None]
     return replace(proved[0], also=tuple(proved[1:])) if proved else found
+
+
+def _first_ms(record: Record) -> float:
+    """Return what preparation and first call of a backend take in each process; 0 for a short time."""
+    first_ms = (record.prepare_ms or 0.0) + (record.first_call_ms or 0.0)
+    return first_ms if first_ms >= _SLOW_FIRST_MS else 0.0
+
+
+def _pays(record: Record, saved_ms: float, calls: int) -> bool:
+    """Return whether so many calls that each save this time save what the first one takes."""
+    return _first_ms(record) <= calls * saved_ms
+
+
+def _is_dear(one: Record, ours: Record, calls: int) -> bool:
+    """Return whether a backend is faster than torch's function, and so many calls don't save its first."""
+    assert ours.median_ms is not None
+    assert one.median_ms is not None
+    saved_ms = ours.median_ms - one.median_ms
+    return saved_ms > 0 and not _pays(one, saved_ms, calls)
 
 
 def _is_near(one: Record, best: Record, repetitions: Mapping[int, Mapping[str, float]]) -> bool:
@@ -334,7 +386,7 @@ def _is_near(one: Record, best: Record, repetitions: Mapping[int, Mapping[str, f
 
 
 def _against(
-    ours: Record, other: Record, repetitions: Mapping[int, Mapping[str, float]], kept: bool
+    ours: Record, other: Record, repetitions: Mapping[int, Mapping[str, float]], kept: bool, calls: int
 ) -> Decision:
     """Decide between torch's function and one other backend, whose times are known."""
     name, backend = ours.case, other.backend
@@ -350,11 +402,23 @@ def _against(
         if not found.few and most_ms < LEAST_SAVED_MS:
             why = f"{backend} may be faster, but can't save {_LEAST_SAVED}"
             return Decision(name, None, why, settled=True)
+        if not _pays(other, most_ms, calls):
+            why = f"{backend} may be faster, but can't save what its first call takes in {calls:,} calls"
+            return Decision(name, None, why, settled=True)
         few = "too few repetitions" if found.few else "not proved"
         return Decision(name, None, f"{backend} may be faster: {few}", backend, most_ms=most_ms)
     most_ms = other.median_ms * (gain.high - 1)
     if most_ms < LEAST_SAVED_MS:
         why = f"{backend} is faster, but saves less than {_LEAST_SAVED}"
+        return Decision(name, None, why, settled=True)
+    saved_ms = other.median_ms * (found.compared.ratio - 1)
+    first_ms = _first_ms(other)
+    if not _pays(other, saved_ms, calls):
+        needed, first = ceil(first_ms / saved_ms), duration(first_ms, first_ms / 3)
+        why = (
+            f"{backend} is faster, but in each process its first call takes {first}, "
+            f"which {needed:,} calls save: --calls {needed} takes it"
+        )
         return Decision(name, None, why, settled=True)
     if other.median_ms * (gain.low - 1) < LEAST_SAVED_MS:
         why = f"{backend} is faster, but it is not proved that it saves {_LEAST_SAVED}"
@@ -370,8 +434,6 @@ def _against(
     errors = None
     if other.accuracy is not None and ours.accuracy is not None and ours.accuracy.rms_error > 0:
         errors = other.accuracy.rms_error / ours.accuracy.rms_error
-    first_ms = (other.prepare_ms or 0.0) + (other.first_call_ms or 0.0)
-    saved_ms = other.median_ms * (found.compared.ratio - 1)
     return Decision(name, choice, "", errors=errors, first_ms=first_ms, saved_ms=saved_ms)
 
 

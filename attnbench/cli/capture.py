@@ -14,6 +14,9 @@ from attnbench.cli.output import next_notes, note, say
 from attnbench.cli.parameters import THREADS, Whole
 from attnbench.types.words import count_of
 
+_LITTLE = 0.05
+"""Of a smaller share of a program's time even half is hardly seen."""
+
 if TYPE_CHECKING:
     from attnbench.programs.suite import Captured
 
@@ -96,7 +99,11 @@ def _share(found: Captured, share: float) -> str:
     """Say how much of the program's time its attention takes."""
     backward = any(one.case.pass_ != "forward" for one in found.cases)
     calls = "forward calls of attention" if backward else "calls of attention"
-    more = "" if backward else ": no choice saves more"
+    more = ": no choice saves more"
+    if backward:
+        more = ""
+    elif share < _LITTLE:
+        more += ", so you may stop here"
     return f"{calls} took {share:.0%} of the {found.between_s:.2g} s from the first to the last{more}"
 
 

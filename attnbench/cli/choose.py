@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from itertools import count
 from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import click
 
 from attnbench.cli.options import SHOWING, force_option
 from attnbench.cli.output import note, say
+from attnbench.cli.parameters import Whole
 from attnbench.types.words import count_of, first_of
 
 if TYPE_CHECKING:
@@ -21,9 +23,11 @@ if TYPE_CHECKING:
     from attnbench.types.record import Manifest
 
 DEFAULT = "sdpa_flash"
+LEAST_CALLS = 1000
+"""A process of a few prompts makes so many calls of a case, and would be slower with what takes seconds to
+compile.
+"""
 _MOST_NAMED = 3
-_SLOW_FIRST_MS = 300.0
-"""From so long on the first call of a choice is told: it compiles."""
 _LEAST_PART = 0.01
 """For a smaller part of a program's time no longer run is advised."""
 _NOT_AGAIN = (
@@ -46,8 +50,15 @@ _NOT_AGAIN = (
     "--on-device", "kind", metavar="NAME",
     help="Use only records of this kind of device. Needed if the runs have several.",
 )  # fmt: skip
+@click.option(
+    "--calls", type=Whole(1), metavar="N", default=LEAST_CALLS, show_default=True,
+    help="How many calls of a case a process makes at least: what compiles is chosen if they save what its "
+    "first call takes.",
+)  # fmt: skip
 @force_option
-def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, force: bool) -> None:
+def command(
+    runs: tuple[Path, ...], out: Path, default: str, kind: str | None, calls: int, force: bool
+) -> None:
     """For each case of runs, choose a backend that is proved faster than torch's own.
 
     If two measured lengths have the same choice, lengths between them get it too. Everything else keeps
@@ -84,7 +95,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None, f
     for flaw in run.flaws:
         say(flaw, err=True)
     run = run if kind is None else on_kind(run, kind)
-    decisions = decide(run, registry, default)
+    decisions = decide(run, registry, default, calls)
     check_timed(run, default)
     table = table_of(run, decisions, default)
     _tell(decisions)
@@ -139,16 +150,18 @@ def _what_next(
 
     program: whose calls the runs counted; None if nobody knows how long it took.
     """
+    from attnbench.cases.ids import parse_case
     from attnbench.choice.held import what_next
 
     left = {one.case: one for one in decisions}
+    tried = {case.threads for one in decisions if (case := parse_case(one.case)).on_host}
     found: list[str] = []
     files: list[str] = []
     # Of a case that several runs have, the newest counts.
     for head in sorted(run.manifests, key=lambda one: one.started, reverse=True):
         own = [left.pop(case) for case in head.cases if case in left]
         if any(one.may_be for one in own) or len(run.manifests) == 1:
-            file = f"longer{len(files) + 1 if files else ''}.jsonl"
+            file = _free_name([*run.paths, *map(Path, files)])
             budget_s = float(head.protocol.get("budget_s", 0))
             gain, part = _most_gained(own, head, program)
             if part is not None and 0 < part < _LEAST_PART:
@@ -157,13 +170,19 @@ def _what_next(
                     f"{_LEAST_PART:.0%} of the program as it was recorded"
                 )
                 continue
-            found += what_next(own, default, _command(head), budget_s, file, gain)
+            found += what_next(own, default, _command(head), budget_s, file, gain, tried)
             files += [file] if any(one.may_be for one in own) else []
     if files:
         paths = [str(path) for path in run.paths]
         again = shlex.join(["attnbench", "choose", *paths, *files, "--out", str(out), "--force"])
         found.append(f"a longer run goes beside the others: {again}")
     return list(dict.fromkeys(found)) or what_next(decisions, default, [], 0.0)
+
+
+def _free_name(taken: Sequence[Path]) -> str:
+    """Return a name for the file of a longer run that no file here has."""
+    names = (f"longer{number if number > 1 else ''}.jsonl" for number in count(1))
+    return next(name for name in names if Path(name) not in taken and not Path(name).exists())
 
 
 def _most_gained(
@@ -234,7 +253,7 @@ def _tell(decisions: Sequence[Decision]) -> None:
             words = f"{one.choice.backend}{rivals}: torch's function takes {value} {bounds} times as long"
             if one.errors is not None and one.errors >= MUCH_COARSER:
                 words += f"; {one.choice.backend}'s RMS error is {number(one.errors)} times torch's"
-            if one.first_ms >= _SLOW_FIRST_MS:
+            if one.first_ms:
                 took, calls = duration(one.first_ms, one.first_ms / 3), one.first_ms / one.saved_ms
                 words += f"; in each process its first call takes {took}, which {calls:,.0f} calls save"
         say(f"{short_id(parse_case(one.case))}: {words}")

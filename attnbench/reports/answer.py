@@ -871,7 +871,8 @@ def busy_text(*answers: RunAnswer) -> str:
         if fastest == count == 1
         else f"{fastest or 'none'} of them the fastest of a case"
     )
-    return (
-        f"{count} of {count_of(timed, 'measurement')} {was} disturbed, {among}: use an idle machine, "
-        "or a longer --budget"
-    )
+    remedy = "use an idle machine, or a longer --budget"
+    if all(one.crowded for one in answers if one.disturbed):
+        # Nobody else need be there: what takes the samples runs beside them.
+        remedy = "with as many threads as cores attnbench itself disturbs too: use a longer --budget"
+    return f"{count} of {count_of(timed, 'measurement')} {was} disturbed, {among}: {remedy}"

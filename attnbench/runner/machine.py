@@ -12,6 +12,7 @@ from typing import Any
 
 from attnbench.cases.memory import CGROUP, PROC, control_groups, read, whole_number
 from attnbench.runner.processor import cpu_details
+from attnbench.stats.records import CROWDED
 from attnbench.types.errors import BadInput
 
 _VARIABLES = (
@@ -171,7 +172,7 @@ def sharing_note(cpus: tuple[int, ...], threads: int) -> str:
         return ""
     cores = "the only core" if len(cpus) == 1 else f"all {len(cpus)} cores"
     fewer = "" if len(cpus) == 1 else "; fewer threads leave it a core"
-    return f"attnbench itself shared {cores} with this backend, so its time may be too long{fewer}"
+    return f"{CROWDED} {cores} with this backend, so its time may be too long{fewer}"
 
 
 def environment() -> dict[str, Any]:

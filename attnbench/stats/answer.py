@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from attnbench.cases.ids import parse_case
-from attnbench.stats.records import CONTENDED
+from attnbench.stats.records import CONTENDED, CROWDED
 from attnbench.stats.tests import (
     LEVEL,
     SIGN_TEST_FROM,
@@ -118,7 +118,8 @@ class RunAnswer:
     timed: the number of records with a time; disturbed: those that other processes disturbed. totals: of one
     step, where calls were counted. chosen: the backend to use in each case, of a tie the shared one;
     chosen_disturbed: the cases in which its measurement was disturbed, and whether its ratios were too.
-    known: backends that the user brought, whose times a sentence has too. partial: totals of backends that
+    crowded: whether each that was disturbed had threads on all cores, which attnbench itself shared. known:
+    backends that the user brought, whose times a sentence has too. partial: totals of backends that
     have a time in some cases of a step alone, as of softmax attention beside recurrent layers: in the others
     the backend to use stands in.
     """
@@ -132,6 +133,7 @@ class RunAnswer:
     totals: tuple[Total, ...] = ()
     chosen: Mapping[str, str] = field(default_factory=dict)
     chosen_disturbed: Mapping[str, bool] = field(default_factory=dict)
+    crowded: bool = False
     known: tuple[str, ...] = ()
     partial: tuple[Total, ...] = ()
 
@@ -181,8 +183,9 @@ def answer(
     busy = [record for record in timed if disturbed(record)]
     uses = {record.case: contended(record) for record in busy if record.backend == chosen[record.case]}
     return RunAnswer(
-        leads, tuple(standings), baseline, common, len(timed), len(busy), tuple(found), chosen, uses, known,
-        tuple(partial),
+        leads, tuple(standings), baseline, common, len(timed), len(busy), tuple(found), chosen, uses,
+        bool(busy) and all(any(note.startswith(CROWDED) for note in record.notes) for record in busy),
+        known, tuple(partial),
     )  # fmt: skip
 
 

@@ -44,6 +44,8 @@ Outcome = tuple[Status, str, Check]
 
 CONTENDED = "contended"
 """The label of the note on a backend whose samples were mostly preempted."""
+CROWDED = "attnbench itself shared"
+"""Begins the note on a backend whose threads left attnbench no core of its own."""
 
 
 def checked_record(case: str, rule: str, backend: str, found: CheckResult, accuracy: str) -> Record:

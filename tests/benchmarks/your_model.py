@@ -129,6 +129,7 @@ def told(folder: Path, name: str, pairs: int) -> list[str]:
 
     from attnbench.api import load
     from attnbench.choice.table import decide, saving
+    from attnbench.cli.choose import LEAST_CALLS
     from attnbench.plugins.registry import load_registry
     from attnbench.stats.tests import median_interval
 
@@ -141,7 +142,7 @@ def told(folder: Path, name: str, pairs: int) -> list[str]:
     found = load(folder / "mine.jsonl")
     (answer,) = found.answers
     torchs = next(one for one in answer.totals if one.backend == "sdpa_flash")
-    decisions = decide(found, load_registry(), "sdpa_flash")
+    decisions = decide(found, load_registry(), "sdpa_flash", LEAST_CALLS)
     chosen = sum(one.choice is not None for one in decisions)
     predicted = saving(found, decisions, "sdpa_flash").get(("", 0))
     done = subprocess.run(

@@ -106,9 +106,9 @@ BAD = [
     ),
     (f"without = ['']\n[[cases]]\n{FIELDS}count = 1", "without has '': give a text, as '10 short convolutions'"),
     (f"share = 1\n[[cases]]\n{FIELDS}count = 1", "share = 1: give a fraction, as 0.05"),
-    (f"share = 1.5\n[[cases]]\n{FIELDS}count = 1", "share = 1.5: give a fraction between 0 and 1"),
-    (f"share = nan\n[[cases]]\n{FIELDS}count = 1", "share = nan: give a fraction between 0 and 1"),
-    (f"share = 0.1\n[[cases]]\n{FIELDS}", "share = ... needs counts"),
+    (f"share = 1.5\n[[cases]]\n{FIELDS}count = 1", "share = 1.5: give a fraction between 0 and 1, as 0.05"),
+    (f"share = nan\n[[cases]]\n{FIELDS}count = 1", "share = nan: give a fraction between 0 and 1, as 0.05"),
+    (f"share = 0.1\n[[cases]]\n{FIELDS}", "share = ... needs counts: it says which part of the program's time these calls take"),
     (f"without = ['2 scans']\n[[cases]]\n{FIELDS}", "without = ... needs counts: it says what their total leaves out"),
     (
         f"[[cases]]\n{FIELDS}[[cases]]\nid = 'attention/dot/H8-Hkv3-L1-D1'",

@@ -31,6 +31,7 @@ from attnbench.types.record import Accuracy, Record, Shard
 
 REFERENCE = Path(__file__).parents[1] / "runs" / "lengths.jsonl"
 REGISTRY = load_registry()
+CALLS = 1000
 BMM = {"sdpa_flash": 2.0, "bmm": 1.0}
 NOISE = (0.98, 1.01, 0.99, 1.02, 1.0, 0.97, 1.03, 1.01, 0.99)
 
@@ -63,7 +64,7 @@ def run_of(
 
 
 def chosen(run: Run, default: str = "sdpa_flash") -> list[Choice]:
-    return put_together(decide(run, REGISTRY, default))
+    return put_together(decide(run, REGISTRY, default, CALLS))
 
 
 def test_a_backend_is_chosen_with_its_gain_where_it_is_proved_faster() -> None:
@@ -85,7 +86,7 @@ def test_a_counted_step_saves_the_counts_times_the_gains() -> None:
         case(64): BMM, case(128): {"sdpa_flash": 5.0, "bmm": 1.0, "eager": 3.0},
         case(256): {"sdpa_flash": 1.0, "bmm": 9.0},
     })  # fmt: skip
-    decisions = decide(run, REGISTRY, "sdpa_flash")
+    decisions = decide(run, REGISTRY, "sdpa_flash", CALLS)
     assert saving(run, decisions, "sdpa_flash") == {}, "nobody counted"
     (head,) = run.manifests
     counted = replace(run, manifests=(structs.replace(head, counts={case(64): 10, case(128): 0.5}),))
@@ -96,6 +97,22 @@ def test_a_counted_step_saves_the_counts_times_the_gains() -> None:
     staged = structs.replace(counted.manifests[0], stages={case(64): "prefill", case(128): "decode"})
     by_stage = saving(replace(counted, manifests=(staged,)), decisions[:2], "sdpa_flash")
     assert {stage: round(ms) for (stage, _), (ms, _) in by_stage.items()} == {"prefill": 10, "decode": 2}
+
+
+def test_a_longer_run_with_fewer_threads_counts_for_those_of_the_first() -> None:
+    """Of one number of threads the newest run has the sum, also if the first run had several."""
+
+    def of_threads(number: str, ms: float, *threads: int) -> Run:
+        cases = [case(64) + (f"/threads{one}" if one > 1 else "") for one in threads]
+        run = run_of({one: {"sdpa_flash": ms, "bmm": 1.0} for one in cases})
+        counts, stages = dict.fromkeys(cases, 10.0), dict.fromkeys(cases, "prefill")
+        head = structs.replace(run.manifests[0], counts=counts, stages=stages, started=number)
+        return replace(run, manifests=(head,))
+
+    first, longer = of_threads("2026-01-01", 2.0, 1, 2), of_threads("2026-01-02", 3.0, 2)
+    run = beside(first, longer)
+    found = saving(run, decide(run, REGISTRY, "sdpa_flash", CALLS), "sdpa_flash")
+    assert {place: round(ms) for place, (ms, _) in found.items()} == {("prefill", 1): 10, ("prefill", 2): 20}
 
 
 def test_runs_of_a_stage_each_keep_their_sums_in_one_table() -> None:
@@ -113,7 +130,7 @@ def test_runs_of_a_stage_each_keep_their_sums_in_one_table() -> None:
             (*one.by_file, *other.by_file),
             times=(*one.times, *other.times),
         )
-        found = saving(run, decide(run, REGISTRY, "sdpa_flash"), "sdpa_flash")
+        found = saving(run, decide(run, REGISTRY, "sdpa_flash", CALLS), "sdpa_flash")
         return {stage: round(ms) for (stage, _), (ms, _) in found.items()}
 
     assert both(prefill, decode) == {"prefill": 10, "decode": 3}
@@ -165,7 +182,7 @@ HERE = case(64)
 def test_the_default_stays_without_a_proof(
     name: str, times: dict[str, float], repetitions: int, reason: str
 ) -> None:
-    (one,) = decide(run_of({name: times}, repetitions), REGISTRY, "sdpa_flash")
+    (one,) = decide(run_of({name: times}, repetitions), REGISTRY, "sdpa_flash", CALLS)
     assert (one.choice, one.why) == (None, reason)
 
 
@@ -190,7 +207,7 @@ def test_neighbouring_lengths_that_agree_are_one_choice_with_the_least_gain() ->
 def test_of_ties_neighbouring_lengths_get_the_same() -> None:
     tie = {"sdpa_flash": 4.0, "bmm": 1.0, "eager": 1.0}
     tied = {case(513, Lq=1): tie | {"bmm": 0.999}, case(640, Lq=1): tie | {"eager": 0.999}}
-    first, second = decide(run_of(tied), REGISTRY, "sdpa_flash")
+    first, second = decide(run_of(tied), REGISTRY, "sdpa_flash", CALLS)
     assert first.choice is not None
     assert [one.choice.backend for one in (first, *first.also)] == ["bmm", "eager"]
     (both,) = put_together([first, second])
@@ -206,7 +223,7 @@ def test_of_ties_neighbouring_lengths_get_the_same() -> None:
 def test_a_length_that_chose_otherwise_is_named_and_in_no_sum() -> None:
     lengths = {case(64, Lq=1): BMM, case(128, Lq=1): {"sdpa_flash": 1.0, "bmm": 9.0}}
     run = run_of(lengths)
-    decisions = decide(run, REGISTRY, "sdpa_flash")
+    decisions = decide(run, REGISTRY, "sdpa_flash", CALLS)
     counted = structs.replace(run.manifests[0], counts=dict.fromkeys(lengths, 10))
     assert alone(decisions) == [case(64, Lq=1)]
     assert saving(replace(run, manifests=(counted,)), decisions, "sdpa_flash") == {}
@@ -237,7 +254,7 @@ def test_a_table_tells_for_which_threads_layouts_and_lengths_it_holds() -> None:
 
 
 def next_lines(run: Run) -> list[str]:
-    return what_next(decide(run, REGISTRY, "sdpa_flash"), "sdpa_flash", (), 1)
+    return what_next(decide(run, REGISTRY, "sdpa_flash", CALLS), "sdpa_flash", (), 1)
 
 
 def test_what_is_not_proved_comes_with_the_run_that_may_prove_it() -> None:
@@ -301,15 +318,15 @@ def test_runs_of_other_versions_are_refused_and_of_one_case_the_newest_counts() 
     one = run_of({case(64): BMM})
     other = run_of({case(128): BMM}, torch="2.14.0")
     with pytest.raises(BadInput, match=r"can't be put together: torch \(2.13.0, then 2.14.0\)"):
-        decide(beside(one, other), REGISTRY, "sdpa_flash")
+        decide(beside(one, other), REGISTRY, "sdpa_flash", CALLS)
     slow = run_of({case(128): BMM}, variables={"MKL_CBWR": "COMPATIBLE"})
     with pytest.raises(BadInput, match=r"variable MKL_CBWR \(no value, then COMPATIBLE\)"):
-        decide(beside(one, slow), REGISTRY, "sdpa_flash")
+        decide(beside(one, slow), REGISTRY, "sdpa_flash", CALLS)
     before = run_of({case(64): {"sdpa_flash": 1.0, "bmm": 2.0}, case(128): BMM})
     head = structs.replace(one.manifests[0], started="2030-01-01T00:00:00+00:00")
     later = replace(one, manifests=(head,))
     for both in (beside(before, later), beside(later, before)):
-        decisions = decide(both, REGISTRY, "sdpa_flash")
+        decisions = decide(both, REGISTRY, "sdpa_flash", CALLS)
         found = {each.case: each.choice and each.choice.backend for each in decisions}
         assert found == {case(64): "bmm", case(128): "bmm"}
 
@@ -323,13 +340,13 @@ def test_a_choice_is_of_one_kind_of_device_and_says_which() -> None:
     with pytest.raises(
         BadInput, match="3 kinds of device; name one by --on-device: H100; a cpu, 2 cores; another"
     ):
-        decide(fleet, REGISTRY, "sdpa_flash")
+        decide(fleet, REGISTRY, "sdpa_flash", CALLS)
     with pytest.raises(BadInput, match=r"nothing was measured on 'A100'.*: H100; a cpu, 2 cores; another"):
         on_kind(fleet, "A100")
     chosen_on = {}
     for kind in ("a cpu, 2 cores", "another", "H100"):
         run = on_kind(fleet, kind)
-        table = table_of(run, decide(run, REGISTRY, "sdpa_flash"), "sdpa_flash")
+        table = table_of(run, decide(run, REGISTRY, "sdpa_flash", CALLS), "sdpa_flash")
         chosen_on[kind] = [one.backend for one in table.choices]
         assert table.facts == {"cuda" if kind == "H100" else "cpu": kind, "torch": "2.13.0"}
         assert table.threads == ([] if kind == "H100" else [1])
@@ -343,10 +360,10 @@ def invoke(*words: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def invoke_on(name: str, *records: Record, **facts: object) -> str:
+def invoke_on(name: str, *records: Record, words: tuple[str, ...] = (), **facts: object) -> str:
     """Write a run file here, choose from it, and return what is told."""
     write_records(Path(name), *records, **facts)
-    status, told, _ = invoke(name, "--force")
+    status, told, _ = invoke(name, "--force", *words)
     assert status == 0, told
     return told
 
@@ -393,11 +410,50 @@ def test_a_choice_that_is_much_coarser_than_torchs_function_says_so(
     first, second, *_ = told.splitlines()
     assert first.endswith("times as long; bmm's RMS error is 3.2 times torch's")
     assert second.endswith("] times as long")
-    # bmm saves 1 ms a call here; one that compiles gives back what it saves at its first call.
-    compiled = [structs.replace(one, prepare_ms=2000.0, first_call_ms=500.0) for one in of_bmm[1:]]
-    write_records(tmp_path / "slow.jsonl", *compiled, record(128, "sdpa_flash", 2.0, 1e-8))
-    (first, *_) = invoke("slow.jsonl", "--force")[1].splitlines()
+
+
+def test_what_compiles_is_chosen_where_the_calls_of_a_process_save_its_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of flex for 1 ms of a prompt made a program of one prompt twice as slow."""
+    monkeypatch.chdir(tmp_path)
+
+    def record(backend: str, ms: float, low: float, high: float, first_ms: float = 0.0) -> Record:
+        return Record(
+            case(64), "scaled_dot", backend, "ok", median_ms=ms, best="flex", delta=0.02, repetitions=9,
+            prepare_ms=first_ms, first_call_ms=first_ms / 4, ratio_to_best=ms, ratio_to_best_low=low,
+            ratio_to_best_high=high, ratio_to_best_p_value=0.004, ratio_to_best_confidence=0.95,
+        )  # fmt: skip
+
+    torchs, slow = record("sdpa_flash", 2.0, 1.9, 2.1), record("flex", 1.0, 1.0, 1.0, 2000.0)
+    (first, *rest) = invoke_on("run.jsonl", slow, torchs).splitlines()
+    reason = "flex is faster, but in each process its first call takes 2.5 s, which 2,500 calls save"
+    assert first.endswith(f": torch's function stays: {reason}: --calls 2500 takes it")
+    assert not any("longer run may" in line for line in rest)
+    (first, *_) = invoke_on("run2.jsonl", slow, torchs, words=("--calls", "2500")).splitlines()
     assert first.endswith("; in each process its first call takes 2.5 s, which 2,500 calls save")
+    # No longer run is advised that could only prove what doesn't pay.
+    near = record("sdpa_flash", 1.1, 1.01, 1.3)
+    told = invoke_on("run3.jsonl", slow, near)
+    assert "which 25,000 calls save" in told
+    assert "longer run may" not in told
+    near = structs.replace(near, ratio_to_best_low=0.9, ratio_to_best_p_value=0.3)
+    told = invoke_on("run4.jsonl", slow, near)
+    assert "can't save what its first call takes in 1,000 calls" in told
+    assert "longer run may" not in told
+
+
+def test_what_is_faster_and_compiles_nothing_is_chosen_beside_what_does() -> None:
+    run = run_of({case(64): {"flex": 1.0, "bmm": 1.3, "sdpa_flash": 2.0}})
+    compiled = [
+        structs.replace(one, prepare_ms=2500.0, first_call_ms=0.0) if one.backend == "flex" else one
+        for one in run.by_file[0]
+    ]
+    run = replace(run, by_file=(tuple(compiled),))
+    assert [one.choice and one.choice.backend for one in decide(run, REGISTRY, "sdpa_flash", 1000)] == ["bmm"]
+    assert [one.choice and one.choice.backend for one in decide(run, REGISTRY, "sdpa_flash", 9999)] == [
+        "flex"
+    ]
 
 
 def test_a_longer_run_is_the_whole_command_of_the_first_with_more_time(
@@ -422,6 +478,11 @@ def test_a_longer_run_is_the_whole_command_of_the_first_with_more_time(
     assert f" faster: {again} {backends}\n" in told
     beside = "attnbench choose r.jsonl longer.jsonl --out choice.toml --force"
     assert f"a longer run goes beside the others: {beside}\n" in told
+    # The second longer run gets a file of its own.
+    write_records(tmp_path / "longer.jsonl", *records, **facts)
+    assert "--out longer2.jsonl\n" in invoke("r.jsonl", "--force")[1]
+    assert "--out longer2.jsonl\n" in invoke("longer.jsonl", "--force")[1]
+    (tmp_path / "longer.jsonl").unlink()
     counted = facts | {"counts": dict.fromkeys(cases, 4.0), "stages": dict.fromkeys(cases, "decode")}
     write_records(tmp_path / "counted.jsonl", *records, **counted)
     # Four calls of 1.1 ms, and four of 0.9: without intervals each may save the whole call.
@@ -454,7 +515,9 @@ def test_a_file_of_somebody_else_is_kept(tmp_path: Path) -> None:
 
 def test_a_call_of_sequences_of_unlike_lengths_stays_as_it_is() -> None:
     batch = "attention/scaled_dot/2q8_q1s9-H2-D8/none/float32/cpu/forward/packed"
-    (decision,) = decide(run_of({batch: {"per_sequence": 2.0, "padded_sdpa": 1.0}}), REGISTRY, "per_sequence")
+    (decision,) = decide(
+        run_of({batch: {"per_sequence": 2.0, "padded_sdpa": 1.0}}), REGISTRY, "per_sequence", CALLS
+    )
     assert (decision.choice, decision.why) == (None, "torch's function takes no packed sequences")
 
 
@@ -466,7 +529,7 @@ def test_what_is_faster_with_kept_memory_alone_is_asked_again_as_programs_run() 
         for one in kept.records
     )
     kept = replace(kept, by_file=(records,))
-    (decision,) = decide(kept, REGISTRY, "sdpa_flash")
+    (decision,) = decide(kept, REGISTRY, "sdpa_flash", CALLS)
     assert decision.choice is None
     assert decision.why == "bmm is faster with memory that workers keep, of which it takes 49 MiB more a call"
     memory, longer, _ = next_lines(kept)

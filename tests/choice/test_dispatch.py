@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import re
 import subprocess
@@ -436,6 +437,13 @@ def test_a_call_that_was_measured_in_vain_is_not_to_be_measured_again(tmp_path: 
     assert why.startswith("torch's function: nothing was proved to be faster for scaled_dot/B2-H4-L16-D8")
     assert why.endswith(", which was measured")
     assert "which was measured" not in attention(*qkv(16), is_causal=True, explain=True)
+    # A decode has a new length in each step, and both ends were measured.
+    ends = [f"attention/scaled_dot/B2-H4-Lq1-Lk{n}-D8/none/float32/cpu/forward{THREADS}" for n in (8, 32)]
+    path.write_text(path.read_text().replace(f'stays = ["{case}"]', f"stays = {json.dumps(ends)}"))
+    attention = attnbench.choice.load(path)
+    why = attention(*qkv(1, 20), explain=True)
+    assert why.endswith(", between 8 and 32 keys, which were measured")
+    assert "measured" not in attention(*qkv(1, 40), explain=True)
 
 
 def test_a_first_call_of_a_kind_that_no_table_has_says_which(
