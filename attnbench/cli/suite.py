@@ -138,7 +138,7 @@ def from_config(
     """
     from attnbench.cases.suites import parse_suite
     from attnbench.models.config import read_model
-    from attnbench.models.suite import decode_words, model_suite, with_octaves
+    from attnbench.models.suite import little_words, model_suite, with_octaves
 
     model = read_model(config)
     wrote = ""
@@ -166,7 +166,7 @@ def from_config(
     if wrote:
         note(wrote)
     suite = parse_suite(made.text, "")
-    if words := decode_words(model, suite, tp):
+    if words := little_words(model, suite, tp):
         note(words)
     next_notes("FILE", suite.cases)
 

@@ -317,8 +317,8 @@ def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
 def _weights(part: Mapping[str, Any], layers: Sequence[LayerKind]) -> int:
     """Return how many weights a step of a decode reads at least, 0 where no field says it.
 
-    Counted are the projections of its attention, two matrices of an MLP where nothing speaks of experts, and
-    the head: what every such model has.
+    Counted are the projections of its attention, and two matrices of an MLP where nothing speaks of experts:
+    what the layers of every such model have.
     """
 
     def number(*names: str) -> int:
@@ -326,7 +326,7 @@ def _weights(part: Mapping[str, Any], layers: Sequence[LayerKind]) -> int:
 
     width = number(*WIDTH)
     inner = 0 if any("expert" in name for name in part) else number(*_INNER)
-    found = width * number("vocab_size")
+    found = 0
     for kind in layers:
         if "decode" in kind.stages and not (kind.update or kind.selection or kind.latent):
             attention = kind.H * (kind.D + kind.Dv) + (0 if kind.keys else kind.Hkv * (kind.D + kind.Dv))

@@ -79,8 +79,8 @@ class Model:
     type: its ``model_type``. layers: the kinds of its attention layers, and of its recurrent ones that a rule
     can say. others: layers of neither sort, by name, with their number; unknown: layers of a kind that
     attnbench doesn't know, in the same form. limit: the most positions. dtype: of its weights, where a case
-    can have it. notes: in words, what was assumed or left out. weights: how many numbers of its matrices a
-    step of a decode reads at least; 0 where no field says it.
+    can have it. notes: in words, what was assumed or left out. weights: how many numbers the matrices of its
+    layers have at least, of which each token takes a product; 0 where no field says it.
     """
 
     type: str

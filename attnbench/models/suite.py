@@ -14,7 +14,7 @@ from attnbench.cases.work import human_bytes
 from attnbench.models.layers import LayerKind, Model, Stage, rule_of, shard
 from attnbench.models.recurrences import UNSAID
 from attnbench.types.batch import batch_text, parse_batch
-from attnbench.types.case import LARGEST
+from attnbench.types.case import LARGEST, Case
 from attnbench.types.encoding import DTYPE
 from attnbench.types.errors import BadCase, BadInput
 from attnbench.types.extensions import Suite
@@ -168,35 +168,48 @@ def model_suite(
     return ModelSuite(text, len(parse_suite(text, model.type).cases), tuple(notes))
 
 
-def decode_words(model: Model, suite: Suite, tp: int = 1) -> str:
-    """Say that a step of the decode reads little beside the weights; "" where it doesn't, or nobody knows.
+def little_words(model: Model, suite: Suite, tp: int = 1) -> str:
+    """Say that attention is a small part of a decode, or of the longest prompt, where that is known; else "".
 
     suite: that of the model, in the heads of one of ``tp`` devices.
     """
     if suite.counts is None or suite.stages is None or suite.without:
         return ""
-    counted = [
-        (case, count)
-        for case, count, stage in zip(suite.cases, suite.counts, suite.stages, strict=True)
-        if stage == "decode" and case.operation == "attention" and case.kv == DTYPE.name
-    ]
-    if not counted:
+    counted: dict[str, list[tuple[Case, float]]] = {}
+    for case, count, stage in zip(suite.cases, suite.counts, suite.stages, strict=True):
+        # Cases of other numbers of threads are the same step once more.
+        if case.operation == "attention" and case.kv == DTYPE.name and case.threads == suite.cases[0].threads:
+            counted.setdefault(stage, []).append((case, count))
+    weights, found = model.weights / tp, []
+    if "decode" in counted:
+        keys_bytes = sum(
+            count * case.B * case.Hkv * case.Lk * (case.D + case.Dv) * case.item_bytes
+            for case, count in counted["decode"]
+        )
+        weights_bytes = weights * suite.cases[0].item_bytes
+        if keys_bytes <= _LITTLE * weights_bytes:
+            found.append(
+                f"a step of the decode reads about {human_bytes(keys_bytes)} of keys and values, and over "
+                f"{human_bytes(weights_bytes)} of weights"
+            )
+    if "prefill" in counted:
+        lengths = {case.Lq for case, _ in counted["prefill"]}
+        longest = max(lengths)
+        # A count is a mean over the lengths. A causal mask keeps half of the pairs, and others fewer.
+        products = sum(
+            count * len(lengths) * longest**2 / (2 if case.mask.words else 1) * case.H * (case.D + case.Dv)
+            for case, count in counted["prefill"]
+            if case.Lq == longest
+        )
+        if products <= _LITTLE * weights * longest:
+            share = products / (products + weights * longest)
+            found.append(
+                f"attention makes about {share:.1%} of the products of a prompt of {longest:,} tokens"
+            )
+    if not found:
         return ""
-    # Cases of other numbers of threads are the same step once more.
-    one = counted[0][0]
-    keys_bytes = sum(
-        count * case.B * case.Hkv * case.Lk * (case.D + case.Dv) * case.item_bytes
-        for case, count in counted
-        if case.threads == one.threads
-    )
-    weights_bytes = model.weights * one.item_bytes / tp
-    if keys_bytes > _LITTLE * weights_bytes:
-        return ""
-    return (
-        f"a step of the decode reads about {human_bytes(keys_bytes)} of keys and values, and over "
-        f"{human_bytes(weights_bytes)} of weights: attention is a small part of it, so a choice saves little "
-        "(attnbench capture measures which part)"
-    )
+    advice = "a choice of attention saves a small part (attnbench capture measures how much it is)"
+    return f"{'; '.join(found)}: {advice}"
 
 
 def with_octaves(lengths: Lengths, limit: int | None) -> Lengths:
