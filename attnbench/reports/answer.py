@@ -600,12 +600,15 @@ def tied_words(leads: Sequence[Lead], use: str) -> str:
 
 
 def disturbed_words(answer: RunAnswer, cases: Collection[str]) -> str:
-    """Say in how many cases the backend to use was disturbed, and its ratios too; "" in none."""
+    """Say in how many cases other work disturbed the backend to use, and its ratios too; "" in none."""
     found = [answer.chosen_disturbed[case] for case in cases if case in answer.chosen_disturbed]
     if not found:
         return ""
-    too = f", {sum(found)} of them in its ratios too" if any(found) else ""
-    return f"{len(found)} of {count_of(len(cases), 'case')} had a disturbed winner{too}"
+    where = f"{len(found)} of {count_of(len(cases), 'case')}"
+    if all(found):
+        return f"in {where} other work disturbed the winner: its time and ratio are less sure"
+    too = f", in {sum(found)} its ratio too" if any(found) else ""
+    return f"in {where} other work disturbed the winner: its time is less sure{too}"
 
 
 def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
@@ -622,7 +625,8 @@ def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
             where = f"{count} of {count_of(len(best.by_case), 'case')}"
             words = f"{named(total.backend or '')} takes {takes} times as long in {where}"
             if not total.tied:
-                words += f", and a whole step with it there {total_times_text(total, bounds=True)} times"
+                over = total_times_text(total, bounds=True)
+                words += f", and a whole step with it there {_total_time(total)}, {over} times"
             yield words
 
 

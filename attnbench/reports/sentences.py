@@ -86,6 +86,8 @@ def _whole(leads: Sequence[Lead], names: Mapping[str, str]) -> str:
     """Name what may be used in all cases: several backends where no case tells them apart."""
     every = [name for name in leads[0].candidates if all(name in lead.candidates for lead in leads)]
     which = f"any of {len(every)} backends" if len(every) > MOST_LISTED else " or ".join(every)
+    if len(every) == 1:
+        which = named(every[0])
     where = {1: "the only case", 2: "both cases"}.get(len(leads), f"all {len(leads):,} cases")
     return f"{which} in {where}{'' if len(leads) == len(names) else ' with a time'}{_sureness(leads, names)}"
 

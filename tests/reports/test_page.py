@@ -381,8 +381,8 @@ def test_a_disturbed_run_says_so_below_its_answer() -> None:
     disturbed = "2 of 2 measurements were disturbed, 1 of them the fastest of a case: "
     assert top.index('<li class="unsure">Use ') < top.index(f'<li class="unsure">{disturbed}')
     leads = text.partition('<table class="leads"')[2].partition("</table>")[0]
-    assert leads.count(">disturbed, ratios too<") == 1
-    assert "ratios too: most samples were such" in text
+    assert leads.count(">disturbed, ratio too<") == 1
+    assert "ratio too: most samples were such" in text
     assert "2 outputs checked, all correct." in top
     assert "unclear, 1 of 1 verdict: " in text.partition("<summary>Unclear verdicts</summary>")[2]
     assert "<span>contended: " in text.partition('id="records"')[2]

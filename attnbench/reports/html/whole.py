@@ -57,10 +57,14 @@ def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[S
 
 
 def part_findings(part: ReportPart, parts: Sequence[ReportPart]) -> list[Sentence]:
-    """Say at a part what to use, unless that is told above all, and whether it was disturbed."""
+    """Say at a part what to use in a step, or by cases unless that is told above all, and what was disturbed.
+
+    Cases of several stages together are nobody's question.
+    """
     if len(parts) == 1:
         return []
-    return [*([] if is_told(part, parts) else use_words(part)), *busy(part)]
+    uses = [] if is_told(part, parts) else [*_steps(part)] or use_words(part)
+    return [*uses, *busy(part)]
 
 
 def _checked(parts: Sequence[ReportPart]) -> list[Sentence]:
@@ -96,11 +100,8 @@ def is_told(part: ReportPart, parts: Sequence[ReportPart]) -> bool:
     )
 
 
-def _of_part(part: ReportPart, parts: Sequence[ReportPart], run: str) -> Iterator[Sentence]:
-    """Say what to use, in a step of a model by stage or else by cases, what fails, and what caches cost.
-
-    run: as of :class:`Sentence`.
-    """
+def _steps(part: ReportPart, run: str = "") -> Iterator[Sentence]:
+    """Say of each stage of a step what to use."""
     if part.answer is None:
         return
     names = short_names(case_numbers([part]))
@@ -109,6 +110,16 @@ def _of_part(part: ReportPart, parts: Sequence[ReportPart], run: str) -> Iterato
     ).items():
         text = isolated(words) if part.suites else capital(words)
         yield Sentence("", f"{text}.", "good" if proved else "unsure", run)
+
+
+def _of_part(part: ReportPart, parts: Sequence[ReportPart], run: str) -> Iterator[Sentence]:
+    """Say what to use, in a step of a model by stage or else by cases, what fails, and what caches cost.
+
+    run: as of :class:`Sentence`.
+    """
+    if part.answer is None:
+        return
+    yield from _steps(part, run)
     yield from use_words(part, run) if is_told(part, parts) else failure_words(part, run)
     for words in cache_words(part.caches):
         yield Sentence("", f"{words}.", run=run)

@@ -156,7 +156,7 @@ def stages_of(run: Run, part: ReportPart) -> dict[str, str]:
     return {case: stage for one in part.runs for case, stage in run.manifests[one].stages.items()}
 
 
-_RATIOS_TOO = "disturbed, ratios too"
+_RATIOS_TOO = "disturbed, ratio too"
 
 
 @dataclass(frozen=True)
@@ -233,9 +233,9 @@ def leads_key(rows: Sequence[LeadRow]) -> str:
     if any(row.also for row in rows):
         told.append("of several the first serves most cases, and need not have the least time")
     if any(row.disturbed for row in rows):
-        told.append("disturbed: other processes took part of this time; ratios leave such samples out")
+        told.append("disturbed: other work made this time less sure; ratios leave such samples out")
     if any(row.disturbed == _RATIOS_TOO for row in rows):
-        told.append("ratios too: most samples were such, so that ratios have them")
+        told.append("ratio too: most samples were such, so ratios are less sure as well")
     if any(ABSENT in row.users for row in rows):
         told.append(f"{ABSENT}: does not run this case")
     if any(NOT_ASKED in row.users for row in rows):
