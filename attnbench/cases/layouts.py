@@ -92,6 +92,8 @@ def _lies_in(order: str, shape: Shape, strides: Sequence[int], row: int) -> bool
     """Return whether a tensor with these strides lies in an order, in memory with however much room."""
     if order in WITH_ROOM:
         _, H, L, D = shape
+        if not H * D:
+            return False
         # The axis before the positions tells how many of them the memory has.
         apart = {"BHCD": strides[1] // D if H > 1 else strides[0] // (H * D), "BCHD": strides[0] // (H * D)}
         if apart[order] <= L:

@@ -368,9 +368,17 @@ class _Dispatch:
         )
         if case.constants and scale is not None:  # A case has seven digits of it.
             case = replace(case, constants=(("scale", float(scale)),))
-        prepared = backend.prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
+        # Preparing a kernel of torch's own function leaves torch no other one in all of the process.
+        before = _kernels()
+        try:
+            prepared = backend.prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
+            own = _kernels()
+        finally:
+            _set_kernels(before)
         # The output lies as it did while it was timed, and as torch's: programs may take a view of it.
         served = laying_out(prepared, case, backend.layout)
+        if own != before:
+            served = _with_kernels(served, own)
         return _Found(_heads_inside(served) if backend.layout == "BLHD" else served, words, strides)
 
 
@@ -452,6 +460,42 @@ def _shape_of(case: Case) -> object:
     """
     constants = tuple((name, float(f"{value:.4g}")) for name, value in case.constants)
     return kind_of(replace(case, layout="own", mask=Mask(), cache="hot", constants=constants))
+
+
+def _kernels() -> tuple[bool, ...]:
+    """Return which of its kernels torch's function may call: flash, math, memory-efficient, cuDNN."""
+    import torch
+
+    cuda: Any = torch.backends.cuda
+    return (
+        cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(), cuda.mem_efficient_sdp_enabled(),
+        cuda.cudnn_sdp_enabled(),
+    )  # fmt: skip
+
+
+def _set_kernels(enabled: tuple[bool, ...]) -> None:
+    import torch
+
+    cuda: Any = torch.backends.cuda
+    flash, math, efficient, cudnn = enabled
+    cuda.enable_flash_sdp(flash)
+    cuda.enable_math_sdp(math)
+    cuda.enable_mem_efficient_sdp(efficient)
+    cuda.enable_cudnn_sdp(cudnn)
+
+
+def _with_kernels(call: Call, own: tuple[bool, ...]) -> Call:
+    """Return a call that has these kernels of torch's function, and leaves those of the program."""
+
+    def served(*inputs: Any) -> Any:
+        before = _kernels()
+        _set_kernels(own)
+        try:
+            return call(*inputs)
+        finally:
+            _set_kernels(before)
+
+    return served
 
 
 def _heads_inside(call: Call) -> Call:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 from attnbench.cases.ids import given_id, parse_case
 from attnbench.choice.table import Choice, Decision
@@ -122,7 +123,9 @@ def what_next(
     open_ = [(case, one) for case, one in zip(cases, decisions, strict=True) if one.may_be]
     if open_:
         backends = dict.fromkeys([*(one.may_be for _, one in open_), default])
-        few = [given_id(case) for case, _ in open_] if len(open_) <= _MOST_COMMANDS else []
+        # The options of the command are applied before --case looks.
+        names = [given_id(replace(case, cache="rotating") if hot and command else case) for case, _ in open_]
+        few = names if len(names) <= _MOST_COMMANDS else []
         if not command:
             words = ["attnbench", "run", *(few or ["SUITE"])]
         elif "--case" in command or len(open_) == len(cases):
@@ -141,7 +144,8 @@ def what_next(
             )
         words += ["--out", out]
         lines.append(f"a longer run may prove what may be faster{gain}: {shlex.join(words)}")
-        if len({*tried, *(case.threads for case in cases if case.on_host)}) == 1:
+        threads = {*tried, *(case.threads for case in cases if case.on_host)}
+        if len(threads) == 1 and 1 not in threads:
             lines.append(
                 "other threads may be faster: time a step of your program with torch.set_num_threads(1), and "
                 "run these cases with --threads 1 if it is"

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from attnbench.cases.ids import parse_case
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.work import human_bytes
 from attnbench.compare.environment import changed
 from attnbench.plugins.registry import Registry
@@ -138,8 +138,15 @@ def decide(run: Run, registry: Registry, default: str, calls: int) -> list[Decis
             cases.setdefault(record.case, []).append(record)
         for case, those in cases.items():
             found[case] = _decision(case, those, by_case.get(case, {}), registry, default, kept, calls)
+    # Of both, what was measured with cold inputs is nearer to a program.
+    found = {case: one for case, one in found.items() if _cold(case) == case or _cold(case) not in found}
     agreed = {one.case: one for row in _rows(found.values()) for one in _agreed(row)}
     return [agreed[case] for case in found]
+
+
+def _cold(case: str) -> str:
+    """Return the id of a case whose inputs come from memory."""
+    return case_id(replace(parse_case(case), cache="rotating"))
 
 
 def check_timed(run: Run, default: str) -> None:
@@ -182,12 +189,17 @@ def saving(
             threads = {parse_case(case).threads for case in counts}
             if len(threads) == 1 and (own := (stage[0], *threads)) in several:
                 stage = own
-            if seen.setdefault(stage, counts) != counts:
+            if seen.setdefault(stage, _as_cold(counts)) != _as_cold(counts):
                 return {}
             its = {case: name for case, name in chosen.items() if case in counts}
             if its:
                 found[stage] = saved(default, its, of_case, counts)
     return found
+
+
+def _as_cold(counts: Mapping[str, float]) -> dict[str, float]:
+    """Return counts by the same calls, wherever these found their inputs."""
+    return {_cold(case): count for case, count in counts.items()}
 
 
 @dataclass(frozen=True)
@@ -216,16 +228,18 @@ def recorded(run: Run, default: str) -> Recorded | None:
     share = shares.pop()
     if share is None or shares:
         return None
-    every = {case for head in run.manifests for case in (head.shard.cases if head.shard else head.cases)}
+    every = {
+        _cold(case) for head in run.manifests for case in (head.shard.cases if head.shard else head.cases)
+    }
     counts: dict[str, float] = {}
     stages: dict[str, str] = {}
     taken_ms: dict[str, float] = {}
     for head, records in sorted(zip(run.manifests, run.by_file, strict=True), key=lambda one: one[0].started):
-        counts |= head.counts
-        stages |= head.stages
+        counts |= _as_cold(head.counts)
+        stages |= {_cold(case): stage for case, stage in head.stages.items()}
         for one in records:
             if one.backend == default and one.status == "ok" and one.median_ms is not None:
-                taken_ms[one.case] = one.median_ms
+                taken_ms[_cold(one.case)] = one.median_ms
     if not every <= counts.keys() <= taken_ms.keys():
         return None
     attention_ms: dict[int, float] = {}

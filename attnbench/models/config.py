@@ -310,7 +310,7 @@ def _described(part: Mapping[str, Any], config: Mapping[str, Any]) -> Model:
         limit=min(limits) - family.reserved if limits else None,
         dtype=dtype if dtype in DTYPES else None,
         notes=tuple(notes),
-        weights=_weights(part, layers),
+        weights=_weights({**config, **part}, layers),
     )
 
 
@@ -324,6 +324,8 @@ def _weights(part: Mapping[str, Any], layers: Sequence[LayerKind]) -> int:
     def number(*names: str) -> int:
         return next((value for name in names if type(value := part.get(name)) is int and value > 0), 0)
 
+    if part.get("quantization_config"):
+        return 0  # Its weights are of other dtypes.
     width = number(*WIDTH)
     inner = 0 if any("expert" in name for name in part) else number(*_INNER)
     found = 0

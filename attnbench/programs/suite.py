@@ -70,8 +70,8 @@ class Captured:
     def share(self) -> float | None:
         """The part that forward calls took of the time from the first to the end of the last.
 
-        None where it can't be told: a device only starts a call, calls of several threads overlap, and one
-        call has nothing beside it.
+        None where it can't be told: a device only starts a call, threads and processes wait for each other,
+        and one call has nothing beside it.
         """
         if self.calls < LEAST_CALLS or not all(one.case.on_host for one in self.cases):
             return None
@@ -88,7 +88,11 @@ class Captured:
             # Others refer to what their operation or storage names.
             *([f"baseline = {json.dumps(TORCHS)}"] if all(_is_plain(one.case) for one in self.cases) else []),
             *([f"without = {json.dumps(self.without)}"] if self.without else []),
-            *([f"share = {self.share:.2g}"] if self.share and self.steps is None and forward else []),
+            *(
+                [f"share = {json.dumps(float(f'{self.share:.6g}'))}"]
+                if self.share and self.steps is None and forward
+                else []
+            ),
             "",
         ]
         stages = {_stage(one.case) for one in self.cases}

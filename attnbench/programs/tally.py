@@ -67,7 +67,7 @@ class Calls:
     processes. recording_s: time that recording took, over all processes. lost: for each process in which
     recording failed, why. forward_s: time that the forward calls of attention functions took, from call to
     return, over all threads; between_s: time from the first of them to the return of the last, without that
-    of recording, over all processes.
+    of recording; 0 where several threads or processes made them.
     """
 
     counted: Mapping[Kind, tuple[int, int]]
@@ -78,7 +78,7 @@ class Calls:
     between_s: float = 0.0
 
 
-_STEPS, RECORDING_NS, _FORWARD_NS, _BEGUN_NS, _ENDED_NS, _HEAD = range(6)
+_STEPS, RECORDING_NS, _FORWARD_NS, _BEGUN_NS, _ENDED_NS, _SEVERAL, _HEAD = range(7)
 """Places of numbers; the kinds of calls follow."""
 _MOST = 1 << 16
 """Kinds of calls in one process; further ones are counted as the last one, which says so."""
@@ -107,6 +107,7 @@ class CallTally:
         self._lines = Path(name).with_suffix(_LINES)
         self._lines.touch()
         self._places: dict[Kind, int] = {}
+        self._caller: int | None = None
         self._lock = threading.RLock()  # A signal may come while it is held, and its handler may call.
 
     def place(self, kind: Kind) -> int:
@@ -129,8 +130,10 @@ class CallTally:
         return self._numbers[_STEPS]
 
     def took(self, begun_ns: int, ended_ns: int) -> None:
-        """Note when a forward call began and ended, by a clock of this process."""
+        """Note when a forward call of this thread began and ended, by a clock of this process."""
         with self._lock:
+            self._caller = self._caller or threading.get_ident()
+            self._numbers[_SEVERAL] |= self._caller != threading.get_ident()
             self._numbers[_FORWARD_NS] += ended_ns - begun_ns
             self._numbers[_BEGUN_NS] = min(self._numbers[_BEGUN_NS] or begun_ns, begun_ns)
             self._numbers[_ENDED_NS] = max(self._numbers[_ENDED_NS], ended_ns)
@@ -144,19 +147,22 @@ class CallTally:
 def read_calls(folder: Path) -> Calls:
     """Return what the processes of a program wrote, the same kinds of calls together."""
     found: dict[Kind, tuple[int, int]] = {}
-    steps = recording_ns = forward_ns = between_ns = 0
+    steps = recording_ns = forward_ns = between_ns = callers = 0
     for path in sorted(folder.glob(f"*{_LINES}")):
         numbers = memoryview(path.with_suffix(_NUMBERS).read_bytes()).cast("q")
         steps += numbers[_STEPS]
         recording_ns += numbers[RECORDING_NS]
         forward_ns += numbers[_FORWARD_NS]
         between_ns += max(0, numbers[_ENDED_NS] - numbers[_BEGUN_NS] - numbers[RECORDING_NS])
+        callers += (numbers[_ENDED_NS] > 0) + numbers[_SEVERAL]
         for at, kind in enumerate(_kinds(path.read_text(encoding="utf-8"))):
             forward, backward = found.get(kind, (0, 0))
             place = _HEAD + 2 * at
             found[kind] = forward + numbers[place], backward + numbers[place + 1]
     lost = tuple(clean(str(path.readlink())) for path in sorted(folder.glob(f"*{LOST}")))
-    return Calls(found, steps, recording_ns / 1e9, lost, forward_ns / 1e9, between_ns / 1e9)
+    # Of several threads and processes nobody knows which of them wait for others.
+    between_s = between_ns / 1e9 if callers == 1 else 0.0
+    return Calls(found, steps, recording_ns / 1e9, lost, forward_ns / 1e9, between_s)
 
 
 def _kinds(text: str) -> Iterator[Kind]:

@@ -260,15 +260,17 @@ def next_lines(run: Run) -> list[str]:
 def test_what_is_not_proved_comes_with_the_run_that_may_prove_it() -> None:
     near = {"sdpa_flash": 10.0, "bmm": 9.99}
     run = run_of({case(64): near, case(64, "causal"): BMM, case(512, Lq=1): near})
-    longer, threads, cold = next_lines(run)
+    longer, cold = next_lines(run)
     command = longer.partition(": ")[2].split()
     assert command == [
         "attnbench", "run", "attention/scaled_dot/H2-L64-D8", "attention/scaled_dot/H2-Lq1-Lk512-D8",
         "--backend", "bmm", "--backend", "sdpa_flash", "--budget", "4", "--cache", "rotating",
         "--out", "longer.jsonl",
     ]  # fmt: skip
-    assert "--threads 1" in threads
     assert "--cache rotating" in cold
+    two = run_of({case(64) + "/threads2": near})
+    assert "--threads 1" in next_lines(two)[1]
+    assert len(what_next(decide(two, REGISTRY, "sdpa_flash", CALLS), "sdpa_flash", (), 1, tried={1, 2})) == 1
     small = run_of({case(64): {"sdpa_flash": 0.05, "bmm": 0.04}, case(32): {"sdpa_flash": 1.0, "bmm": 2.0}})
     (settled,) = next_lines(small)
     assert settled.startswith("no longer run changes this")
@@ -289,6 +291,44 @@ def test_what_is_not_proved_comes_with_the_run_that_may_prove_it() -> None:
         "holds for 1 thread, inputs in BHLD, keys and values not in the processor's caches: "
         "1 query and 512 keys"
     )
+
+
+def test_a_run_with_cold_inputs_takes_the_place_of_one_with_hot_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are the same calls: they are counted once, and what is proved cold is asked no more."""
+    monkeypatch.chdir(tmp_path)
+    hot = case(512, Lq=1)
+
+    def made(name: str, one: str, low: float) -> None:
+        times = {"best": "bmm", "delta": 0.02, "repetitions": 9, "ratio_to_best_confidence": 0.95}
+        bounds = {"ratio_to_best": 1.5, "ratio_to_best_low": low, "ratio_to_best_high": 1.6}
+        torchs = Record(one, "scaled_dot", "sdpa_flash", "ok", median_ms=3.0, **times, **bounds,
+                        ratio_to_best_p_value=0.004 if low > 1 else 0.5)  # fmt: skip
+        bmm = Record(one, "scaled_dot", "bmm", "ok", median_ms=2.0, ratio_to_best=1.0, **times)
+        facts = {"counts": {one: 8.0}, "stages": {one: "decode"}, "share": 0.5}
+        made = ["attnbench", "run", "mine.toml", "--budget", "1"]
+        write_records(tmp_path / name, bmm, torchs, command=made, protocol={"budget_s": 1.0}, **facts)
+
+    made("hot.jsonl", hot, 0.9)
+    made("cold.jsonl", f"{hot}/rotating", 1.4)
+    told = invoke("hot.jsonl", "cold.jsonl")[1]
+    assert [one.case for one in read_table(Path("choice.toml")).choices] == [f"{hot}/rotating"]
+    assert told.count("scaled_dot/H2-Lq1-Lk512-D8") == 1
+    assert "longer run" not in told
+
+
+def test_a_longer_run_of_some_hot_cases_names_them_as_its_options_make_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    records = [
+        Record(case(n, Lq=1), "scaled_dot", name, "ok", median_ms=ms, best="sdpa_flash", delta=0.02)
+        for n, slow in ((512, 0.05), (256, 9.0))
+        for name, ms in (("sdpa_flash", slow), ("bmm", 9.1))
+    ]
+    told = invoke_on("hot.jsonl", *records, command=["attnbench", "run", "mine.toml", "--budget", "1"])
+    assert "--case attention/scaled_dot/H2-Lq1-Lk256-D8/rotating --backend" in told
 
 
 def test_nothing_is_chosen_where_torchs_function_has_no_time() -> None:
@@ -532,7 +572,7 @@ def test_what_is_faster_with_kept_memory_alone_is_asked_again_as_programs_run() 
     (decision,) = decide(kept, REGISTRY, "sdpa_flash", CALLS)
     assert decision.choice is None
     assert decision.why == "bmm is faster with memory that workers keep, of which it takes 49 MiB more a call"
-    memory, longer, _ = next_lines(kept)
+    memory, longer = next_lines(kept)
     assert "gives freed memory back" in memory
     assert longer.endswith(
         "--backend bmm --backend sdpa_flash --budget 4 --allocator default --out longer.jsonl"

@@ -187,6 +187,33 @@ def test_a_cache_with_room_for_more_is_served_where_one_was_measured(tmp_path: P
     assert "--layout" not in without(q, every_other, every_other, explain=True)
 
 
+def test_a_kernel_of_torchs_function_is_chosen_for_its_calls_alone(tmp_path: Path) -> None:
+    """Preparing it leaves torch no other kernel, which a program's own calls must not feel."""
+
+    def kernels() -> tuple[bool, bool]:
+        return torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()
+
+    path = table_file(tmp_path / "c.toml", ("B2-H4-Lq16-Lk16-D8/causal/float32/cpu/forward", "sdpa_math", 0))
+    attention, before, seen = attnbench.choice.load(path), kernels(), []
+    assert before == (True, True)
+    inputs = qkv(16)
+    assert attention(*inputs, is_causal=True, explain=True).startswith("sdpa_math for ")
+    assert kernels() == before
+
+    class Seeing(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(kernels())
+            return func(*args, **(kwargs or {}))
+
+    output = attention(*inputs, is_causal=True)
+    torch.testing.assert_close(output, real(*inputs, is_causal=True))
+    assert kernels() == before
+    with Seeing():
+        attention(*inputs, is_causal=True)
+    assert (False, True) in seen
+    assert kernels() == before
+
+
 def test_a_table_of_another_machine_or_a_broken_one_is_refused(tmp_path: Path) -> None:
     path = table_file(tmp_path / "c.toml", cpu="another processor")
     with pytest.raises(BadInput, match="was made elsewhere: cpu 'another processor' and '"):

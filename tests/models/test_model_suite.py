@@ -579,6 +579,8 @@ def test_a_short_decode_hears_that_attention_is_a_small_part_of_it(tmp_path: Pat
     assert said in from_config(tmp_path, LLAMA_8B, "--prefill", "256,512", "--threads", "1,2").stderr
     for words in (["--decode", "32k"], ["--decode", "1k", "--batch", "64"], ["--prefill", "32k"]):
         assert "a small part" not in from_config(tmp_path, LLAMA_8B, *words).stderr
+    quantised = LLAMA_8B | {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    assert "a small part" not in from_config(tmp_path, quantised, "--decode", "1k").stderr
     # Of the experts nobody knows how many a token reads.
     experts = describe(LLAMA_8B | {"num_local_experts": 8}).weights
     assert experts == describe(LLAMA_8B).weights - 32 * 2 * 4096 * 14336

@@ -94,6 +94,41 @@ def test_a_recording_says_how_much_of_the_program_its_attention_takes(tmp_path: 
     assert 0.1 * calls_s < told * float(words[2]) <= 1.1 * calls_s
 
 
+ALONE = """
+import torch
+from torch.nn import functional
+x = torch.randn(1, 8, 500, 64)
+for _ in range(8):
+    functional.scaled_dot_product_attention(x, x, x)
+"""
+IN_THREADS = ALONE.replace(
+    "for _",
+    """
+from threading import Thread
+other = Thread(target=lambda: functional.scaled_dot_product_attention(x, x, x))
+other.start(); other.join()
+for _""",
+)
+IN_PROCESSES = (
+    ALONE
+    + """
+import subprocess, sys
+code = "import torch; x = torch.ones(1, 2, 4, 8); torch.nn.functional.scaled_dot_product_attention(x, x, x)"
+subprocess.run([sys.executable, "-c", code], check=True)
+"""
+)
+
+
+def test_a_share_is_told_of_one_thread_alone(tmp_path: Path) -> None:
+    """Which of several waits for another, nobody knows. All of the time is a share too."""
+    for place, (code, known) in enumerate(((ALONE, True), (IN_THREADS, False), (IN_PROCESSES, False))):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        told = capture(folder, sys.executable, "-c", code).stderr
+        assert ("no choice saves more" in told) == known, told
+        assert (read_suite(folder / "captured.toml").share is not None) == known
+
+
 DECODES = """
 import sys, torch
 from torch.nn import functional
