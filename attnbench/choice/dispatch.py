@@ -192,7 +192,8 @@ class _Dispatch:
         self.registry = registry
         self.known: dict[object, _Found] = {}
         self.served_none = True
-        self.left: set[str] = set()
+        # Of a table without an entry one warning says it all.
+        self.left: set[str] = set() if table.choices else set(_KINDS_LEFT)
         self._noticed: set[int] = set()
         self._measured_threads = table.threads
         self._stays: dict[object, list[Case]] = {}

@@ -87,17 +87,18 @@ def _tell(
         note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
         if found.share is not None:
             note(_share(found, found.share))
-        next_notes(str(out), [one.case for one in found.cases])
+        worth = found.share is None or found.share >= _LITTLE or _has_backward(found)
+        next_notes(str(out), [one.case for one in found.cases], worth=worth)
         if words := _longest(found):
             note(words)
         several = sorted({one.case.threads for one in found.cases if one.case.on_host} - {1})
-        if several and not threads:
+        if several and not threads and worth:
             note(f"one thread may be faster: --threads 1,{several[0]} writes cases of both")
 
 
 def _share(found: Captured, share: float) -> str:
     """Say how much of the program's time its attention takes."""
-    backward = any(one.case.pass_ != "forward" for one in found.cases)
+    backward = _has_backward(found)
     calls = "forward calls of attention" if backward else "calls of attention"
     more = ": no choice saves more"
     if backward:
@@ -105,6 +106,10 @@ def _share(found: Captured, share: float) -> str:
     elif share < _LITTLE:
         more += ", so you may stop here"
     return f"{calls} took {share:.0%} of the {found.between_s:.2g} s from the first to the last{more}"
+
+
+def _has_backward(found: Captured) -> bool:
+    return any(one.case.pass_ != "forward" for one in found.cases)
 
 
 def _longest(found: Captured) -> str:

@@ -102,8 +102,9 @@ def command(
     parts = sorted(run.parts, key=lambda part: run.manifests[part.runs[-1]].started)
     answers = [part.answer for part in parts if part.answer is not None]
     program = recorded(run, default)
-    for line in dict.fromkeys(filter(None, map(busy_text, answers))):
-        say(line)
+    if table.choices or any(one.may_be for one in decisions):
+        for line in dict.fromkeys(filter(None, map(busy_text, answers))):
+            say(line)
     lacks = without(list(dict.fromkeys(words for head in run.manifests for words in head.without)))
     for (stage, threads), (ms, interval) in saving(run, decisions, default).items():
         words = stage_words(stage, threads)
@@ -128,7 +129,8 @@ def command(
     for line in dict.fromkeys(line for answer in answers for line in threads_words(answer)):
         say(line)
     if words := most_saved_words(answers, default):
-        say(f"{words}{_part_words(None if program is None else program.share)}")
+        beside = "; hold it against the time of your program"
+        say(f"{words}{beside if program is None else _part_words(program.share)}")
     write_files({out: write_table(table).encode()})
     note(f"{count_of(len(table.choices), 'choice')} in {out}")
 

@@ -70,18 +70,21 @@ def note(text: str) -> None:
         say(text, err=True)
 
 
-def next_notes(suite: str, cases: Sequence[Case]) -> None:
+def next_notes(suite: str, cases: Sequence[Case], *, worth: bool = True) -> None:
     """Print how to run a suite of a model or program, so that calls find memory as they do there.
 
     A program of several layers finds the keys and values of a decode in no cache, and gives freed memory back
-    between the calls of a prompt.
+    between the calls of a prompt. worth: whether a faster attention can be seen in the program.
     """
     on_host = [case for case in cases if case.on_host]
     options = ""
     if on_host and all(case.pass_ == "forward" for case in on_host):
         options += " --cache rotating" if any(case.is_decode for case in on_host) else ""
         options += "" if all(case.is_decode for case in on_host) else " --allocator default"
-    note(f"next: attnbench run {suite}{options} --plan says how long it takes")
+    then = "next" if worth else "to go on all the same"
+    note(f"{then}: attnbench run {suite}{options} --plan says how long it takes")
+    if not worth:
+        return
     last = "eager" if all(case.is_decode for case in on_host) else "flex"
     note(
         "all backends run, of which those that compile take minutes, unless --backend names some, as "

@@ -75,7 +75,8 @@ class Captured:
         """
         if self.calls < LEAST_CALLS or not all(one.case.on_host for one in self.cases):
             return None
-        return self.forward_s / self.between_s if 0 < self.forward_s <= self.between_s else None
+        # Recording the last call was no part of the time between.
+        return min(1.0, self.forward_s / self.between_s) if self.between_s > 0 else None
 
     def toml(self, threads: Collection[int] = ()) -> str:
         """Return the suite as TOML. threads: each case has one for each number; () for the program's own."""

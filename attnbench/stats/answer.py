@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from attnbench.cases.ids import parse_case
+from attnbench.cases.suites import TORCHS
 from attnbench.stats.records import CONTENDED, CROWDED
 from attnbench.stats.tests import (
     LEVEL,
@@ -214,7 +215,8 @@ def _chosen(leads: Sequence[Lead], records: Iterable[Record]) -> dict[str, str]:
     while left:
         may = Counter(name for lead in left for name in near[lead.best.case])
         sure = Counter(lead.best.backend for lead in left if lead.sure == "clear")
-        best = max(may, key=lambda name: (name not in failed, may[name], sure[name]))
+        # Of backends that tie, torch's function is there already.
+        best = max(may, key=lambda name: (name not in failed, may[name], sure[name], name == TORCHS))
         chosen |= {lead.best.case: best for lead in left if best in near[lead.best.case]}
         left = [lead for lead in left if lead.best.case not in chosen]
     return chosen
