@@ -100,7 +100,7 @@ def _share(found: Captured, share: float) -> str:
     """Say how much of the program's time its attention takes."""
     backward = _has_backward(found)
     calls = "forward calls of attention" if backward else "calls of attention"
-    more = ": no choice saves more"
+    more = ": no choice saves much more"
     if backward:
         more = ""
     elif share < _LITTLE:

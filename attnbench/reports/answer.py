@@ -495,7 +495,7 @@ def most_saved_words(answers: Iterable[RunAnswer], default: str) -> str:
     if not found:
         return ""
     took = ", ".join(found.values())
-    return f"with torch's function, attention takes {took}: that is the most that a choice could save"
+    return f"with torch's function, attention takes {took}: that is about the most that a choice could save"
 
 
 def threads_words(answer: RunAnswer) -> list[str]:
@@ -543,19 +543,22 @@ def steps_words(
     Each sentence comes with whether it is proved: of a stage, that a step takes longer with what users have.
     A proved number of threads comes first, since it is what a reader can do at once. numbers: what stands for
     each case, its number or a name. suites: by case, where a report has several; the sentence of a stage of
-    one suite begins with it. asked: as of :class:`~attnbench.reports.judged.ReportPart`.
+    one suite begins with it. asked: as of :class:`~attnbench.reports.judged.ReportPart`. busy: whether a
+    sentence tells which winners other work disturbed, where no line on the whole run does.
     """
     of_stages = {}
     for those in _stages(answer).values():
         own = {suites.get(case, "") for case in those[0].by_case}
+        suite = [*own] if len(own) == 1 and own != {""} else []
         conditions = conditions_words(those[0].by_case)
-        before = [f"{own.pop()} ({conditions})"] if len(own) == 1 and own != {""} else []
+        before = [f"{name} ({conditions})" for name in suite]
         count = count_asked(asked, those[0].by_case)
         before += [f"{count} backends asked"] if count else []
         words = ", ".join([*before, _step_words(answer, those, numbers)])
-        winners = disturbed_words(answer, those[0].by_case) if busy else ""
-        words += f"; {winners}" if winners else ""
         of_stages[words] = _proves(answer, those)
+        if busy and (winners := disturbed_words(answer, those[0].by_case)):
+            stage = stage_words(those[0].stage, those[0].threads) or STEP
+            of_stages[", ".join([*suite, f"{stage}: {winners}"])] = False
     threads = {words: NOT_PROVED not in words for words in threads_words(answer)}
     sure = {words: True for words, proved in threads.items() if proved}
     return sure | of_stages | threads
@@ -623,11 +626,12 @@ def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
         own = total.stage == best.stage and total.threads == best.threads
         if own and count and total.backend in (TORCHS, answer.baseline):
             where = f"{count} of {count_of(len(best.by_case), 'case')}"
-            words = f"{named(total.backend or '')} takes {takes} times as long in {where}"
-            if not total.tied:
-                over = total_times_text(total, bounds=True)
-                words += f", and a whole step with it there {_total_time(total)}, {over} times"
-            yield words
+            name, over = named(total.backend or ""), total_times_text(total, bounds=True)
+            if total.tied:
+                yield f"{name} takes {takes} times as long in {where}"
+            else:
+                step = f"a step takes {_total_time(total)}, {over} times as long"
+                yield f"with {name} in {where} {step}, and these cases {takes} times"
 
 
 def _users(answer: RunAnswer, totals: Sequence[Total]) -> list[Total]:

@@ -88,6 +88,8 @@ def _whole(leads: Sequence[Lead], names: Mapping[str, str]) -> str:
     which = f"any of {len(every)} backends" if len(every) > MOST_LISTED else " or ".join(every)
     if len(every) == 1:
         which = named(every[0])
+        if every[0] == TORCHS and all(lead.sure == "clear" for lead in leads):
+            which += ", nothing is faster,"
     where = {1: "the only case", 2: "both cases"}.get(len(leads), f"all {len(leads):,} cases")
     return f"{which} in {where}{'' if len(leads) == len(names) else ' with a time'}{_sureness(leads, names)}"
 

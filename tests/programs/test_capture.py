@@ -81,7 +81,7 @@ def test_a_recording_says_how_much_of_the_program_its_attention_takes(tmp_path: 
     """A reader learns before any run whether a faster attention can matter; loading is no part of it."""
     done = capture(tmp_path, sys.executable, "-c", TIMED)
     words = re.search(
-        r"calls of attention took (\S+)% of the (\S+) s from the first to the last: no choice saves more",
+        r"calls of attention took (\S+)% of the (\S+) s from the first to the last: no choice saves much",
         done.stderr,
     )
     assert words is not None, done.stderr
@@ -125,7 +125,7 @@ def test_a_share_is_told_of_one_thread_alone(tmp_path: Path) -> None:
         folder = tmp_path / str(place)
         folder.mkdir()
         told = capture(folder, sys.executable, "-c", code).stderr
-        assert ("no choice saves more" in told) == known, told
+        assert ("no choice saves much more" in told) == known, told
         assert (read_suite(folder / "captured.toml").share is not None) == known
 
 

@@ -119,11 +119,13 @@ def use_words(part: ReportPart, run: str = "") -> list[Sentence]:
     found = []
     for answer, words in told:
         text = isolated(words) if part.suites else capital(words)
+        found.append(Sentence("", f"{text}.", "good" if is_proved(answer) else "unsure", run))
         winners = disturbed_words(answer, answer.chosen)
         if winners and (part.suites or run):
             # Of one run the sentence on all measurements says it.
-            text += f"; {winners}"
-        found.append(Sentence("", f"{text}.", "good" if is_proved(answer) else "unsure", run))
+            suite = dict.fromkeys(part.suites[case] for case in answer.chosen) if part.suites else {}
+            text = isolated(f"{', '.join(suite)}: {winners}") if suite else capital(winners)
+            found.append(Sentence("", f"{text}.", "unsure", run))
     return [*found, *failure_words(part, run)]
 
 
