@@ -58,8 +58,8 @@ class Selection:
     compiled_on: those on which compiling backends run; None for all. counts: of calls in one step; empty
     where a case has none, or options make several cases of one that differ in more than their cache. stages:
     of these counts, where suites say some; without: what a step computes beside these cases; share: which
-    part of a program's time the calls of its suite took. baseline: that
-    of the suites, if all name the same one. shard: which part of a selection they are; None for all of it.
+    part of a program's time the calls of its suite took. baseline: that of the suites, if all name the same
+    one. shard: which part of a selection they are; None for all of it.
     """
 
     cases: tuple[Case, ...]

@@ -87,7 +87,7 @@ def _tell(
         note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
         if found.share is not None:
             note(_share(found, found.share))
-        worth = found.share is None or found.share >= _LITTLE or _has_backward(found)
+        worth = found.share is None or found.share >= _LITTLE or found.has_backward
         next_notes(str(out), [one.case for one in found.cases], worth=worth)
         if words := _longest(found):
             note(words)
@@ -98,18 +98,13 @@ def _tell(
 
 def _share(found: Captured, share: float) -> str:
     """Say how much of the program's time its attention takes."""
-    backward = _has_backward(found)
-    calls = "forward calls of attention" if backward else "calls of attention"
+    calls = "forward calls of attention" if found.has_backward else "calls of attention"
     more = ": no choice saves much more"
-    if backward:
+    if found.has_backward:
         more = ""
     elif share < _LITTLE:
         more += ", so you may stop here"
     return f"{calls} took {share:.0%} of the {found.between_s:.2g} s from the first to the last{more}"
-
-
-def _has_backward(found: Captured) -> bool:
-    return any(one.case.pass_ != "forward" for one in found.cases)
 
 
 def _longest(found: Captured) -> str:

@@ -67,6 +67,11 @@ class Captured:
     between_s: float
 
     @property
+    def has_backward(self) -> bool:
+        """Whether some calls were followed by their backward pass."""
+        return any(one.case.pass_ != "forward" for one in self.cases)
+
+    @property
     def share(self) -> float | None:
         """The part that forward calls took of the time from the first to the end of the last.
 
@@ -81,7 +86,6 @@ class Captured:
     def toml(self, threads: Collection[int] = ()) -> str:
         """Return the suite as TOML. threads: each case has one for each number; () for the program's own."""
         whole = "a program" if self.steps is None else f"one step, a mean of {self.steps}"
-        forward = all(one.case.pass_ == "forward" for one in self.cases)
         lines = [
             SUITE.mark.decode(),
             *(f"# {note}" for note in self.notes),
@@ -91,7 +95,7 @@ class Captured:
             *([f"without = {json.dumps(self.without)}"] if self.without else []),
             *(
                 [f"share = {json.dumps(float(f'{self.share:.6g}'))}"]
-                if self.share and self.steps is None and forward
+                if self.share and self.steps is None and not self.has_backward
                 else []
             ),
             "",
