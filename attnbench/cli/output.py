@@ -83,8 +83,6 @@ def next_notes(suite: str, cases: Sequence[Case], *, worth: bool = True) -> None
         options += "" if all(case.is_decode for case in on_host) else " --allocator default"
     then = "next" if worth else "to go on all the same"
     note(f"{then}: attnbench run {suite}{options} --plan says how long it takes")
-    if not worth:
-        return
     last = "eager" if all(case.is_decode for case in on_host) else "flex"
     note(
         "all backends run, of which those that compile take minutes, unless --backend names some, as "

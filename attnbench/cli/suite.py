@@ -169,6 +169,11 @@ def from_config(
     if words := little_words(model, suite, tp):
         note(words)
     next_notes("FILE", suite.cases)
+    if any(case.operation == "attention" and case.on_host for case in suite.cases):
+        note(
+            "a config doesn't say how inputs lie in memory: --layout BHCD is for a cache with room for more "
+            "keys, --layout BLHD for a prompt of views; attnbench capture finds it in a program"
+        )
 
 
 def _caches(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -485,7 +485,7 @@ def most_saved_words(answers: Iterable[RunAnswer], default: str) -> str:
     answers: of one stage the last counts.
     """
     found = {
-        (stage, threads): f"{_total_time(total)} of {'a step of ' if is_of_step(stage) else ''}"
+        (stage, threads): f"{_spread_time(total)} of {'a step of ' if is_of_step(stage) else ''}"
         f"{stage_words(stage, threads)}{without(total.without)}"
         for answer in answers
         for (stage, threads), totals in _stages(answer).items()
@@ -495,7 +495,10 @@ def most_saved_words(answers: Iterable[RunAnswer], default: str) -> str:
     if not found:
         return ""
     took = ", ".join(found.values())
-    return f"with torch's function, attention takes {took}: that is about the most that a choice could save"
+    return (
+        f"with torch's function, attention takes {took}, measured alone (a call takes longer "
+        "between other work): that is about the most that a choice could save"
+    )
 
 
 def threads_words(answer: RunAnswer) -> list[str]:
@@ -517,7 +520,10 @@ def threads_words(answer: RunAnswer) -> list[str]:
         high, low = ends(best)[1], ends(others[0])[0]
         # Apart by more than what rounding to the digits of a table hides.
         sure = high is not None and low is not None and _APART * high < low
-        advice = f"{NOT_PROVED}: time your whole program with torch.set_num_threads({best.threads})"
+        others_too = "".join(f" and with {total.threads}" for total in others)
+        advice = (
+            f"{NOT_PROVED}: time your whole program with torch.set_num_threads({best.threads}){others_too}"
+        )
         if sure:
             best_of[stage] = best.threads
             advice = (
@@ -882,5 +888,6 @@ def busy_text(*answers: RunAnswer) -> str:
     remedy = "use an idle machine, or a longer --budget"
     if all(one.crowded for one in answers if one.disturbed):
         # Nobody else need be there: what takes the samples runs beside them.
-        remedy = "with as many threads as cores attnbench itself disturbs too: use a longer --budget"
+        remedy = "with as many threads as cores attnbench itself disturbs too"
+        remedy += ": use a longer --budget" if fastest else ""
     return f"{count} of {count_of(timed, 'measurement')} {was} disturbed, {among}: {remedy}"

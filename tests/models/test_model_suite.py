@@ -418,6 +418,8 @@ def test_the_command_prints_a_suite_and_what_it_left_out(tmp_path: Path) -> None
         "next: attnbench run FILE --cache rotating --allocator default --plan says how long it takes",
         "all backends run, of which those that compile take minutes, unless --backend names some, as "
         "--backend sdpa_flash --backend bmm --backend flex",
+        "a config doesn't say how inputs lie in memory: --layout BHCD is for a cache with room for more "
+        "keys, --layout BLHD for a prompt of views; attnbench capture finds it in a program",
     ]
 
 

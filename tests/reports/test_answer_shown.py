@@ -476,8 +476,8 @@ def test_a_step_of_several_numbers_of_threads_is_one_step_in_several_ways() -> N
         (None, 1, pytest.approx(10.0)), (None, 2, pytest.approx(130.0)),
     ]  # fmt: skip
     near = {case(64): {"eager": 1.0}, case(64) + "/threads2": {"eager": 1.01}}
-    unsure = "which is faster is not proved: time your whole program with torch.set_num_threads(1)"
-    assert unsure in shown(run_of(near, counts=dict.fromkeys(near, 1.0)), 200)
+    unsure = "which is faster is not proved: time your whole program with torch.set_num_threads(1) and with 2"
+    assert unsure in " ".join(shown(run_of(near, counts=dict.fromkeys(near, 1.0)), 200).split())
     mixed = {case(64): times[case(64)], case(128) + "/threads2": times[case(64)]}
     assert "all counted calls: use bmm, 20" in shown(run_of(mixed, counts=dict.fromkeys(mixed, 10.0)), 200)
 
@@ -488,18 +488,15 @@ def test_a_choice_saves_no_more_than_attention_of_a_step_takes() -> None:
     ((part,),) = run_of(times, counts={case(64): 10.0, case(128): 2.0}, stages=stages).reports
     assert part.answer is not None
     said = most_saved_words([part.answer], "eager")
-    took = r"attention takes 14\.0* ms of a step of decode, 4\.0* ms of a step of prefill"
-    assert re.fullmatch(
-        f"with torch's function, {took}: that is about the most that a choice could save", said
-    )
+    alone = r"measured alone \(a call takes longer between other work\)"
+    most = f"{alone}: that is about the most that a choice could save"
+    took = r"attention takes 14\.0* ms \[.*\] of a step of decode, 4\.0* ms \[.*\] of a step of prefill"
+    assert re.fullmatch(f"with torch's function, {took}, {most}", said)
     # So it is in a whole program, which has no steps.
     stages = dict.fromkeys(times, "decode in the program")
     ((part,),) = run_of(times, counts=dict.fromkeys(times, 10.0), stages=stages).reports
-    took = r"attention takes 34\.0* ms of decode in the program"
-    assert re.fullmatch(
-        f"with torch's function, {took}: that is about the most that a choice could save",
-        most_saved_words([part.answer], "eager"),
-    )
+    took = r"attention takes 34\.0* ms \[.*\] of decode in the program"
+    assert re.fullmatch(f"with torch's function, {took}, {most}", most_saved_words([part.answer], "eager"))
     ((uncounted,),) = run_of(times).reports
     assert most_saved_words([uncounted.answer], "eager") == ""
 
