@@ -27,7 +27,7 @@ END = "<!-- end of hybrid -->\n"
 
 def suite(prefill: int = 512, decode: int = 4096) -> str:
     """Return the suite of the model, as TOML: a prompt, and a new token behind so many."""
-    words = [f"--prefill={prefill}", f"--decode={decode}", "--threads=2"]
+    words = [f"--prefill={prefill}", f"--decode={decode}", "--threads=1"]
     command = [sys.executable, "-m", "attnbench", "suite", "from-config", str(CONFIG), *words]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
@@ -51,7 +51,7 @@ def answer(file: Path) -> str:
     run = load(file)
     manifest = run.manifests[0]
     return (
-        f"`attnbench report results/{file.name}`, measured on {manifest.started[:10]}, two threads of "
+        f"`attnbench report results/{file.name}`, measured on {manifest.started[:10]}, one thread of "
         f"{manifest.environment['cpu']}:\n\n```text\n{table(run.parts, View(width=80))}```\n"
     )
 
