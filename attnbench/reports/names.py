@@ -91,7 +91,7 @@ def listed_values(values: Iterable[str]) -> str:
 
 
 def suite_of(manifest: Manifest) -> str:
-    """The words after ``attnbench run``, up to its first option: suites and files, and cases by their number.
+    """The words after ``attnbench run``, up to its first option: suites, files of them, and cases by number.
 
     A single case is told by its id, several by what they share: "4 cases of attention/scaled_dot".
     """
@@ -101,11 +101,12 @@ def suite_of(manifest: Manifest) -> str:
     if not words and "--resume" not in manifest.command:
         words = [DEFAULT_SUITE]
     cases = [word for word in words if _is_case(word)]
+    names = [word.removesuffix(".toml") for word in words if word not in cases]
     if len(cases) < 2:
-        return " ".join(words)
+        return " ".join([*names, *cases])
     of = {"/".join(case.split("/")[:2]) for case in cases}
     told = f"{len(cases):,} cases{f' of {of.pop()}' if len(of) == 1 else ''}"
-    return " ".join([*(word for word in words if word not in cases), told])
+    return " ".join([*names, told])
 
 
 def _is_case(word: str) -> bool:

@@ -174,7 +174,7 @@ def of_suite(suite: str, run: Run) -> Run:
 
 def test_suites_on_one_kind_of_device_have_a_sentence_each() -> None:
     model = of_suite("gpt2", on(H100, "first", {SHORT: {"eager": 1.0, "quick": 0.5}}))
-    others = of_suite("edges", on(H100, "second", {MIDDLE: {"eager": 1.0, "slow": 4.0}}))
+    others = of_suite("edges.toml", on(H100, "second", {MIDDLE: {"eager": 1.0, "slow": 4.0}}))
     elsewhere = on(EPYC, "third", {case(128): {"eager": 100.0, "quick": 10.0}})
     both = together(model, others, elsewhere)
     assert "made (L128, float32, 1 thread): use quick: 10.0 ms" in shown(both), (
