@@ -243,8 +243,8 @@ def test_a_disturbed_winner_stands_beside_each_sentence_of_several() -> None:
     model = of_suite("model", replace(model, by_file=(tuple(records),)))
     there = of_suite("others", on(EPYC, "there", {SHORT: {"eager": 1.0, "theirs": 0.5}}))
     text = page(together(model, there)).partition("<h2>")[0]
-    said = "model, decode: in 2 of 2 cases other work disturbed the winner: its time is less sure"
-    assert said in text
+    said = "in 2 of 2 cases other work disturbed the winner: its time is less sure, in 1 its ratio too"
+    assert f"model, decode: {said}" in text
 
 
 def test_the_title_counts_kinds_of_device() -> None:
