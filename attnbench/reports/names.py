@@ -101,12 +101,21 @@ def suite_of(manifest: Manifest) -> str:
     if not words and "--resume" not in manifest.command:
         words = [DEFAULT_SUITE]
     cases = [word for word in words if _is_case(word)]
-    names = [word.removesuffix(".toml") for word in words if word not in cases]
+    names = [word for word in words if word not in cases]
     if len(cases) < 2:
         return " ".join([*names, *cases])
     of = {"/".join(case.split("/")[:2]) for case in cases}
     told = f"{len(cases):,} cases{f' of {of.pop()}' if len(of) == 1 else ''}"
     return " ".join([*names, told])
+
+
+def heading_of(manifest: Manifest) -> str:
+    """Return :func:`suite_of` without the endings of files."""
+    return _without_endings(suite_of(manifest))
+
+
+def _without_endings(suite: str) -> str:
+    return " ".join(word.removesuffix(".toml") for word in suite.split(" "))
 
 
 def _is_case(word: str) -> bool:
@@ -122,15 +131,19 @@ _MOST_SUITES = 6
 
 
 def suites_apart(manifests: Mapping[str, Manifest], report: Iterable[Manifest] = ()) -> dict[str, str]:
-    """Return the suite of each case where a report has several, but few.
+    """Return the suite of each case where a report has several, but few. Endings of files tell some apart.
 
     manifests: by case, of its run. report: of all runs that are told beside these, on other devices too.
     """
     found = {case: suite_of(manifest) for case, manifest in manifests.items()}
     names = set(found.values())
-    several = len(names.union(map(suite_of, report))) > 1
+    every = names.union(map(suite_of, report))
     few = len(names) <= _MOST_SUITES and not any(name == "" or _is_case(name) for name in names)
-    return found if several and few else {}
+    if len(every) < 2 or not few:
+        return {}
+    if len(set(map(_without_endings, every))) < len(every):
+        return found
+    return {case: _without_endings(name) for case, name in found.items()}
 
 
 def shared_words(cases: Iterable[str]) -> str:

@@ -193,6 +193,17 @@ def test_suites_on_one_kind_of_device_have_a_sentence_each() -> None:
     assert "made (" not in shown(FLEET)
 
 
+@pytest.mark.usefixtures("without_vega")
+def test_a_file_of_a_suites_name_is_another_suite() -> None:
+    built_in = of_suite("edges", on(H100, "first", {SHORT: {"eager": 1.0, "quick": 0.5}}))
+    own = of_suite("edges.toml", on(H100, "second", {MIDDLE: {"eager": 1.0, "slow": 4.0}}))
+    elsewhere = on(EPYC, "third", {case(128): {"eager": 100.0, "quick": 10.0}})
+    both = together(built_in, own, elsewhere)
+    assert "edges (L128, float32): use quick: 500 µs" in shown(both)
+    assert "edges.toml (L256, float32): use eager: 1.00 ms" in shown(both)
+    assert re.search(r"L256[^/]*</code> <small>edges\.toml</small>", page(both))
+
+
 def test_steps_name_their_suite_and_come_after_whole_suites() -> None:
     """torch's function has no sum beside a recurrent layer, but its own cases tell what the step loses:
     (2·2 + 3 + 4) ms over (2·1 + 1 + 4) ms."""

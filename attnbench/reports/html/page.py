@@ -53,7 +53,7 @@ from attnbench.reports.html.words import (
     stages_of,
 )
 from attnbench.reports.judged import BASELINE, JudgedRecord, ReportPart
-from attnbench.reports.names import conditions_words, short_names, suite_of, with_stages
+from attnbench.reports.names import conditions_words, heading_of, short_names, with_stages
 from attnbench.reports.overview import SLOW, absent_words, is_slow, part_head
 from attnbench.reports.run import Run
 from attnbench.reports.table import footer, legend
@@ -194,7 +194,7 @@ def _conditions(run: Run, part: ReportPart) -> str:
 
 
 def _title(run: Run, parts: Sequence[ReportPart]) -> str:
-    suites = list(filter(None, dict.fromkeys(suite_of(manifest) for manifest in run.manifests)))
+    suites = list(filter(None, dict.fromkeys(heading_of(manifest) for manifest in run.manifests)))
     machines = list(dict.fromkeys(isolated(kind) for part in parts for kind in kinds_of(part)))
     where = machines[0] if len(machines) == 1 else f"{len(machines)} kinds of device" if machines else ""
     names = dict.fromkeys(printable(path.name) for path in run.paths)

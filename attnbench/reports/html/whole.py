@@ -17,7 +17,7 @@ from attnbench.reports.html.words import (
     use_words,
 )
 from attnbench.reports.judged import ReportPart
-from attnbench.reports.names import listed_values, short_names, span, suite_of, threads_text
+from attnbench.reports.names import heading_of, listed_values, short_names, span, threads_text
 from attnbench.reports.overview import HOT_DECODE, KEPT_MEMORY, checked_words, hot_words, kept_words
 from attnbench.reports.run import Run
 from attnbench.stats.answer import is_failure
@@ -159,5 +159,5 @@ def run_labels(run: Run, parts: Sequence[ReportPart]) -> list[str]:
 
 def _run_label(run: Run, part: ReportPart, letters: int) -> str:
     first = part.runs[0]
-    suite = suite_of(run.manifests[first]) or printable(run.paths[first].name)
+    suite = heading_of(run.manifests[first]) or printable(run.paths[first].name)
     return f"{isolated(suite)} {run.manifests[first].started[:letters].replace('T', ' ')}".rstrip()
