@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 import warnings
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _Rows = dict[object, list[tuple[Case, Choice]]]
 """The choices with their cases, by what :func:`_shape_of` says."""
 
+_PACKAGE = Path(__file__).parents[1]
 _LOG = logging.getLogger("attnbench")
 _LOG.setLevel(logging.INFO)
 
@@ -219,7 +221,7 @@ class _Dispatch:
         entries = [entry for near in self._rows.values() for entry in near]
         words, remedy = entries_by_threads(entries, threads, self._measured_threads)
         if remedy:
-            warnings.warn(f"attnbench: the choice, by threads of torch: {words}; {remedy}", stacklevel=3)
+            _warn(f"the choice, by threads of torch: {words}; {remedy}")
         else:
             _say(f"the choice, by threads of torch: {words}")
 
@@ -449,8 +451,16 @@ def _say(words: str) -> None:
 
 def _failed(what: str, failure: Exception) -> _Found:
     found = _torchs(f"{what} failed: {type(failure).__name__}: {failure}")
-    warnings.warn(f"attnbench: {found.why}", stacklevel=3)
+    _warn(found.why)
     return found
+
+
+def _warn(words: str) -> None:
+    """Warn with the line of the program, whose calls come through several functions of attnbench."""
+    frame, levels = inspect.currentframe(), 1
+    while frame is not None and Path(frame.f_code.co_filename).is_relative_to(_PACKAGE):
+        frame, levels = frame.f_back, levels + 1
+    warnings.warn(f"attnbench: {words}", stacklevel=levels)
 
 
 def _shape_of(case: Case) -> object:
