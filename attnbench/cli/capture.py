@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,20 +53,27 @@ def command(
     from attnbench.programs.capture import run_program
     from attnbench.programs.suite import SUITE
     from attnbench.results.targets import check_target, write_files
+    from attnbench.runner.machine import BUSY_SHARE, OtherWork
 
     check_target(out, SUITE, force=force)
-    start = time.monotonic()
+    start, others = time.monotonic(), OtherWork()
     status, found = run_program(program, steps)
-    _tell(found, status, time.monotonic() - start, out, steps, threads)
+    took_s, busy = time.monotonic() - start, others.share()
+    words = "" if found.share is None else _share(found, found.share)
+    # One thread shares its core fairly with other work; of several, one that waits holds up all others.
+    if words and busy > BUSY_SHARE and any(one.case.threads > 1 for one in found.cases):
+        found, words = replace(found, between_s=0.0), _beside(busy)
+    _tell(found, status, took_s, words, out, steps, threads)
     if found.cases:
         write_files({out: found.toml(threads or ()).encode()})
     sys.exit(status)
 
 
 def _tell(
-    found: Captured, status: int, took_s: float, out: Path, steps: int | None, threads: tuple[int, ...] | None
-) -> None:
-    """Print on stderr what was captured."""
+    found: Captured, status: int, took_s: float, share: str, out: Path, steps: int | None,
+    threads: tuple[int, ...] | None,
+) -> None:  # fmt: skip
+    """Print on stderr what was captured. share: what is known of it, in words."""
     from attnbench.cases.ids import short_id
 
     if status:
@@ -85,8 +93,8 @@ def _tell(
         say(words, err=True)
     if found.cases:
         note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
-        if found.share is not None:
-            note(_share(found, found.share))
+        if share:
+            note(share)
         worth = found.share is None or found.share >= _LITTLE or found.has_backward
         next_notes(str(out), [one.case for one in found.cases], worth=worth)
         if words := _longest(found):
@@ -94,6 +102,14 @@ def _tell(
         several = sorted({one.case.threads for one in found.cases if one.case.on_host} - {1})
         if several and not threads and worth:
             note(f"one thread may be faster: --threads 1,{several[0]} writes cases of both")
+
+
+def _beside(busy: float) -> str:
+    """Say why nobody knows how much of the program's time its attention takes."""
+    return (
+        f"other programs used {busy:.0%} of the cores, and its threads may have waited for them: only a "
+        "recording on an idle machine says how much of the time attention takes"
+    )
 
 
 def _share(found: Captured, share: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Collection, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -230,6 +231,32 @@ def watch_cores(seconds: float = WATCHED_S) -> dict[int, float]:
     import psutil
 
     return {core: share / 100 for core, share in enumerate(psutil.cpu_percent(seconds, percpu=True))}
+
+
+class OtherWork:
+    """Watches how much of its cores others use from now on, while children of this process work."""
+
+    def __init__(self) -> None:
+        self._cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+        self._began_s, self._used_s = time.monotonic(), self._others_s()
+
+    def share(self) -> float:
+        """Return the share of the time of all cores that others took; 0 where it can't be watched.
+
+        Children that ended are not others.
+        """
+        core_s = (time.monotonic() - self._began_s) * len(self._cpus)
+        return max(0.0, self._others_s() - self._used_s) / core_s if core_s else 0.0
+
+    def _others_s(self) -> float:
+        import psutil
+
+        if not self._cpus:  # not Linux
+            return 0.0
+        times = [one for core, one in enumerate(psutil.cpu_times(percpu=True)) if core in self._cpus]
+        # Linux counts the time of guests in that of users too.
+        used_s = sum(sum(one) - one.idle - one.iowait - one.guest - one.guest_nice for one in times)
+        return float(used_s - sum(os.times()[:4]))
 
 
 def longer_words(cpus: Collection[int], shares: Mapping[int, float]) -> str:

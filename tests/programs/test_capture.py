@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import subprocess
 import sys
 import tomllib
 import warnings
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,6 +68,7 @@ def test_counts_equal_those_of_the_program_itself(name: str, tmp_path: Path) -> 
 TIMED = """
 import time, torch
 from torch.nn import functional
+torch.set_num_threads(1)
 x, w = torch.randn(1, 8, 700, 64), torch.randn(700, 700)
 begun, calls = time.perf_counter(), 0.0
 for _ in range(20):
@@ -97,6 +100,7 @@ def test_a_recording_says_how_much_of_the_program_its_attention_takes(tmp_path: 
 ALONE = """
 import torch
 from torch.nn import functional
+torch.set_num_threads(1)
 x = torch.randn(1, 8, 500, 64)
 for _ in range(8):
     functional.scaled_dot_product_attention(x, x, x)
@@ -127,6 +131,20 @@ def test_a_share_is_told_of_one_thread_alone(tmp_path: Path) -> None:
         told = capture(folder, sys.executable, "-c", code).stderr
         assert ("no choice saves much more" in told) == known, told
         assert (read_suite(folder / "captured.toml").share is not None) == known
+
+
+def test_no_share_is_told_where_threads_waited_for_other_work(tmp_path: Path) -> None:
+    """Two threads wait for each other, and of a tenth of the time a busy machine makes a third."""
+    burn = [sys.executable, "-c", "while True: pass"]
+    with ExitStack() as after:
+        for _ in range(os.cpu_count() or 1):
+            other = after.enter_context(subprocess.Popen(burn))
+            after.callback(other.kill)
+        code = TIMED.replace("set_num_threads(1)", "set_num_threads(2)")
+        told = capture(tmp_path, sys.executable, "-c", code).stderr
+    assert re.search(r"other programs used \d+% of the cores, and its threads may have waited", told), told
+    assert "from the first to the last" not in told
+    assert read_suite(tmp_path / "captured.toml").share is None
 
 
 DECODES = """
