@@ -75,6 +75,7 @@ def _tell(
 ) -> None:  # fmt: skip
     """Print on stderr what was captured. share: what is known of it, in words."""
     from attnbench.cases.ids import short_id
+    from attnbench.cases.suites import parse_suite
 
     if status:
         note(f"the program ended with status {status}; this was captured until then:")
@@ -96,7 +97,7 @@ def _tell(
         if share:
             note(share)
         worth = found.share is None or found.share >= _LITTLE or found.has_backward
-        next_notes(str(out), [one.case for one in found.cases], worth=worth)
+        next_notes(out, parse_suite(found.toml(threads or ()), ""), worth=worth)
         if words := _longest(found):
             note(words)
         several = sorted({one.case.threads for one in found.cases if one.case.on_host} - {1})

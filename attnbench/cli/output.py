@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections import Counter
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry, Registry
     from attnbench.reports.run import Run
     from attnbench.reports.table import View
-    from attnbench.types.case import Case
     from attnbench.types.compared import Measured
-    from attnbench.types.extensions import Reporter
+    from attnbench.types.extensions import Reporter, Suite
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -70,24 +70,28 @@ def note(text: str) -> None:
         say(text, err=True)
 
 
-def next_notes(suite: str, cases: Sequence[Case], *, worth: bool = True) -> None:
+def next_notes(file: Path, suite: Suite, *, worth: bool = True) -> None:
     """Print how to run a suite of a model or program, so that calls find memory as they do there.
 
     A program of several layers finds the keys and values of a decode in no cache, and gives freed memory back
-    between the calls of a prompt. worth: whether a faster attention can be seen in the program.
+    between the calls of a prompt. file: of the suite. worth: whether a faster attention can be seen in the
+    program.
     """
-    on_host = [case for case in cases if case.on_host]
-    options = ""
+    from attnbench.cases.suites import TORCHS
+
+    run, out = ["attnbench", "run", str(file)], str(file.with_suffix(".jsonl"))
+    on_host = [case for case in suite.cases if case.on_host]
     if on_host and all(case.pass_ == "forward" for case in on_host):
-        options += " --cache rotating" if any(case.is_decode for case in on_host) else ""
-        options += "" if all(case.is_decode for case in on_host) else " --allocator default"
-    then = "next" if worth else "to go on all the same"
-    note(f"{then}: attnbench run {suite}{options} --plan says how long it takes")
-    last = "eager" if all(case.is_decode for case in on_host) else "flex"
-    note(
-        "all backends run, of which those that compile take minutes, unless --backend names some, as "
-        f"--backend sdpa_flash --backend bmm --backend {last}"
-    )
+        run += ["--cache", "rotating"] if any(case.is_decode for case in on_host) else []
+        run += [] if all(case.is_decode for case in on_host) else ["--allocator", "default"]
+    every = "all backends run, of which those that compile take minutes, unless --backend names some"
+    if suite.baseline == TORCHS:
+        last = "eager" if all(case.is_decode for case in on_host) else "flex"
+        run += [word for name in (TORCHS, "bmm", last) for word in ("--backend", name)]
+        every = "without --backend all backends run, of which those that compile take minutes"
+    note(f"{'next' if worth else 'to go on all the same'}: {shlex.join([*run, '--out', out])}")
+    note(f"then: {shlex.join(['attnbench', 'choose', out])}")
+    note(f"{every}; --plan says how long a run takes")
 
 
 def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:

@@ -168,11 +168,12 @@ def from_config(
     suite = parse_suite(made.text, "")
     if words := little_words(model, suite, tp):
         note(words)
-    next_notes("FILE", suite.cases)
+    next_notes(Path("mine.toml"), suite)
     if any(case.operation == "attention" and case.on_host for case in suite.cases):
         note(
-            "a config doesn't say how inputs lie in memory: --layout BHCD is for a cache with room for more "
-            "keys, --layout BLHD for a prompt of views; attnbench capture finds it in a program"
+            "a config doesn't say how inputs lie in memory (attnbench capture finds it in a program): "
+            "--layout BLHD is for a prompt of views, BHCD for a decode from a cache with room for more keys, "
+            "BLHD_BHCD_BHCD for a prompt that is read from one"
         )
 
 

@@ -415,12 +415,23 @@ def test_the_command_prints_a_suite_and_what_it_left_out(tmp_path: Path) -> None
         "cases are in bfloat16, as the config says; on a CPU a program in float32 may be much "
         "faster: --dtype float32 measures that one",
         "9 cases",
-        "next: attnbench run FILE --cache rotating --allocator default --plan says how long it takes",
-        "all backends run, of which those that compile take minutes, unless --backend names some, as "
-        "--backend sdpa_flash --backend bmm --backend flex",
-        "a config doesn't say how inputs lie in memory: --layout BHCD is for a cache with room for more "
-        "keys, --layout BLHD for a prompt of views; attnbench capture finds it in a program",
+        "next: attnbench run mine.toml --cache rotating --allocator default --out mine.jsonl",
+        "then: attnbench choose mine.jsonl",
+        "all backends run, of which those that compile take minutes, unless --backend names some; "
+        "--plan says how long a run takes",
+        "a config doesn't say how inputs lie in memory (attnbench capture finds it in a program): "
+        "--layout BLHD is for a prompt of views, BHCD for a decode from a cache with room for more keys, "
+        "BLHD_BHCD_BHCD for a prompt that is read from one",
     ]
+
+
+def test_the_way_from_a_decode_of_torchs_function_names_few_backends(tmp_path: Path) -> None:
+    told = from_config(tmp_path, PUBLISHED["qwen3-8b"], "--decode", "1k").stderr.splitlines()
+    assert (
+        "next: attnbench run mine.toml --cache rotating --backend sdpa_flash --backend bmm --backend eager "
+        "--out mine.jsonl"
+    ) in told
+    assert any(line.startswith("without --backend all backends run") for line in told)
 
 
 def test_threads_that_nobody_asked_for_are_told(tmp_path: Path) -> None:
