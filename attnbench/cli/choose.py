@@ -211,6 +211,8 @@ def _most_gained(
             found.append(f"{duration(gained_ms, gained_ms / 3)}{of}{_part_words(part)}")
     parts = [program.part(ms, threads) for threads, ms in by_threads_ms.items()] if program else []
     words = f", at most {' and '.join(found)}" if found else ""
+    if found and program is None:
+        words += " (worth it if a step of your program is not much longer)"
     return words, max((part for part in parts if part is not None), default=None)
 
 
