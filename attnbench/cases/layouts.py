@@ -74,9 +74,14 @@ def lies_as(case: Case, layout: str) -> bool:
 def layout_of(shapes: Sequence[Shape], strides: Sequence[Sequence[int]]) -> str | None:
     """Return the layout of q, k and v with these shapes, (B, H, L, D), and strides; None if no word says it.
 
-    Axes of one element lie anywhere, so several words may be true: it is the first of :data:`ORDERS`.
+    Axes of one element lie anywhere, so several words may be true: it is the first of :data:`ORDERS`, of
+    which one for all three goes before one for each.
     """
     row, found = _row(*shapes), []
+    for order in ORDERS:
+        its = zip(orders_of(order), shapes, strides, strict=True)
+        if all(_lies_in(one, shape, own, row) for one, shape, own in its):
+            return order
     for place, (shape, own) in enumerate(zip(shapes, strides, strict=True)):
         orders = (order for order in ORDERS if place or order not in WITH_ROOM)
         found.append(next((order for order in orders if _lies_in(order, shape, own, row)), None))

@@ -16,7 +16,7 @@ from attnbench.plugins.registry import load_registry
 from attnbench.programs.tally import Call, Calls, Kind, Unclassified
 from attnbench.results.targets import FileKind
 from attnbench.types.batch import parse_batch
-from attnbench.types.case import Case
+from attnbench.types.case import WITH_ROOM, Case
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask
 from attnbench.types.operation import operation_of
@@ -168,7 +168,8 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
             counts[case] += forward - backward
     steps = calls.steps if by_step and calls.steps else None
     cases = [
-        CapturedCase(case, number / (steps or 1), also) for case, (number, also) in _fold(counts).items()
+        CapturedCase(case, number / (steps or 1), also)
+        for case, (number, also) in _fold(_with_full_caches(counts)).items()
     ]
     cases.sort(key=_place)
     return Captured(
@@ -212,6 +213,21 @@ def case_of(call: Kind) -> Case:
         return parse_case("/".join([call.operation, rule, sizes, *words]))
     except BadCase as failure:
         raise BadCase(f"not classified: {call.function}: {failure}") from failure
+
+
+def _with_full_caches(counts: Mapping[Case, int]) -> Counter[Case]:
+    """Return counts in which the step that fills a cache is one of the decode before it.
+
+    A cache with room for more keys is contiguous once none is left, and would be a case of its own.
+    """
+    found: Counter[Case] = Counter()
+    for case, number in counts.items():
+        with_room = (
+            replace(case, layout=layout) for layout, full in WITH_ROOM.items() if case.layout == full
+        )
+        same = (one for one in with_room if one.is_decode and replace(one, Lk=one.Lk - 1) in counts)
+        found[next(same, case)] += number
+    return found
 
 
 def _fold(counts: Mapping[Case, int]) -> dict[Case, tuple[float, str]]:

@@ -147,6 +147,18 @@ def test_no_share_is_told_where_threads_waited_for_other_work(tmp_path: Path) ->
     assert read_suite(tmp_path / "captured.toml").share is None
 
 
+@pytest.mark.parametrize("layout", ["BHCD", "BCHD"])
+def test_the_step_that_fills_a_cache_is_one_of_the_decode(layout: str) -> None:
+    q = torch.randn(2, 3, 1, 8)
+    cache = torch.randn(2, 3, 64, 8) if layout == "BHCD" else torch.randn(2, 64, 3, 8).transpose(1, 2)
+    with attnbench.capture() as calls:
+        for length in range(57, 65):
+            functional.scaled_dot_product_attention(q, cache[:, :, :length], cache[:, :, :length])
+        functional.scaled_dot_product_attention(q, *(torch.randn(2, 2, 3, 80, 8)))
+    found = {(one.case.Lk, one.case.layout, one.count) for one in calls.captured.cases}
+    assert found == {(57, layout, 4), (64, layout, 4), (80, "BHLD", 1)}
+
+
 DECODES = """
 import sys, torch
 from torch.nn import functional
