@@ -428,7 +428,7 @@ def _against(
     saved_ms = other.median_ms * (found.compared.ratio - 1)
     first_ms = _first_ms(other)
     if not _pays(other, saved_ms, calls):
-        needed, first = ceil(first_ms / saved_ms), duration(first_ms, first_ms / 3)
+        needed, first = ceil(first_ms / saved_ms), duration(first_ms)
         why = (
             f"{backend} is faster, but in each process its first call takes {first}, "
             f"which {needed:,} calls save: --calls {needed} takes it"

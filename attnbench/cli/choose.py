@@ -208,7 +208,7 @@ def _most_gained(
         if gained_ms and (stage or part is not None):
             step = "a step of " if stage and is_of_step(stage) else ""
             of = f" of {step}{stage_words(stage, threads)}" if stage else ""
-            found.append(f"{duration(gained_ms, gained_ms / 3)}{of}{_part_words(part)}")
+            found.append(f"{duration(gained_ms)}{of}{_part_words(part)}")
     parts = [program.part(ms, threads) for threads, ms in by_threads_ms.items()] if program else []
     words = f", at most {' and '.join(found)}" if found else ""
     if found and program is None:
@@ -258,6 +258,6 @@ def _tell(decisions: Sequence[Decision]) -> None:
             if one.errors is not None and one.errors >= MUCH_COARSER:
                 words += f"; {one.choice.backend}'s RMS error is {number(one.errors)} times torch's"
             if one.first_ms:
-                took, calls = duration(one.first_ms, one.first_ms / 3), one.first_ms / one.saved_ms
+                took, calls = duration(one.first_ms), one.first_ms / one.saved_ms
                 words += f"; in each process its first call takes {took}, which {calls:,.0f} calls save"
         say(f"{short_id(parse_case(one.case))}: {words}")

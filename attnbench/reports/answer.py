@@ -636,8 +636,7 @@ def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
             if total.tied:
                 yield f"{name} takes {takes} times as long in {where}"
             else:
-                step = f"a step takes {_total_time(total)}, {over} times as long"
-                yield f"with {name} in {where} {step}, and these cases {takes} times"
+                yield f"with {name} in {where} a step takes {_total_time(total)}, {over} times as long"
 
 
 def _users(answer: RunAnswer, totals: Sequence[Total]) -> list[Total]:

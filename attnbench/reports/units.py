@@ -2,7 +2,7 @@
 
 The *reach* of a number is the distance to the farther end of its interval. The last digit printed has the
 place of the first digit of the reach: 44.13 in [41, 47] is 44, 1.0312 in [1.0299, 1.0325] is 1.031. At least
-one digit is printed and at most ``MOST_DIGITS``; without an interval, ``DIGITS_UNTOLD``. Ends of intervals
+``LEAST_DIGITS`` are printed and at most ``MOST_DIGITS``. Ends of intervals
 have the same last place as their value. They are rounded outwards, so a printed interval holds the computed
 one.
 """
@@ -12,8 +12,8 @@ from __future__ import annotations
 from math import ceil, floor, isfinite, log10
 
 MOST_DIGITS = 4
-DIGITS_UNTOLD = 2
-"""The digits of a number without an interval."""
+LEAST_DIGITS = 2
+"""A number without an interval has as many."""
 
 
 def reach(value: float, low: float | None, high: float | None) -> float | None:
@@ -37,14 +37,12 @@ def _place(value: float, reach: float | None, most: int) -> int:
     if value == 0:
         return 0
     first = floor(log10(abs(value)))
-    if reach is None:
-        return first - DIGITS_UNTOLD + 1
-    finest = first - most + 1
-    if not isfinite(reach):
-        return first
+    coarsest, finest = first - min(LEAST_DIGITS, most) + 1, first - most + 1
+    if reach is None or not isfinite(reach):
+        return coarsest
     # Computed ends have rounding errors: 0.0099999999999 is 0.01.
     reach = float(f"{reach:.6g}")
-    return finest if reach <= 0 else min(first, max(finest, floor(log10(reach))))
+    return finest if reach <= 0 else min(coarsest, max(finest, floor(log10(reach))))
 
 
 def number(value: float, reach: float | None = None, most: int = MOST_DIGITS) -> str:

@@ -527,11 +527,11 @@ def test_a_longer_run_is_the_whole_command_of_the_first_with_more_time(
     write_records(tmp_path / "counted.jsonl", *records, **counted)
     # Four calls of 1.1 ms, and four of 0.9: without intervals each may save the whole call.
     beside = "(worth it if a step of your program is not much longer)"
-    asked = f" faster, at most 8 ms of a step of decode {beside}: {again} {backends}\n"
+    asked = f" faster, at most 8.0 ms of a step of decode {beside}: {again} {backends}\n"
     assert asked in invoke("counted.jsonl")[1]
     # Torch's calls take 8 ms, half of the program.
     half = invoke_on("half.jsonl", *records, **counted, share=0.5)
-    assert f" faster, at most 8 ms of a step of decode (50% of the program): {again} {backends}\n" in half
+    assert f" faster, at most 8.0 ms of a step of decode (50% of the program): {again} {backends}\n" in half
     part = Shard(0, 0, cases)
     alone = {"counts": {cases[0]: 4.0}, "stages": {cases[0]: "decode"}, "shard": part}
     assert "of the program" not in invoke_on("part.jsonl", records[0], records[1], **facts | alone, share=0.5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from attnbench.reports.answer import (
@@ -51,10 +51,11 @@ class Heat:
     rows: Mapping[str, tuple[Tile, ...]]
 
 
-def heat_of(part: ReportPart) -> Heat | None:
+def heat_of(part: ReportPart, users: Sequence[str]) -> Heat | None:
     """Return the map of a part of a report; None where nothing is timed.
 
-    In a live comparison the numbers are those of the head side over the base side.
+    In a live comparison the numbers are those of the head side over the base side. users: backends that users
+    have, which stand behind those that lead.
     """
     live = part.answer is None
     shown = [one for one in part.judged if not live or parts_of(one.record.backend)[1] == HEAD]
@@ -64,7 +65,7 @@ def heat_of(part: ReportPart) -> Heat | None:
     column = _columns(one.record for one in shown if not MEANING[one.record.status].declined)
     names = dict.fromkeys(column.values())
     if part.answer is not None:
-        names = _ordered(names, part.answer)
+        names = _ordered(names, part.answer, users)
     by_case: dict[str, dict[str, JudgedRecord]] = {}
     for one in shown:
         name = column.get(name_text(one.record), name_text(one.record))
@@ -99,14 +100,15 @@ def _columns(records: Iterable[Record]) -> dict[str, str]:
     }
 
 
-def _ordered(names: Mapping[str, None], answer: RunAnswer) -> dict[str, None]:
-    """Put the backends that lead most cases first, then those of the least mean."""
+def _ordered(names: Mapping[str, None], answer: RunAnswer, users: Sequence[str]) -> dict[str, None]:
+    """Put the backends that lead most cases first, then those of users, then those of the least mean."""
     leading = {lead.best.backend for lead in answer.leads}
     standing = [one.backend for one in answer.standings]
 
-    def place(name: str) -> tuple[bool, int]:
+    def place(name: str) -> tuple[bool, bool, int]:
         backend = _backend_of(name)
-        return backend not in leading, standing.index(backend) if backend in standing else len(standing)
+        mean = standing.index(backend) if backend in standing else len(standing)
+        return backend not in leading, backend not in users, mean
 
     return dict.fromkeys(sorted(names, key=place))
 

@@ -94,7 +94,7 @@ def _of_part(run: Run, part: ReportPart, parts: Sequence[ReportPart]) -> list[st
     said = [f"<p>{'<br>'.join(map(_safe, filter(None, lines)))}</p>", *map(_said, sentences)]
     if part.answer is not None:
         said += map(_step, totals_grids(part.answer, short, bounds=True))
-    heat = heat_of(part)
+    heat = heat_of(part, user_has(part))
     if len(leads) == len(names) == 1:
         said.append(_table_of_backends(part, leads[0]))
     elif leads:

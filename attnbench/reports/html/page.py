@@ -112,9 +112,8 @@ def page(run: Run) -> str:
     reports = run.reports
     parts = [part for parts in reports for part in parts]
     several, fleet = len(parts) > 1, len(parts) > len(reports)
-    if fleet:
-        # As in the sentences above them.
-        parts = sorted(parts, key=lambda part: not is_told(part, parts))
+    # As in the sentences above them.
+    parts = sorted(parts, key=lambda part: not is_told(part, parts))
     labels = [isolated(part.kind) for part in parts] if fleet else run_labels(run, parts)
     before = [f"{label}: " if several else "" for label in labels]
     rows = [
@@ -155,6 +154,7 @@ def page(run: Run) -> str:
         conditions=[_conditions(run, part) for part in parts],
         brackets=BRACKETS,
         runs=sections,
+        leads_key=leads_key([row for section in sections for row in section["leads"]]),
         conventions=_conventions(parts),
         facts=_facts_once(sections),
         fleet=_devices(parts) if fleet else None,
@@ -242,8 +242,7 @@ def _section(
         "not_asked": part.not_asked if len(part.not_asked) > MOST_NOT_ASKED else (),
         "leads": leads,
         "users": users,
-        "leads_key": leads_key(leads),
-        "heat": heat_of(part),
+        "heat": heat_of(part, users),
         "failed": failed,
         "quiet": quiet,
         "absent": absent_words([one.record for one in judged]),

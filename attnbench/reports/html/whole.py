@@ -57,13 +57,11 @@ def whole_findings(parts: Sequence[ReportPart], labels: Sequence[str]) -> list[S
 
 
 def part_findings(part: ReportPart, parts: Sequence[ReportPart]) -> list[Sentence]:
-    """Say at a part what to use in a step, or by cases unless that is told above all, and what was disturbed.
-
-    Cases of several stages together are nobody's question.
-    """
+    """Say at a part which backends to use, unless that is told above all, and what was disturbed."""
     if len(parts) == 1:
         return []
-    uses = [] if is_told(part, parts) else [*_steps(part)] or use_words(part)
+    has_steps = part.answer is not None and bool(part.answer.totals)
+    uses = [] if has_steps or is_told(part, parts) else use_words(part)
     return [*uses, *busy(part)]
 
 

@@ -144,8 +144,10 @@
 
   // On paper a reader can't open what is folded, and a chart drawn for a screen would have tiny letters.
   // Three backends stand in a row of a legend. Names at the ends of lines are a share of the height apart.
-  const paper = { width: 660, height: (backends) => 255 + 14 * Math.ceil(backends / 3) };
-  const fit = ({ drawn, backends }) => drawn.view.width(paper.width).height(paper.height(backends)).run();
+  // Charts of points have none, and one for each run: they may be low.
+  const paper = { width: 660, height: (name, backends) => (name === "roofline" ? 150 : 255) + 14 * Math.ceil(backends / 3) };
+  const fit = ({ drawn, backends, dataset }) =>
+    drawn.view.width(paper.width).height(paper.height(dataset.chart, backends)).run();
   // A browser without a window prints as soon as the page is loaded. Drawing waits for nothing but promises, so
   // what begins here is done before the browser lays out the paper.
   addEventListener("beforeprint", () => {
