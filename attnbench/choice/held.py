@@ -45,7 +45,9 @@ def entries_by_threads(
         words.append(f"cuda: {_entries(on_gpu)}")
     remedy = ""
     if not entries:
-        remedy = "the table has no entry, so torch's function computes every call"
+        remedy = (
+            "the table has no entry, so torch's function computes every call: leave your program as it is"
+        )
     elif not numbers[threads] and not on_gpu:
         ((most, _),) = numbers.most_common(1)
         remedy = "no entry fits, so torch's function computes every call: "

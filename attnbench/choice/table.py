@@ -353,12 +353,12 @@ def _of_timed(
         most_ms = {rival: (1 - (low or 0.0)) * ours.median_ms for rival, low in lows.items()}
         enough = [rival for rival, ms in most_ms.items() if ms >= LEAST_SAVED_MS]
         if not enough:
-            return Decision(name, None, f"{tie}, none of which may save {_LEAST_SAVED}", settled=True)
+            return Decision(name, None, f"{tie}, which can't save {_LEAST_SAVED}", settled=True)
         paid = [
             one.backend for one in others if one.backend in enough and _pays(one, most_ms[one.backend], calls)
         ]
         if not paid:
-            why = f"{tie}, none of which may save what its first call takes in {calls:,} calls"
+            why = f"{tie}, which can't save what its first call takes in {calls:,} calls"
             return Decision(name, None, why, settled=True)
         most = max(most_ms[rival] for rival in paid)
         return Decision(name, None, f"{tie}: which is faster is not proved", paid[0], most_ms=most)

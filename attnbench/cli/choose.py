@@ -129,7 +129,7 @@ def command(
     for line in dict.fromkeys(line for answer in answers for line in threads_words(answer)):
         say(line)
     if words := most_saved_words(answers, default):
-        beside = "; hold it against the time of your program"
+        beside = "; hold it against the time of your program, as attnbench capture -- python PROGRAM does"
         say(f"{words}{beside if program is None else _part_words(program.share)}")
     write_files({out: write_table(table).encode()})
     note(f"{count_of(len(table.choices), 'choice')} in {out}")

@@ -78,6 +78,7 @@ def next_notes(file: Path, suite: Suite, *, worth: bool = True) -> None:
     program.
     """
     from attnbench.cases.suites import TORCHS
+    from attnbench.types.mask import mask_text
 
     run, out = ["attnbench", "run", str(file)], str(file.with_suffix(".jsonl"))
     on_host = [case for case in suite.cases if case.on_host]
@@ -86,7 +87,8 @@ def next_notes(file: Path, suite: Suite, *, worth: bool = True) -> None:
         run += [] if all(case.is_decode for case in on_host) else ["--allocator", "default"]
     every = "all backends run, of which those that compile take minutes, unless --backend names some"
     if suite.baseline == TORCHS:
-        last = "eager" if all(case.is_decode for case in on_host) else "flex"
+        # It compiles, which pays where a mask lets it leave out what torch's function computes and drops.
+        last = "eager" if all(mask_text(case.mask) in ("none", "causal") for case in suite.cases) else "flex"
         run += [word for name in (TORCHS, "bmm", last) for word in ("--backend", name)]
         every = "without --backend all backends run, of which those that compile take minutes"
     note(f"{'next' if worth else 'to go on all the same'}: {shlex.join([*run, '--out', out])}")

@@ -163,7 +163,7 @@ HERE = case(64)
             HERE,
             {"sdpa_flash": 0.2, "bmm": 0.2002},
             9,
-            "sdpa_flash ties with bmm, none of which may save the 0.1 ms that a choice may cost a call",
+            "sdpa_flash ties with bmm, which can't save the 0.1 ms that a choice may cost a call",
         ),
         (HERE, {"bmm": 1.0}, 9, "sdpa_flash has no time"),
         (
@@ -416,7 +416,7 @@ def test_the_command_tells_every_decision_and_writes_a_table(
     assert (status, notes) == (0, "1 choice in choice.toml\n")
     assert told.splitlines()[:2] == [
         "scaled_dot/H8-L128-D64/causal: torch's function stays: eager ties with sdpa_flash, "
-        "none of which may save the 0.1 ms that a choice may cost a call",
+        "which can't save the 0.1 ms that a choice may cost a call",
         "scaled_dot/H8-L256-D64/causal: sdpa_flash: torch's function takes 1.10 [1.07, 1.11] times as long",
     ]
     assert "holds for 1 thread, inputs in BHLD: 256–2048 queries and keys" in told.splitlines()

@@ -432,6 +432,8 @@ def test_the_way_from_a_decode_of_torchs_function_names_few_backends(tmp_path: P
         "--out mine.jsonl"
     ) in told
     assert any(line.startswith("without --backend all backends run") for line in told)
+    windows = from_config(tmp_path, PUBLISHED["mistral-7b-v0.1"], "--prefill", "8k").stderr
+    assert "--backend bmm --backend flex" in windows, "what a window drops, flex leaves out"
 
 
 def test_threads_that_nobody_asked_for_are_told(tmp_path: Path) -> None:

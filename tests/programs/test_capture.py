@@ -208,7 +208,7 @@ def test_a_program_that_is_killed_keeps_its_status_and_its_calls(tmp_path: Path)
     assert (done.returncode, done.stdout) == (137, "out\n")
     assert "the program ended with status 137" in done.stderr
     assert "1 call: softmax at <string>:6: attention by hand?" in done.stderr
-    assert "--backend sdpa_flash --backend bmm --backend flex --out captured.jsonl" in done.stderr
+    assert "--backend sdpa_flash --backend bmm --backend eager --out captured.jsonl" in done.stderr
     assert list(counts(tmp_path / "captured.toml").values()) == [3]
 
 
