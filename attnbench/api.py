@@ -214,6 +214,7 @@ def _run_of(stored: Sequence[StoredRun], registry: Registry, flaws: Sequence[str
         metrics=metric_columns(registry.metrics.values(), by_file),
         times=tuple(tuple((one.case, one.index, one.median_ns) for one in s.times) for s in stored),
         flaws=tuple(flaws),
+        summaries={name: entry.record.summary for name, entry in registry.backends.items()},
     )
 
 

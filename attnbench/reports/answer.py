@@ -6,7 +6,7 @@ Tables, Markdown, JSON, CSV, frames and the page all take it from here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -562,7 +562,8 @@ def steps_words(
         before += [f"{count} backends asked"] if count else []
         words = ", ".join([*before, _step_words(answer, those, numbers)])
         of_stages[words] = _proves(answer, those)
-        if busy and (winners := disturbed_words(answer, those[0].by_case)):
+        its = {case: str(numbers[case]) for case in those[0].by_case}
+        if busy and (winners := disturbed_words(answer, its)):
             stage = stage_words(those[0].stage, those[0].threads) or STEP
             of_stages[", ".join([*suite, f"{stage}: {winners}"])] = False
     threads = {words: NOT_PROVED not in words for words in threads_words(answer)}
@@ -608,16 +609,25 @@ def tied_words(leads: Sequence[Lead], use: str) -> str:
     return f"tied{where}{others}"
 
 
-def disturbed_words(answer: RunAnswer, cases: Collection[str]) -> str:
-    """Say in how many cases other work disturbed the backend to use, and its ratios too; "" in none."""
-    found = [answer.chosen_disturbed[case] for case in cases if case in answer.chosen_disturbed]
+def disturbed_words(answer: RunAnswer, names: Mapping[str, str]) -> str:
+    """Say in which cases other work disturbed the backend to use, and its ratios too; "" in none.
+
+    names: of the cases. Many are counted.
+    """
+    found = {names[case]: ratio for case, ratio in answer.chosen_disturbed.items() if case in names}
     if not found:
         return ""
-    where = f"{len(found)} of {count_of(len(cases), 'case')}"
-    if all(found):
-        return f"in {where} other work disturbed the winner: its time and ratio are less sure"
-    too = f", in {sum(found)} its ratio too" if any(found) else ""
-    return f"in {where} other work disturbed the winner: its time is less sure{too}"
+    few = len(found) <= _MOST_TIES
+    where = listed([*found]) if few else f"{len(found)} of {len(names):,} cases"
+    ratios = [name for name, ratio in found.items() if ratio]
+    s, its, are = ("", "its", "is") if len(found) == 1 else ("s", "their", "are")
+    what = f"{its} time{s}"
+    if len(ratios) == len(found):
+        what, are = f"{its} time{s} and ratio{s}", "are"
+    too = (
+        f", of {listed(ratios) if few else len(ratios)} the ratio too" if 0 < len(ratios) < len(found) else ""
+    )
+    return f"other work disturbed the winner{s} of {where}: {what} {are} less sure{too}"
 
 
 def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
@@ -625,18 +635,24 @@ def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
 
     So it is with torch's function beside recurrent layers, for which the backends to use stand in.
     """
-    best = totals[0]
+    leads = [lead for lead in answer.leads if lead.best.case in totals[0].by_case]
+    for total, where in _users_in_some(answer, totals[0]):
+        name, over = named(total.backend or ""), total_times_text(total, bounds=True)
+        if total.tied:
+            takes, _ = range_text(leads, total.backend or "")
+            yield f"{name} takes {takes} times as long in {where}"
+        else:
+            yield f"with {name} in {where} a step takes {_total_time(total)}, {over} times as long"
+
+
+def _users_in_some(answer: RunAnswer, best: Total) -> Iterator[tuple[Total, str]]:
+    """Yield each total of what users have that is slower in some cases of a step, and computes no others."""
     leads = [lead for lead in answer.leads if lead.best.case in best.by_case]
     for total in answer.partial:
-        takes, count = range_text(leads, total.backend or "")
+        _, count = range_text(leads, total.backend or "")
         own = total.stage == best.stage and total.threads == best.threads
         if own and count and total.backend in (TORCHS, answer.baseline):
-            where = f"{count} of {count_of(len(best.by_case), 'case')}"
-            name, over = named(total.backend or ""), total_times_text(total, bounds=True)
-            if total.tied:
-                yield f"{name} takes {takes} times as long in {where}"
-            else:
-                yield f"with {name} in {where} a step takes {_total_time(total)}, {over} times as long"
+            yield total, f"{count} of {count_of(len(best.by_case), 'case')}"
 
 
 def _users(answer: RunAnswer, totals: Sequence[Total]) -> list[Total]:
@@ -767,8 +783,6 @@ def _totals_grid(
     told_of = totals[1:] if any(map(is_best, totals[1:])) else totals
     in_rows = sorted(told_of, key=lambda one: (not is_best(one), one.over.ratio if one.over else 1.0))
     for place, total in enumerate(in_rows):
-        low, high, _ = ends(total)
-        spread = UNCERTAIN if low is None or high is None else duration_interval(total.ms, low, high)
         # Nothing is lost where it may be the fastest.
         slow = [case for case in total.by_case if total.backend not in candidates[case]]
         lost = sorted(
@@ -777,15 +791,15 @@ def _totals_grid(
             reverse=True,
         )
         worst = [f"{duration(ms)} in {n}" for ms, n in lost[:_MOST_LOST] if ms > _WORTH * total.ms]
-        time = _time_beside(total, best)
-        time = f"{time} {spread}" if bounds and not details else time
-        over = total_times_text(total, bounds=bounds)
-        told = (time, *([spread] if details else []), over)
+        told = _sum_cells(total, best, details=details, bounds=bounds)
         worst += [NOT_OF_SUM] if worst and total.tied and _slower_in(answer, total) else []
         less = [NOT_LESS] if total.tied and _reads_less(total, best) else []
         if not total.tied and any(_reads_less(total, above) for above in (best, *in_rows[:place])):
             less = [RATIO_DECIDES]
         rows.append((total.backend or FASTEST_OF_EACH, *told, ", ".join(less or worst)))
+    for total, where in _users_in_some(answer, best):
+        told = _sum_cells(total, best, details=details, bounds=bounds)
+        rows.append((f"{total.backend} in {where}", *told, "the rest as above"))
     columns = ("time", *(["interval"] if details else []), "×")
     return Grid(
         (_step_of(best, numbers), *columns, "loses most in case"),
@@ -794,6 +808,15 @@ def _totals_grid(
         2,
         marked=frozenset({"×"}),
     )
+
+
+def _sum_cells(total: Total, best: Total, *, details: bool, bounds: bool) -> tuple[str, ...]:
+    """Return the time of a sum, its interval with ``details``, and its ratio."""
+    low, high, _ = ends(total)
+    spread = UNCERTAIN if low is None or high is None else duration_interval(total.ms, low, high)
+    time = _time_beside(total, best)
+    over = total_times_text(total, bounds=bounds)
+    return (time, spread, over) if details else (f"{time} {spread}" if bounds else time, over)
 
 
 def case_cell(

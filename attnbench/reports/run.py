@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,8 @@ class Run:
     each run its records, one for each case and backend. unfinished: the files with a run that was cut off,
     or still goes on. metrics: the columns that plugins add. times: for each run its repetitions in short: the
     case, the number of the repetition, and the median time of a call of each backend. flaws: what stored runs
-    lack, in words. going: of the unfinished files those whose run still goes on.
+    lack, in words. going: of the unfinished files those whose run still goes on. summaries: by name, what the
+    backends do that are here, one line each.
     """
 
     paths: tuple[Path, ...]
@@ -90,6 +91,7 @@ class Run:
     times: tuple[tuple[tuple[str, int, Mapping[str, float]], ...], ...] = ()
     flaws: tuple[str, ...] = ()
     going: tuple[Path, ...] = ()
+    summaries: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One line for a notebook: the files, and a count of the records by status."""

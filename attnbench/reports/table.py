@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from attnbench.cases.work import FLOP_CONVENTION
@@ -55,7 +56,7 @@ from attnbench.stats.tests import AT_LEAST, LEVEL, SIGN_TEST_FROM, T_TEST_FROM
 from attnbench.stats.verdict import FALSE_DISCOVERIES
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, STATUSES, status_words
-from attnbench.types.words import clean, count_of
+from attnbench.types.words import clean, count_of, first_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,16 +93,24 @@ RATIO_CONVENTION = (
 )
 MORE = "more: --details, --legend"
 _MOST_REASONS = 3
+_MOST_NAMED = 6
+"""Of the outcomes that share a reason no more are named."""
 
 
-def footer(judged: Sequence[JudgedRecord], *, busy: bool = False) -> list[str]:
+def footer(
+    judged: Sequence[JudgedRecord],
+    *,
+    busy: bool = False,
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
     """A line of counts, the unclear verdicts, and missing intervals and ratios, each with what helps.
 
-    busy: whether a line about other processes follows, which says what helps unclear verdicts.
+    busy: whether a line about other processes follows, which says what helps unclear verdicts. names: of the
+    cases, where unclear verdicts are told with them.
     """
     few = any(map(_without_interval, timed(judged)))
     counts = counted([one.record for one in judged])
-    unclear = _unclear(judged)
+    unclear = _unclear(judged, names)
     if busy and unclear:
         count = sum(one.verdict == "unclear" for one in judged)
         unclear = [f"unclear, {count} of {count_of(_family(judged), 'verdict')}"]
@@ -134,11 +143,22 @@ def _without_interval(record: Record) -> bool:
     return record.low_ms is None or (compared and record.ratio_low is None)
 
 
-def _unclear(judged: Sequence[JudgedRecord]) -> list[str]:
+def _unclear(judged: Sequence[JudgedRecord], names: Mapping[str, str]) -> list[str]:
     """Say why verdicts are unclear and what to do; each reason once, because many rows share it."""
     reasons = Counter(one.why for one in judged if one.verdict == "unclear")
     family = count_of(_family(judged), "verdict")
-    lines = [f"unclear, {count} of {family}: {why}" for why, count in reasons.most_common()]
+    its = {
+        why: [
+            f"{one.record.backend} in {names[one.record.case]}"
+            for one in judged
+            if len(names) > 1 and (one.verdict, one.why) == ("unclear", why)
+        ]
+        for why in reasons
+    }
+    lines = [
+        f"unclear, {count} of {family}{f' ({first_of(its[why], _MOST_NAMED)})' if its[why] else ''}: {why}"
+        for why, count in reasons.most_common()
+    ]
     if len(lines) > _MOST_REASONS:
         others = sum(count for _, count in reasons.most_common()[_MOST_REASONS:])
         lines[_MOST_REASONS:] = [f"unclear, {others} more: see verdict_reason in --format json"]

@@ -226,7 +226,7 @@ def test_a_number_that_is_shown_twice_has_one_colour() -> None:
     )
     text = page(replace(run, by_file=(records,)))
     row = text.partition('<table class="leads"')[2].partition("</table>")[0].partition("<tbody>")[2]
-    assert "Red</span>: 2 times or more" in text
+    assert "Shaded</span>: 2 times or more" in text
     assert re.findall(r'class="far">(\w* ?[\d.]+) <', row) == ["2.0", "eager 2.0"]
 
 
@@ -271,7 +271,7 @@ def test_a_run_of_several_ids_is_named_by_what_they_share() -> None:
     leads, _, heat = text.partition("<summary>The fastest backend")[2].partition(
         "<summary>All backends in all"
     )
-    assert leads.count('<small class="far">wrong in 1 case</small>') == 2
+    assert leads.count('<small class="fails">wrong in 1 case</small>') == 2
     assert "a → b: a runs the kernel of b" in leads
     heads = re.findall(r'<th scope="col" class="h"><span>(.*?)</span>', heat.partition("</thead>")[0])
     assert heads == ["mine → eager", "eager"]
@@ -474,6 +474,31 @@ def test_the_limit_chart_names_the_backend_to_use_and_the_baseline_of_each_case(
     assert sorted(set(legend)) == ["eager", "quick"]
     # A live comparison has no backend to use: all have their colours.
     assert all("named" in row for row in chart_rows(part.judged))
+
+
+def test_no_line_joins_a_decode_and_a_prompt() -> None:
+    rows = [ok("eager", 1.0, case=case(n)) for n in (1, 2, 512, 1024)]
+    stages = {case(n): "decode" if n < 3 else "prefill" for n in (1, 2, 512, 1024)}
+    found = chart_rows(judge(rows), stages=stages)
+    lengths = {row["in_time"].split()[-1]: [] for row in found}
+    for row in found:
+        lengths[row["in_time"].split()[-1]].append(row["length"])
+    assert lengths == {"decode": [1, 2], "prefill": [512, 1024]}
+    assert all("in_time" not in row for row in chart_rows(judge(rows[1:3]), stages=stages))
+
+
+def test_cases_of_the_limit_chart_are_named_where_there_is_room() -> None:
+    rows = [row for row in rows_of(WHOLE) if "case_label" in row]
+    assert sorted(row["case_label"] for row in rows) == sorted({row["name"] for row in rows_of(WHOLE)})
+    many = judge([ok("eager", 1.0, case=case(n)) for n in range(100, 130)])
+    assert not any("case_label" in row for row in chart_rows(many))
+
+
+def test_the_page_says_what_its_backends_do_and_which_verdicts_are_unclear() -> None:
+    run = replace(run_of(TIMES), summaries={"quick": "a quick one", "other": "not in this run"})
+    backends = page(run).partition("<summary>Backends</summary>")[2].partition("</table>")[0]
+    assert "<code>quick</code></th><td>a quick one" in backends
+    assert "not in this run" not in backends
 
 
 def test_views_and_tooltips_have_the_stage_and_how_sure_a_ratio_is() -> None:

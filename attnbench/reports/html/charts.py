@@ -118,6 +118,8 @@ _LABEL_SHARE = 0.06
 """The height of a label at the end of a line, as a share of the axis."""
 _CASE_SHARE = 0.04
 """The distance of two cases in the chart of limits, as a share of the axis."""
+_MOST_LETTERS = 60
+"""The names of cases have room beside each other if they have no more letters."""
 _LEFT_OUT = (
     f"Left out, more than {FAR} times as long as the best",
     f"Left out, less than {human_bytes(COUNTED_BYTES)}",
@@ -273,26 +275,28 @@ def _add_families(rows: Sequence[Row], stages: Mapping[str, str]) -> None:
 
     Memory has a view where that of two backends, or of the only one, was counted at several lengths.
     """
-    lengths: dict[str, set[int]] = {}
+    lengths: dict[tuple[str, str], set[int]] = {}
     timed = [row for row in rows if "ms" in row]
     for row in timed:
         for family, length in _families(row["case"]).items():
-            lengths.setdefault(family, set()).add(length)
-    names = short_names(family for family, found in lengths.items() if len(found) > 1)
-    views: dict[str, list[Row]] = {}
+            lengths.setdefault((family, stages.get(row["case"], "")), set()).add(length)
+    # Nobody asks what lies between a decode and a prompt.
+    several = {group for group, found in lengths.items() if len(found) > 1}
+    names = short_names(family for family, _ in several)
+    views: dict[tuple[str, str], list[Row]] = {}
     for row in timed:
+        stage = stages.get(row["case"], "")
         for family, length in _families(row["case"]).items():
-            if family in names:
+            if (family, stage) in several:
                 row |= {"length": length, "along": _ALONG["Lq*" in family, "Lk*" in family]}
-                views.setdefault(family, []).append(row)
+                views.setdefault((family, stage), []).append(row)
                 break
-    for family, those in views.items():
-        stage = {stages.get(row["case"], "") for row in those}
+    for (family, stage), those in views.items():
         name = _STARRED.sub("", names[family]).strip()
         if names[family] == family:
             # The whole id, of a single family or of one that has nothing that others lack.
             name = _LENGTH.sub("", short_id(parse_case(those[0]["case"])))
-        label = " ".join(filter(None, (name, *(stage if len(stage) == 1 else ())))) or those[0]["along"]
+        label = f"{name} {stage}".strip() or those[0]["along"]
         for row in those:
             row["in_time"] = label
         counted = [row for row in those if "mib" in row]
@@ -403,10 +407,10 @@ def _add_names(rows: Sequence[Row], use: Mapping[str, str], baselines: Collectio
 
 
 def _add_places(rows: Sequence[Row]) -> None:
-    """Add ``middle`` and ``place`` to rows with an intensity, both near it.
+    """Add ``middle`` and ``place`` to rows with an intensity, both near it; to one of a case ``case_label``.
 
     middle: of the case, apart from those of all others. place: of the backend, beside that of the next faster
-    and of the next slower one.
+    and of the next slower one. case_label: the name of the case, where there is room for all.
     """
     views: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
@@ -416,7 +420,10 @@ def _add_places(rows: Sequence[Row]) -> None:
         ordered = sorted(cases.values(), key=lambda those: those[0]["intensity"])
         values = [log(those[0]["intensity"]) for those in ordered]
         least = min(_CASE_SHARE, 1 / len(values)) * max(values[-1] - values[0], log(2))
+        short = sum(len(those[0]["name"]) for those in ordered) <= _MOST_LETTERS
         for middle, those in zip(apart(values, least), ordered, strict=True):
+            if short:
+                those[0]["case_label"] = those[0]["name"]
             for n, row in enumerate(sorted(those, key=lambda row: row["gflops"])):
                 row |= {"middle": exp(middle), "place": exp(middle + (n % 3 - 1) * least / 4)}
 

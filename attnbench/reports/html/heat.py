@@ -30,6 +30,7 @@ OF_FASTEST = (
     f"Times as long as the fastest of the case, in pairs of samples. {FASTEST}: the fastest; "
     f"{TIED}: may be the fastest; {ABSENT}: not run."
 )
+_ORDER = "First stand backends to use, then those that users have, then the others by their means."
 OF_BASE = f"Times as long as base. {TIED}: may be as fast; {ABSENT}: not run."
 
 
@@ -82,6 +83,8 @@ def heat_of(part: ReportPart, users: Sequence[str]) -> Heat | None:
         key += f" {ASKED_KEY}."
     if any(one.record.kernel_of for one in shown):
         key += f" {KERNEL_CONVENTION}."
+    if users:
+        key += f" {_ORDER}"
     return Heat(key, tuple(names), rows)
 
 

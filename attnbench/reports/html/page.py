@@ -144,6 +144,7 @@ def page(run: Run) -> str:
         _section(run, part, label, parts if fleet else [part], parts)
         for part, label in zip(parts, labels, strict=True)
     ]
+    leads = [row for section in sections for row in section["leads"]]
     return environment.get_template("page.html").render(
         title=_title(run, parts),
         version=__version__,
@@ -154,7 +155,12 @@ def page(run: Run) -> str:
         conditions=[_conditions(run, part) for part in parts],
         brackets=BRACKETS,
         runs=sections,
-        leads_key=leads_key([row for section in sections for row in section["leads"]]),
+        leads_key=leads_key(leads) if leads else "",
+        summaries={
+            name: run.summaries[name]
+            for name in sorted({one.backend for records in run.by_file for one in records if one.median_ms})
+            if name in run.summaries
+        },
         conventions=_conventions(parts),
         facts=_facts_once(sections),
         fleet=_devices(parts) if fleet else None,
@@ -194,7 +200,8 @@ def _conditions(run: Run, part: ReportPart) -> str:
 
 
 def _title(run: Run, parts: Sequence[ReportPart]) -> str:
-    suites = list(filter(None, dict.fromkeys(heading_of(manifest) for manifest in run.manifests)))
+    order = dict.fromkeys(manifest for part in parts for manifest in part.runs)
+    suites = list(filter(None, dict.fromkeys(heading_of(run.manifests[one]) for one in order)))
     machines = list(dict.fromkeys(isolated(kind) for part in parts for kind in kinds_of(part)))
     where = machines[0] if len(machines) == 1 else f"{len(machines)} kinds of device" if machines else ""
     names = dict.fromkeys(printable(path.name) for path in run.paths)
@@ -247,7 +254,7 @@ def _section(
         "quiet": quiet,
         "absent": absent_words([one.record for one in judged]),
         "names": names,
-        "unclear": footer(part.judged)[1:],
+        "unclear": footer(part.judged, names=names)[1:],
         "facts": facts(manifests, shown, [not one for one in unfinished]),
     }
 
