@@ -96,9 +96,11 @@ def reach_of(shape: Sequence[int], strides: Sequence[int]) -> int:
 def _lies_in(order: str, shape: Shape, strides: Sequence[int], row: int) -> bool:
     """Return whether a tensor with these strides lies in an order, in memory with however much room."""
     if order in WITH_ROOM:
-        _, H, L, D = shape
+        B, H, L, D = shape
         if not H * D:
             return False
+        if B == 1 and (H == 1 or order == "BCHD"):  # Nobody sees how much room there is.
+            return _lies_in(WITH_ROOM[order], shape, strides, row)
         # The axis before the positions tells how many of them the memory has.
         apart = {"BHCD": strides[1] // D if H > 1 else strides[0] // (H * D), "BCHD": strides[0] // (H * D)}
         if apart[order] <= L:

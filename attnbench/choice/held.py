@@ -66,12 +66,17 @@ def _entries(number: int) -> str:
 
 
 def held(
-    choices: Iterable[Choice], layout_of: Callable[[str], str], tried: Collection[int] = ()
+    choices: Iterable[Choice],
+    layout_of: Callable[[str], str],
+    tried: Collection[int] = (),
+    *,
+    settled: bool = True,
 ) -> list[str]:
     """Return lines: what choices hold for, by device, threads and layout, and what to measure for more.
 
     tried: the numbers of threads that the runs measured, also where nothing was chosen. layout_of: the
-    layout that a backend takes, which a case with the layout ``own`` has.
+    layout that a backend takes, which a case with the layout ``own`` has. settled: no longer run may prove
+    more.
     """
     found: dict[str, dict[str, None]] = {}
     threads = set(tried)
@@ -87,7 +92,8 @@ def held(
         found.setdefault(f"{where}, inputs in {layout}{cold}", {})[_lengths(case, one.upto)] = None
         single = single or not one.upto
     if not found:
-        return ["the table is empty: torch's function computes every call, so leave your program as it is"]
+        then = ", so leave your program as it is" if settled else " until more is proved"
+        return [f"the table is empty: torch's function computes every call{then}"]
     lines = [f"holds for {where}: {first_of(list(names), _MOST, '; ')}" for where, names in found.items()]
     # A causal mask is a word of the call, is_causal, and no tensor.
     if any(mask_text(case.mask) not in ("none", "causal") for case, _ in entries):

@@ -524,7 +524,7 @@ def _by_backend(decision: Decision) -> dict[str, Decision]:
 
 def kind_of(case: Case) -> object:
     """Return what cases of one kind have in common: all but the length, where a single one varies."""
-    if case.mask.unlisted() == case.mask and case.Lq in (1, case.Lk):
+    if not case.batch and case.mask.unlisted() == case.mask and case.Lq in (1, case.Lk):
         return replace(case, Lq=1, Lk=1), case.Lq == 1
     return case
 

@@ -55,6 +55,8 @@ def command(
     from attnbench.results.targets import check_target, write_files
     from attnbench.runner.machine import BUSY_SHARE, OtherWork
 
+    if out.suffix != ".toml":
+        raise click.BadParameter(f"{str(out)!r}: the name of a suite ends with .toml", param_hint="--out")
     check_target(out, SUITE, force=force)
     start, others = time.monotonic(), OtherWork()
     status, found = run_program(program, steps)
@@ -76,6 +78,7 @@ def _tell(
     """Print on stderr what was captured. share: what is known of it, in words."""
     from attnbench.cases.ids import short_id
     from attnbench.cases.suites import parse_suite
+    from attnbench.runner.machine import cpu_quota
 
     if status:
         note(f"the program ended with status {status}; this was captured until then:")
@@ -101,14 +104,20 @@ def _tell(
         if words := _longest(found):
             note(words)
         several = sorted({one.case.threads for one in found.cases if one.case.on_host} - {1})
-        if several and not threads and worth:
+        most, cores = max(threads or several or [1]), cpu_quota() if sys.platform == "linux" else None
+        if cores is not None and most > cores:
+            note(
+                f"a run of {most} threads needs as many cores, and there are {cores} here: "
+                f"--threads {cores} writes cases for these"
+            )
+        elif several and not threads and worth:
             note(f"one thread may be faster: --threads 1,{several[0]} writes cases of both")
 
 
 def _beside(busy: float) -> str:
     """Say why nobody knows how much of the program's time its attention takes."""
     return (
-        f"other programs used {busy:.0%} of the cores, and its threads may have waited for them: only a "
+        f"other processes used {busy:.0%} of the cores, and its threads may have waited for them: only a "
         "recording on an idle machine says how much of the time attention takes"
     )
 

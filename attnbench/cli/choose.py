@@ -121,9 +121,11 @@ def command(
         )
     cases = [parse_case(one.case) for one in decisions]
     tried = {case.threads for case in cases if case.on_host}
-    for line in held(table.choices, lambda name: registry.backend(name).layout, tried):
+    advice = _what_next(run, decisions, default, out, program)
+    settled = not any(line.startswith("a longer run") for line in advice)
+    for line in held(table.choices, lambda name: registry.backend(name).layout, tried, settled=settled):
         say(line)
-    for line in _what_next(run, decisions, default, out, program):
+    for line in advice:
         say(line)
     # Runs of one suite may say the same.
     for line in dict.fromkeys(line for answer in answers for line in threads_words(answer)):

@@ -80,7 +80,8 @@ def next_notes(file: Path, suite: Suite, *, worth: bool = True) -> None:
     from attnbench.cases.suites import TORCHS
     from attnbench.types.mask import mask_text
 
-    run, out = ["attnbench", "run", str(file)], str(file.with_suffix(".jsonl"))
+    name = f"./{file}" if str(file).startswith("-") else str(file)
+    run, out = ["attnbench", "run", name], name.removesuffix(".toml") + ".jsonl"
     on_host = [case for case in suite.cases if case.on_host]
     if on_host and all(case.pass_ == "forward" for case in on_host):
         run += ["--cache", "rotating"] if any(case.is_decode for case in on_host) else []
@@ -88,11 +89,13 @@ def next_notes(file: Path, suite: Suite, *, worth: bool = True) -> None:
     every = "all backends run, of which those that compile take minutes, unless --backend names some"
     if suite.baseline == TORCHS:
         # It compiles, which pays where a mask lets it leave out what torch's function computes and drops.
-        last = "eager" if all(mask_text(case.mask) in ("none", "causal") for case in suite.cases) else "flex"
+        windows = any(mask_text(case.mask) not in ("none", "causal") for case in suite.cases)
+        last = "flex" if windows and all(case.pass_ == "forward" for case in suite.cases) else "eager"
         run += [word for name in (TORCHS, "bmm", last) for word in ("--backend", name)]
         every = "without --backend all backends run, of which those that compile take minutes"
     note(f"{'next' if worth else 'to go on all the same'}: {shlex.join([*run, '--out', out])}")
-    note(f"then: {shlex.join(['attnbench', 'choose', out])}")
+    if suite.baseline == TORCHS:
+        note(f"then: {shlex.join(['attnbench', 'choose', out])}")
     note(f"{every}; --plan says how long a run takes")
 
 

@@ -32,8 +32,10 @@ class Capture:
         force: replace any file; without it only one that attnbench captured is replaced.
 
         Raises:
-            BadInput: the file can't be written or replaced.
+            BadInput: the block made no call that a case can say, or the file can't be written or replaced.
         """
+        if not self.captured.cases:
+            raise BadInput("no attention call was captured: there is nothing to write")
         check_target(Path(path), SUITE, force=force, otherwise="force=True")
         write_files({Path(path): self.captured.toml().encode()})
 

@@ -218,14 +218,17 @@ def case_of(call: Kind) -> Case:
 def _with_full_caches(counts: Mapping[Case, int]) -> Counter[Case]:
     """Return counts in which the step that fills a cache is one of the decode before it.
 
-    A cache with room for more keys is contiguous once none is left, and would be a case of its own.
+    A cache with room for more keys is contiguous once none is left, and would be a case of its own. One that
+    then drops its first keys stays full for many steps, which are a case of their own.
     """
     found: Counter[Case] = Counter()
     for case, number in counts.items():
         with_room = (
             replace(case, layout=layout) for layout, full in WITH_ROOM.items() if case.layout == full
         )
-        same = (one for one in with_room if one.is_decode and replace(one, Lk=one.Lk - 1) in counts)
+        same = (
+            one for one in with_room if one.is_decode and number <= counts.get(replace(one, Lk=one.Lk - 1), 0)
+        )
         found[next(same, case)] += number
     return found
 

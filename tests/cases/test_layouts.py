@@ -72,6 +72,9 @@ def test_a_cache_with_room_is_measured_half_full_and_serves_any_room() -> None:
     assert (lies_as(case, "BHCD"), lies_as(case, "BHLD"), lies_as(case, "BCHD")) == (True, False, False)
     # Room for other elements of the batch alone doesn't show where there is one.
     assert lies_as(parse_case(f"attention/dot/B1-H{H}-L{L}-D{D}/BCHD"), "BLHD")
+    # How much room there is, nobody sees of one head and batch element.
+    assert lies_as(parse_case(f"attention/dot/B1-H{H}-L{L}-D{D}/BLHD"), "BCHD")
+    assert lies_as(parse_case(f"attention/dot/B1-H4-Hkv1-L{L}-D{D}/BHLD"), "BHCD")
 
 
 @given(cases())

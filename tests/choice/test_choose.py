@@ -73,6 +73,12 @@ def test_a_backend_is_chosen_with_its_gain_where_it_is_proved_faster() -> None:
     assert 1.85 < one.low <= 2 * 0.97 <= one.gain <= 2 * 1.04 <= one.high < 2.15
 
 
+def test_a_batch_of_unlike_lengths_keeps_torchs_function_and_disturbs_no_other_case() -> None:
+    batch = "attention/scaled_dot/q5_2q9-H2-D8/none/float32/cpu/forward/packed"
+    run = run_of({case(64): BMM, batch: {"sdpa_flash": 1.0, "bmm": 0.5}})
+    assert [one.case for one in chosen(run)] == [case(64)]
+
+
 def test_a_choice_of_a_file_without_details_holds_on_the_machine_with_its_name() -> None:
     old, new = "a cpu [family 23], 2 cores", "a cpu [family 26], 2 cores"
     assert differences({"cpu": "a cpu, 2 cores"}, {"cpu": new}) == ""
@@ -274,6 +280,10 @@ def test_what_is_not_proved_comes_with_the_run_that_may_prove_it() -> None:
     small = run_of({case(64): {"sdpa_flash": 0.05, "bmm": 0.04}, case(32): {"sdpa_flash": 1.0, "bmm": 2.0}})
     (settled,) = next_lines(small)
     assert settled.startswith("no longer run changes this")
+    assert held([], lambda name: "BHLD")[0].endswith(", so leave your program as it is")
+    assert held([], lambda name: "BHLD", settled=False)[0].endswith(
+        "computes every call until more is proved"
+    )
     tie = run_of({case(64): {"sdpa_flash": 10.0, "bmm": 10.01}})
     assert next_lines(tie)[0] == (
         "a longer run may prove what may be faster: attnbench run attention/scaled_dot/H2-L64-D8 "

@@ -416,7 +416,6 @@ def test_the_command_prints_a_suite_and_what_it_left_out(tmp_path: Path) -> None
         "faster: --dtype float32 measures that one",
         "9 cases",
         "next: attnbench run mine.toml --cache rotating --allocator default --out mine.jsonl",
-        "then: attnbench choose mine.jsonl",
         "all backends run, of which those that compile take minutes, unless --backend names some; "
         "--plan says how long a run takes",
         "a config doesn't say how inputs lie in memory (attnbench capture finds it in a program): "
@@ -431,6 +430,7 @@ def test_the_way_from_a_decode_of_torchs_function_names_few_backends(tmp_path: P
         "next: attnbench run mine.toml --cache rotating --backend sdpa_flash --backend bmm --backend eager "
         "--out mine.jsonl"
     ) in told
+    assert "then: attnbench choose mine.jsonl" in told
     assert any(line.startswith("without --backend all backends run") for line in told)
     windows = from_config(tmp_path, PUBLISHED["mistral-7b-v0.1"], "--prefill", "8k").stderr
     assert "--backend bmm --backend flex" in windows, "what a window drops, flex leaves out"

@@ -25,6 +25,7 @@ from attnbench.cases.ids import parse_case, short_id
 from attnbench.cases.suites import read_suite
 from attnbench.programs.suite import captured
 from attnbench.programs.tally import Call, Calls
+from attnbench.types.errors import BadInput
 from attnbench.types.mask import mask_text
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -142,7 +143,7 @@ def test_no_share_is_told_where_threads_waited_for_other_work(tmp_path: Path) ->
             after.callback(other.kill)
         code = TIMED.replace("set_num_threads(1)", "set_num_threads(2)")
         told = capture(tmp_path, sys.executable, "-c", code).stderr
-    assert re.search(r"other programs used \d+% of the cores, and its threads may have waited", told), told
+    assert re.search(r"other processes used \d+% of the cores, and its threads may have waited", told), told
     assert "from the first to the last" not in told
     assert read_suite(tmp_path / "captured.toml").share is None
 
@@ -157,6 +158,30 @@ def test_the_step_that_fills_a_cache_is_one_of_the_decode(layout: str) -> None:
         functional.scaled_dot_product_attention(q, *(torch.randn(2, 2, 3, 80, 8)))
     found = {(one.case.Lk, one.case.layout, one.count) for one in calls.captured.cases}
     assert found == {(57, layout, 4), (64, layout, 4), (80, "BHLD", 1)}
+
+
+def test_more_threads_than_cores_are_told(tmp_path: Path) -> None:
+    cores = len(os.sched_getaffinity(0))
+    told = capture(tmp_path, sys.executable, "-c", ALONE, options=("--threads", f"1,{cores + 1}")).stderr
+    assert f"a run of {cores + 1} threads needs as many cores" in told
+
+
+def test_a_window_that_rolls_in_a_full_cache_is_a_case_of_its_own() -> None:
+    q, cache = torch.randn(1, 2, 1, 8), torch.randn(1, 2, 64, 8)
+    with attnbench.capture() as calls:
+        for length in range(57, 72):
+            keys = cache[:, :, : min(length, 64)]
+            functional.scaled_dot_product_attention(q, keys, keys)
+    found = {(one.case.Lk, one.case.layout, one.count) for one in calls.captured.cases}
+    assert found == {(57, "BHCD", 3.5), (63, "BHCD", 3.5), (64, "BHLD", 8)}
+
+
+def test_a_block_without_attention_has_no_suite_to_write(tmp_path: Path) -> None:
+    with attnbench.capture() as calls:
+        pass
+    with pytest.raises(BadInput, match="no attention call was captured"):
+        calls.write(tmp_path / "none.toml")
+    assert not list(tmp_path.iterdir())
 
 
 DECODES = """
@@ -228,6 +253,9 @@ def test_a_file_of_somebody_else_is_kept_and_a_missing_program_is_named(tmp_path
     nowhere = capture(tmp_path, sys.executable, "-c", "print('ran')", options=("--out", "none/mine.toml"))
     assert (nowhere.returncode, nowhere.stdout) == (2, "")
     assert "there is no folder 'none'; make it, or name another file" in nowhere.stderr
+    named = capture(tmp_path, sys.executable, "-c", "print('ran')", options=("--out", "mine"))
+    assert (named.returncode, named.stdout) == (2, "")
+    assert "'mine': the name of a suite ends with .toml" in named.stderr
     (tmp_path / "train.py").touch()
     assert (
         "'train.py': No such file or directory; is it python train.py?"

@@ -422,10 +422,9 @@ def _add_places(rows: Sequence[Row]) -> None:
         least = min(_CASE_SHARE, 1 / len(values)) * max(values[-1] - values[0], log(2))
         short = sum(len(those[0]["name"]) for those in ordered) <= _MOST_LETTERS
         for middle, those in zip(apart(values, least), ordered, strict=True):
-            if short:
-                those[0]["case_label"] = those[0]["name"]
             for n, row in enumerate(sorted(those, key=lambda row: row["gflops"])):
                 row |= {"middle": exp(middle), "place": exp(middle + (n % 3 - 1) * least / 4)}
+                row["case_label"] = row["name"] if short and not n else ""
 
 
 def _add_fronts(rows: Sequence[Row]) -> None:
