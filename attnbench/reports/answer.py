@@ -455,8 +455,8 @@ def totals_grids(
     """
     for totals in _stages(answer).values():
         grid = _totals_grid(answer, totals, numbers, details=details, bounds=bounds or details)
-        # A row alone compares nothing; but the sentence of the step, which has its time, lacks its interval.
-        if details or len(grid.rows) > 1:
+        # A row alone compares nothing; but the sentence of the step lacks the interval of its time.
+        if bounds or details or len(grid.rows) > 1:
             yield grid
 
 
@@ -559,7 +559,7 @@ def steps_words(
         conditions = conditions_words(those[0].by_case)
         before = [f"{name} ({conditions})" for name in suite]
         count = count_asked(asked, those[0].by_case)
-        before += [f"{count} backends asked"] if count else []
+        before += [f"of the {count} backends asked"] if count else []
         words = ", ".join([*before, _step_words(answer, those, numbers)])
         of_stages[words] = _proves(answer, those)
         its = {case: str(numbers[case]) for case in those[0].by_case}
@@ -574,7 +574,7 @@ def steps_words(
 def _step_words(answer: RunAnswer, totals: Sequence[Total], numbers: Mapping[str, int | str]) -> str:
     best, *others = totals
     leaders = Counter(answer.chosen[case] for case in best.by_case)
-    time = _total_time(best) + (" a step" if is_of_step(best.stage) else "")
+    time = _total_time(best) + (" of attention a step" if is_of_step(best.stage) else "")
     which = named(*leaders) if len(leaders) == 1 else listed(list(_shares(answer, best, leaders)))
     words = f"use {which}, {time}"
     # One backend everywhere is simpler than a choice by case, so the best of them is told too.
@@ -627,7 +627,10 @@ def disturbed_words(answer: RunAnswer, names: Mapping[str, str]) -> str:
     too = (
         f", of {listed(ratios) if few else len(ratios)} the ratio too" if 0 < len(ratios) < len(found) else ""
     )
-    return f"other work disturbed the winner{s} of {where}: {what} {are} less sure{too}"
+    clear = {lead.best.case for lead in answer.leads if lead.sure == "clear"}
+    proved = not ratios and all(case in clear for case in answer.chosen_disturbed if case in names)
+    lead = f"; that {'it is' if len(found) == 1 else 'they are'} the fastest is proved" if proved else ""
+    return f"other work disturbed the winner{s} of {where}: {what} {are} less sure{too}{lead}"
 
 
 def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
@@ -642,7 +645,7 @@ def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
             takes, _ = range_text(leads, total.backend or "")
             yield f"{name} takes {takes} times as long in {where}"
         else:
-            yield f"with {name} in {where} a step takes {_total_time(total)}, {over} times as long"
+            yield f"with {name} in {where} it takes {_total_time(total)}, {over} times as long"
 
 
 def _users_in_some(answer: RunAnswer, best: Total) -> Iterator[tuple[Total, str]]:

@@ -218,7 +218,7 @@ def test_steps_name_their_suite_and_come_after_whole_suites() -> None:
     step = "hybrid (L64–128, float32, 1 thread), decode: "
     (words,) = [line for line in shown(both, 400).splitlines() if line.startswith(step)]
     assert words.endswith(
-        "; with torch's function (sdpa_flash) in 2 of 3 cases a step takes 11.00 ms, "
+        "; with torch's function (sdpa_flash) in 2 of 3 cases it takes 11.00 ms, "
         "1.57 [1.56, 1.58] times as long"
     )
     assert re.search(r"sdpa_flash in 2 of 3 cases +11\.00 ms +1\.57 +the rest as above", shown(both, 400))
@@ -226,7 +226,7 @@ def test_steps_name_their_suite_and_come_after_whole_suites() -> None:
     assert 0 < top.index("edges (L128, float32): use quick") < top.index(step)
     head = structs.replace(both.manifests[0], named=["eager", "bmm", "sdpa_flash"])
     few = replace(both, manifests=(head, *both.manifests[1:]))
-    assert "hybrid (L64–128, float32, 1 thread), 3 backends asked, decode: " in shown(few, 400)
+    assert "hybrid (L64–128, float32, 1 thread), of the 3 backends asked, decode: " in shown(few, 400)
 
 
 def test_ties_in_one_suite_change_no_choice_in_another() -> None:

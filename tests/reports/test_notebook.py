@@ -50,7 +50,12 @@ def test_a_model_has_its_steps_and_stages_and_how_sure_its_ratios_are() -> None:
     assert shown.count("L128 decode") == 2
     # Sentence and table of each stage, the sentence over all, the columns of the baseline and the next.
     assert shown.count("3.00 [2.96, 3.04]") == 2 * 2 + 1 + 2 * 2
-    assert shown.count("Prefill: use bmm, 2.00 ms a step; eager takes 3.00 [2.96, 3.04] times as long.") == 1
+    assert (
+        shown.count(
+            "Prefill: use bmm, 2.00 ms of attention a step; eager takes 3.00 [2.96, 3.04] times as long."
+        )
+        == 1
+    )
 
 
 def test_one_case_has_one_table_of_its_backends() -> None:

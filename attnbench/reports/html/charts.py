@@ -410,7 +410,8 @@ def _add_places(rows: Sequence[Row]) -> None:
     """Add ``middle`` and ``place`` to rows with an intensity, both near it; to one of a case ``case_label``.
 
     middle: of the case, apart from those of all others. place: of the backend, beside that of the next faster
-    and of the next slower one. case_label: the name of the case, where there is room for all.
+    and of the next slower one. case_label: the name of the case, where there is room for all. tick: of
+    the axis, for the first case of those that round to one number.
     """
     views: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
@@ -421,10 +422,14 @@ def _add_places(rows: Sequence[Row]) -> None:
         values = [log(those[0]["intensity"]) for those in ordered]
         least = min(_CASE_SHARE, 1 / len(values)) * max(values[-1] - values[0], log(2))
         short = sum(len(those[0]["name"]) for those in ordered) <= _MOST_LETTERS
+        before = ""
         for middle, those in zip(apart(values, least), ordered, strict=True):
+            shown = number(exp(middle))
+            tick, before = (exp(middle) if shown != before else None), shown
             for n, row in enumerate(sorted(those, key=lambda row: row["gflops"])):
                 row |= {"middle": exp(middle), "place": exp(middle + (n % 3 - 1) * least / 4)}
-                row["case_label"] = row["name"] if short and not n else ""
+                # What is far slower than others is left out.
+                row |= {"tick": tick, "case_label": row["name"] if short and n == len(those) - 1 else ""}
 
 
 def _add_fronts(rows: Sequence[Row]) -> None:

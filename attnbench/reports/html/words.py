@@ -167,7 +167,8 @@ class LeadRow:
 
     case: its id. also: what may be as fast, "" for nothing. fails: of a backend to use that fails in other
     cases, as "wrong in 2 cases", else "". disturbed: in words, what other processes disturbed, else "".
-    users: for each backend that users have its time over that of the fastest. following: the next backend
+    users: for each backend that users have its time over that of the fastest; users_disturbed: whether other
+    processes disturbed it, where it is not the one to use. following: the next backend
     with its own. Ratios are those of the terminal, with their intervals. far: it is red.
     """
 
@@ -178,6 +179,7 @@ class LeadRow:
     time: str
     disturbed: str
     users: tuple[str, ...]
+    users_disturbed: tuple[bool, ...]
     following: str
     far: bool
 
@@ -220,6 +222,12 @@ def lead_rows(part: ReportPart, users: Sequence[str]) -> list[LeadRow]:
                     bounds=True,
                     missing=missing_mark(part, lead.best.case, user),
                 )
+                for user in users
+            ),
+            tuple(
+                user != use.backend
+                and (lead.best.case, user) in cells
+                and disturbed(cells[lead.best.case, user].record)
                 for user in users
             ),
             "alone" if lead.sure == "alone" else next_text(lead, details=True),
