@@ -649,7 +649,7 @@ def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
 
 
 def _users_in_some(answer: RunAnswer, best: Total) -> Iterator[tuple[Total, str]]:
-    """Yield each total of what users have that is slower in some cases of a step, and computes no others."""
+    """Yield each total of what users have that is slower in some cases of a step, and lacks others."""
     leads = [lead for lead in answer.leads if lead.best.case in best.by_case]
     for total in answer.partial:
         _, count = range_text(leads, total.backend or "")
