@@ -617,20 +617,23 @@ def disturbed_words(answer: RunAnswer, names: Mapping[str, str]) -> str:
     found = {names[case]: ratio for case, ratio in answer.chosen_disturbed.items() if case in names}
     if not found:
         return ""
+    clear = {
+        names[lead.best.case] for lead in answer.leads if lead.sure == "clear" and lead.best.case in names
+    }
     few = len(found) <= _MOST_TIES
+
+    def these(those: Sequence[str]) -> str:
+        return listed(those) if few else count_of(len(those), "case")
+
+    several = len(found) > 1
     where = listed([*found]) if few else f"{len(found)} of {len(names):,} cases"
-    ratios = [name for name, ratio in found.items() if ratio]
-    s, its, are = ("", "its", "is") if len(found) == 1 else ("s", "their", "are")
-    what = f"{its} time{s}"
-    if len(ratios) == len(found):
-        what, are = f"{its} time{s} and ratio{s}", "are"
-    too = (
-        f", of {listed(ratios) if few else len(ratios)} the ratio too" if 0 < len(ratios) < len(found) else ""
-    )
-    clear = {lead.best.case for lead in answer.leads if lead.sure == "clear"}
-    proved = not ratios and all(case in clear for case in answer.chosen_disturbed if case in names)
-    lead = f"; that {'it is' if len(found) == 1 else 'they are'} the fastest is proved" if proved else ""
-    return f"other work disturbed the winner{s} of {where}: {what} {are} less sure{too}{lead}"
+    words = f"other work disturbed the {'winners' if several else 'winner'} of {where}: "
+    words += "their times are less sure" if several else "its time is less sure"
+    proved = [name for name, ratio in found.items() if name in clear and not ratio]
+    unsure = [name for name, ratio in found.items() if ratio]
+    leads = [f"the lead in {these(proved)} is proved"] if proved else []
+    leads += [f"{'that' if proved else 'the lead'} in {these(unsure)} is less sure too"] if unsure else []
+    return "; ".join([words, ", ".join(leads)]) if leads else words
 
 
 def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
@@ -645,7 +648,8 @@ def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
             takes, _ = range_text(leads, total.backend or "")
             yield f"{name} takes {takes} times as long in {where}"
         else:
-            yield f"with {name} in {where} it takes {_total_time(total)}, {over} times as long"
+            takes = f"it takes {_total_time(total)}, {over} times as long"
+            yield f"with {name} in {where}, the rest as said, {takes}"
 
 
 def _users_in_some(answer: RunAnswer, best: Total) -> Iterator[tuple[Total, str]]:
@@ -802,11 +806,15 @@ def _totals_grid(
         rows.append((total.backend or FASTEST_OF_EACH, *told, ", ".join(less or worst)))
     for total, where in _users_in_some(answer, best):
         told = _sum_cells(total, best, details=details, bounds=bounds)
-        rows.append((f"{total.backend} in {where}", *told, "the rest as above"))
+        more_ms = {case: ms - best.by_case[case] for case, ms in total.by_case.items()}
+        most = max(more_ms, key=more_ms.__getitem__)
+        name = f"{total.backend} in {where}, the rest as above"
+        rows.append((name, *told, f"{duration(more_ms[most])} in {numbers[most]}"))
     columns = ("time", *(["interval"] if details else []), "×")
+    last = ("loses most in case",) if any(row[-1] for row in rows) else ()
     return Grid(
-        (_step_of(best, numbers), *columns, "loses most in case"),
-        tuple(rows),
+        (_step_of(best, numbers), *columns, *last),
+        tuple(row if last else row[:-1] for row in rows),
         frozenset(columns),
         2,
         marked=frozenset({"×"}),
@@ -898,8 +906,11 @@ def mean_words(answer: RunAnswer, numbers: Mapping[str, int]) -> str:
     return f"mean: geometric, of {over}, ± over repetitions; {words}"
 
 
-def busy_text(*answers: RunAnswer) -> str:
-    """Say that other processes disturbed these runs, and whether the fastest; "" where they did not."""
+def busy_text(*answers: RunAnswer, advice: bool = True) -> str:
+    """Say that other processes disturbed these runs, and whether the fastest; "" where they did not.
+
+    advice: say what helps too.
+    """
     count, timed = sum(one.disturbed for one in answers), sum(one.timed for one in answers)
     if not is_busy(count, timed):
         return ""
@@ -915,4 +926,5 @@ def busy_text(*answers: RunAnswer) -> str:
         # Nobody else need be there: what takes the samples runs beside them.
         remedy = "with as many threads as cores attnbench itself disturbs too"
         remedy += ": use a longer --budget" if fastest else ""
-    return f"{count} of {count_of(timed, 'measurement')} {was} disturbed, {among}: {remedy}"
+    words = f"{count} of {count_of(timed, 'measurement')} {was} disturbed, {among}"
+    return f"{words}: {remedy}" if advice else words

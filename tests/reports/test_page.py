@@ -357,8 +357,7 @@ def test_a_total_that_ties_in_every_case_may_be_as_fast() -> None:
     assert first in text
     assert first not in page(run_of(times, counts=counts)), "where nothing ties"
     # Nothing is lost where nothing is proved, and no sentence is green.
-    assert "loses most in case" in text
-    assert " ms in " not in text.partition("loses most in case")[2].partition("</table>")[0]
+    assert "loses most in case" not in text
     assert '<li class="good">' not in text
     assert '<li class="good">All counted calls' in page(run_of(times, counts=counts))
     assert " in both cases (tied in each)." in text

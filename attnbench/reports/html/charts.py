@@ -427,7 +427,9 @@ def _add_places(rows: Sequence[Row]) -> None:
             shown = number(exp(middle))
             tick, before = (exp(middle) if shown != before else None), shown
             for n, row in enumerate(sorted(those, key=lambda row: row["gflops"])):
-                row |= {"middle": exp(middle), "place": exp(middle + (n % 3 - 1) * least / 4)}
+                # The one to use stands below its limit, the others on both sides.
+                beside = 0 if row["best"] else -1 if n % 2 else 1
+                row |= {"middle": exp(middle), "place": exp(middle + beside * least / 4)}
                 # What is far slower than others is left out.
                 row |= {"tick": tick, "case_label": row["name"] if short and n == len(those) - 1 else ""}
 

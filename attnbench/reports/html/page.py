@@ -156,6 +156,7 @@ def page(run: Run) -> str:
         brackets=BRACKETS,
         runs=sections,
         leads_key=leads_key(leads) if leads else "",
+        maps_key=max((section["heat"].key for section in sections if section["heat"]), key=len, default=""),
         summaries={
             name: run.summaries[name]
             for name in sorted({one.backend for records in run.by_file for one in records if one.median_ms})

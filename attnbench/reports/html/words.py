@@ -143,8 +143,11 @@ def failure_words(part: ReportPart, run: str = "") -> list[Sentence]:
 
 
 def busy(part: ReportPart) -> list[Sentence]:
-    """Say that other processes disturbed a part, in a list that is empty where they did not."""
-    words = "" if part.answer is None else busy_text(part.answer)
+    """Say that other processes disturbed a part, in a list that is empty where they did not.
+
+    A sentence on all runs says what helps.
+    """
+    words = "" if part.answer is None else busy_text(part.answer, advice=False)
     return [Sentence("", f"{words}.", "unsure")] if words else []
 
 
