@@ -625,12 +625,15 @@ def disturbed_words(answer: RunAnswer, names: Mapping[str, str]) -> str:
     def these(those: Sequence[str]) -> str:
         return listed(those) if few else count_of(len(those), "case")
 
-    several = len(found) > 1
     where = listed([*found]) if few else f"{len(found)} of {len(names):,} cases"
-    words = f"other work disturbed the {'winners' if several else 'winner'} of {where}: "
-    words += "their times are less sure" if several else "its time is less sure"
     proved = [name for name, ratio in found.items() if name in clear and not ratio]
     unsure = [name for name, ratio in found.items() if ratio]
+    if len(found) == 1:
+        words = f"other work disturbed the winner of {where}: its time"
+        if unsure:
+            return f"{words} and its lead are less sure"
+        return f"{words} is less sure{', its lead is proved' if proved else ''}"
+    words = f"other work disturbed the winners of {where}: their times are less sure"
     leads = [f"the lead in {these(proved)} is proved"] if proved else []
     leads += [f"{'that' if proved else 'the lead'} in {these(unsure)} is less sure too"] if unsure else []
     return "; ".join([words, ", ".join(leads)]) if leads else words

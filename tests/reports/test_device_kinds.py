@@ -260,6 +260,9 @@ def test_a_disturbed_winner_stands_beside_each_sentence_of_several() -> None:
     said = "other work disturbed the winners of L64 and L128: their times are less sure; "
     said += "the lead in L64 is proved, that in L128 is less sure too"
     assert f"model, decode: {said}" in text
+    alone = replace(model, by_file=(tuple(one for one in records if one.case == case(128)),))
+    text = page(together(alone, there)).partition("<h2>")[0]
+    assert "its time and its lead are less sure" in text
 
 
 def test_the_title_counts_kinds_of_device() -> None:
