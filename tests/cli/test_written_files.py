@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import Result
+from torch.nn import functional
 
 import attnbench
 
@@ -82,7 +84,7 @@ def test_run_replaces_no_file_before_it_measures(invoke: Invoke, folder: Path) -
 
 def test_captured_calls_replace_only_captured_suites(folder: Path) -> None:
     with attnbench.capture() as calls:
-        pass
+        functional.scaled_dot_product_attention(*torch.randn(3, 1, 2, 4, 8))
     data = (folder / "run.jsonl").read_bytes()
     with pytest.raises(attnbench.BadInput, match="name another file, or replace it with force=True"):
         calls.write("run.jsonl")
