@@ -347,7 +347,14 @@ def range_text(leads: Sequence[Lead], backend: str) -> tuple[str, int]:
 
     Behind them stands the interval that holds those of all these cases, "?" if one has none.
     """
-    found = [others[backend] for lead in leads if backend in (others := slower(lead))]
+    return ratios_text([others[backend] for lead in leads if backend in (others := slower(lead))])
+
+
+def ratios_text(found: Iterable[TimeRatio]) -> tuple[str, int]:
+    """Return the least and the largest of the ratios that are not below 1, and their number.
+
+    Behind them stands the interval that holds those of all, "?" if one has none.
+    """
     ratios = sorted((one for one in found if one.ratio >= 1), key=lambda one: one.ratio)
     if not ratios:
         return "", 0
@@ -609,10 +616,10 @@ def tied_words(leads: Sequence[Lead], use: str) -> str:
     return f"tied{where}{others}"
 
 
-def disturbed_words(answer: RunAnswer, names: Mapping[str, str]) -> str:
+def disturbed_words(answer: RunAnswer, names: Mapping[str, str], *, leads: bool = True) -> str:
     """Say in which cases other work disturbed the backend to use, and its ratios too; "" in none.
 
-    names: of the cases. Many are counted.
+    names: of the cases. Many are counted. leads: say too if they are the fastest all the same.
     """
     found = {names[case]: ratio for case, ratio in answer.chosen_disturbed.items() if case in names}
     if not found:
@@ -630,13 +637,13 @@ def disturbed_words(answer: RunAnswer, names: Mapping[str, str]) -> str:
     unsure = [name for name, ratio in found.items() if ratio]
     if len(found) == 1:
         words = f"other work disturbed the winner of {where}: its time"
-        if unsure:
+        if unsure and leads:
             return f"{words} and its lead are less sure"
-        return f"{words} is less sure{', its lead is proved' if proved else ''}"
+        return f"{words} is less sure{', its lead is proved' if proved and leads else ''}"
     words = f"other work disturbed the winners of {where}: their times are less sure"
-    leads = [f"the lead in {these(proved)} is proved"] if proved else []
-    leads += [f"{'that' if proved else 'the lead'} in {these(unsure)} is less sure too"] if unsure else []
-    return "; ".join([words, ", ".join(leads)]) if leads else words
+    told = [f"the lead in {these(proved)} is proved"] if proved else []
+    told += [f"{'that' if proved else 'the lead'} in {these(unsure)} is less sure too"] if unsure else []
+    return "; ".join([words, ", ".join(told)]) if told and leads else words
 
 
 def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
@@ -649,20 +656,30 @@ def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:
         name, over = named(total.backend or ""), total_times_text(total, bounds=True)
         if total.tied:
             takes, _ = range_text(leads, total.backend or "")
-            yield f"{name} takes {takes} times as long in {where}"
+            yield f"{name} takes {takes} times as long {where}"
         else:
-            takes = f"it takes {_total_time(total)}, {over} times as long"
-            yield f"with {name} in {where}, the rest as said, {takes}"
+            yield f"with {name} {where} it takes {_total_time(total)}, {over} times as long"
 
 
 def _users_in_some(answer: RunAnswer, best: Total) -> Iterator[tuple[Total, str]]:
-    """Yield each total of what users have that is slower in some cases of a step, and lacks others."""
+    """Yield each total of what users have that is slower in some cases of a step and lacks others, and where.
+
+    That is the rules that it computes, or if cases of one rule differ in that, in how many it is slower.
+    """
     leads = [lead for lead in answer.leads if lead.best.case in best.by_case]
     for total in answer.partial:
         _, count = range_text(leads, total.backend or "")
         own = total.stage == best.stage and total.threads == best.threads
         if own and count and total.backend in (TORCHS, answer.baseline):
-            yield total, f"{count} of {count_of(len(best.by_case), 'case')}"
+            ran = {
+                lead.best.case
+                for lead in leads
+                if total.backend in {*lead.over, *lead.candidates, lead.best.backend}
+            }
+            of = {parse_case(case).rule for case in ran}
+            lacks = {parse_case(case).rule for case in best.by_case if case not in ran}
+            told = f"in {count} of {count_of(len(best.by_case), 'case')}"
+            yield total, f"for {listed(sorted(of))}" if of.isdisjoint(lacks) else told
 
 
 def _users(answer: RunAnswer, totals: Sequence[Total]) -> list[Total]:
@@ -811,7 +828,7 @@ def _totals_grid(
         told = _sum_cells(total, best, details=details, bounds=bounds)
         more_ms = {case: ms - best.by_case[case] for case, ms in total.by_case.items()}
         most = max(more_ms, key=more_ms.__getitem__)
-        name = f"{total.backend} in {where}, the rest as above"
+        name = f"{total.backend} {where}, the rest as above"
         rows.append((name, *told, f"{duration(more_ms[most])} in {numbers[most]}"))
     columns = ("time", *(["interval"] if details else []), "×")
     last = ("loses most in case",) if any(row[-1] for row in rows) else ()
@@ -909,13 +926,13 @@ def mean_words(answer: RunAnswer, numbers: Mapping[str, int]) -> str:
     return f"mean: geometric, of {over}, ± over repetitions; {words}"
 
 
-def busy_text(*answers: RunAnswer, advice: bool = True) -> str:
+def busy_text(*answers: RunAnswer, of_all: bool = True) -> str:
     """Say that other processes disturbed these runs, and whether the fastest; "" where they did not.
 
-    advice: say what helps too.
+    of_all: of all runs; it says what helps too, and nothing where a few were.
     """
     count, timed = sum(one.disturbed for one in answers), sum(one.timed for one in answers)
-    if not is_busy(count, timed):
+    if not (is_busy(count, timed) if of_all else count):
         return ""
     was = "was" if count == 1 else "were"
     fastest = sum(len(one.chosen_disturbed) for one in answers)
@@ -930,4 +947,4 @@ def busy_text(*answers: RunAnswer, advice: bool = True) -> str:
         remedy = "with as many threads as cores attnbench itself disturbs too"
         remedy += ": use a longer --budget" if fastest else ""
     words = f"{count} of {count_of(timed, 'measurement')} {was} disturbed, {among}"
-    return f"{words}: {remedy}" if advice else words
+    return f"{words}: {remedy}" if of_all else words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -15,11 +15,12 @@ from attnbench.reports.answer import (
     listed,
     named,
     range_text,
+    ratios_text,
     slower,
     tied_words,
 )
 from attnbench.reports.names import conditions_words
-from attnbench.stats.answer import Lead, RunAnswer, Sure, is_failure
+from attnbench.stats.answer import Lead, RunAnswer, is_failure
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, STATUSES, Status
 from attnbench.types.words import count_of, first_of
@@ -65,10 +66,13 @@ def use_sentence(answer: RunAnswer, names: Mapping[str, str]) -> str:
     its = {lead.best.case: lead for lead in leads}
     for case, name in answer.chosen.items():
         chosen.setdefault(name, []).append(its[case])
-    told = [f"use {_whole(leads, names) if len(chosen) == 1 else _divided(chosen, leads)}"]
+    shaky = {case for case, ratio in answer.chosen_disturbed.items() if ratio}
+    which = _whole(leads, names, shaky) if len(chosen) == 1 else _divided(chosen, leads, shaky)
+    told = [f"use {which}"]
     without = [name for case, name in names.items() if case not in {lead.best.case for lead in leads}]
     told += [f"{_counted(without, len(names))} without a time"] if without else []
-    return "; ".join(filter(None, [told[0], _gains(answer), *told[1:]]))
+    gains = ", ".join(filter(None, [_gains(answer), _next(answer)]))
+    return "; ".join(filter(None, [told[0], gains, *told[1:]]))
 
 
 def is_proved(answer: RunAnswer) -> bool:
@@ -77,13 +81,16 @@ def is_proved(answer: RunAnswer) -> bool:
     There one backend is the fastest, or torch's function or the baseline is slower than those that tie.
     """
     users = {TORCHS, answer.baseline}
-    sure = {lead.sure for lead in answer.leads}
+    sure = {lead.sure for lead in answer.leads if not answer.chosen_disturbed.get(lead.best.case)}
     behind = any(lead.sure == "tie" and not users.isdisjoint(slower(lead)) for lead in answer.leads)
     return "few repetitions" not in sure and ("clear" in sure or behind)
 
 
-def _whole(leads: Sequence[Lead], names: Mapping[str, str]) -> str:
-    """Name what may be used in all cases: several backends where no case tells them apart."""
+def _whole(leads: Sequence[Lead], names: Mapping[str, str], shaky: Collection[str]) -> str:
+    """Name what may be used in all cases: several backends where no case tells them apart.
+
+    shaky: cases in which other work disturbed the ratios of the one to use.
+    """
     every = [name for name in leads[0].candidates if all(name in lead.candidates for lead in leads)]
     which = f"any of {len(every)} backends" if len(every) > MOST_LISTED else " or ".join(every)
     if len(every) == 1:
@@ -91,28 +98,36 @@ def _whole(leads: Sequence[Lead], names: Mapping[str, str]) -> str:
         if every[0] == TORCHS and all(lead.sure == "clear" for lead in leads):
             which += ", nothing is faster,"
     where = {1: "the only case", 2: "both cases"}.get(len(leads), f"all {len(leads):,} cases")
-    return f"{which} in {where}{'' if len(leads) == len(names) else ' with a time'}{_sureness(leads, names)}"
+    timed = "" if len(leads) == len(names) else " with a time"
+    return f"{which} in {where}{timed}{_sureness(leads, shaky, names)}"
 
 
-def _divided(chosen: Mapping[str, Sequence[Lead]], leads: Sequence[Lead]) -> str:
+def _divided(chosen: Mapping[str, Sequence[Lead]], leads: Sequence[Lead], shaky: Collection[str]) -> str:
     """Name the backends to use with the number of their cases."""
     told = [
-        f"{name} in {len(its)}{'' if place else f' of {len(leads):,} cases'}{_sureness(its, use=name)}"
+        f"{name} in {len(its)}{'' if place else f' of {len(leads):,} cases'}{_sureness(its, shaky, use=name)}"
         for place, (name, its) in enumerate(chosen.items())
     ]
     return first_of(told, _MOST_CHOSEN)
 
 
-def _sureness(leads: Sequence[Lead], names: Mapping[str, str] | None = None, use: str = "") -> str:
+def _sureness(
+    leads: Sequence[Lead], shaky: Collection[str], names: Mapping[str, str] | None = None, use: str = ""
+) -> str:
     """Say in brackets in how many cases a choice is proved, and in which it ties; "" if proved in all.
 
-    use: the backend that is chosen, where it is one: ties then name the others.
+    shaky: cases in which it is less sure than its ratio says. use: the backend that is chosen, where it is
+    one: ties then name the others.
     """
-    count = Counter(lead.sure for lead in leads)
+    unsure = [lead.best.case for lead in leads if lead.sure == "clear" and lead.best.case in shaky]
+    count: Counter[str] = Counter(lead.sure for lead in leads)
+    count["clear"] -= len(unsure)
+    count["less sure"] = len(unsure)
     if count["clear"] == len(leads):
         return ""
-    words: dict[Sure, str] = {
+    words = {
         "clear": "sure",
+        "less sure": "less sure",
         "few repetitions": "too few repetitions",
         "alone": "no other has a time",
     }
@@ -121,6 +136,9 @@ def _sureness(leads: Sequence[Lead], names: Mapping[str, str] | None = None, use
         for sure, word in words.items()
         if count[sure]
     ]
+    if names and 0 < len(unsure) < len(leads):
+        where = listed([names[case] for case in unsure])
+        told = [f"{one}: {where}" if one.startswith("less sure") else one for one in told]
     tied = [lead.best.case for lead in leads if lead.sure == "tie"]
     if use:
         told += filter(None, [tied_words(leads, use)])
@@ -145,6 +163,15 @@ def _gains(answer: RunAnswer) -> str:
         where = f" in {count:,}" if told else f" in {count_of(count, 'case')}"
         told.append(words if everywhere else words + where)
     return ", ".join(told)
+
+
+def _next(answer: RunAnswer) -> str:
+    """Say what the next backend takes where torch's function is the fastest of all cases; else ""."""
+    after = [next(iter(slower(lead).items()), None) for lead in answer.leads if lead.best.backend == TORCHS]
+    found = [one for one in after if one is not None]
+    if len(found) < len(answer.leads) or {name for name, _ in found} <= {answer.baseline}:
+        return ""
+    return f"the next backend {ratios_text(takes for _, takes in found)[0]}"
 
 
 def _counted(places: Sequence[str], cases: int) -> str:

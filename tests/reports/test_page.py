@@ -100,7 +100,7 @@ def test_a_page_of_a_reference_run_is_whole(suite: str, cases: int) -> None:
     assert heat.count('scope="row"') == cases
     # Each case has its fastest backend, or several that may be.
     rows = re.findall(r"<tr><th.*?</tr>", heat, re.DOTALL)[1:]
-    assert all("h best" in row or row.count("h tied") > 1 for row in rows)
+    assert all("h best" in row or "h likely" in row or row.count("h tied") > 1 for row in rows)
     assert suite != "lengths" or names >= {"time", "memory"}
 
 

@@ -429,7 +429,7 @@ def _add_places(rows: Sequence[Row]) -> None:
             for n, row in enumerate(sorted(those, key=lambda row: row["gflops"])):
                 # The one to use stands below its limit, the others on both sides.
                 beside = 0 if row["best"] else -1 if n % 2 else 1
-                row |= {"middle": exp(middle), "place": exp(middle + beside * least / 4)}
+                row |= {"middle": exp(middle), "place": exp(middle + beside * least / 8)}
                 # What is far slower than others is left out.
                 row |= {"tick": tick, "case_label": row["name"] if short and n == len(those) - 1 else ""}
 

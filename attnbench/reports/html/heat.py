@@ -19,7 +19,7 @@ from attnbench.reports.answer import (
 )
 from attnbench.reports.columns import KERNEL_CONVENTION, name_text, ratio_text
 from attnbench.reports.judged import JudgedRecord, ReportPart
-from attnbench.stats.answer import Lead, RunAnswer
+from attnbench.stats.answer import Lead, RunAnswer, contended
 from attnbench.types.compared import HEAD, parts_of
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, status_words
@@ -105,7 +105,7 @@ def _columns(records: Iterable[Record]) -> dict[str, str]:
 
 def _ordered(names: Mapping[str, None], answer: RunAnswer, users: Sequence[str]) -> dict[str, None]:
     """Put the backends that lead most cases first, then those of users, then those of the least mean."""
-    leading = {lead.best.backend for lead in answer.leads}
+    leading = set(answer.chosen.values())
     standing = [one.backend for one in answer.standings]
 
     def place(name: str) -> tuple[bool, bool, int]:
@@ -139,6 +139,8 @@ def _cell(one: JudgedRecord, lead: Lead | None, live: bool) -> Tile:
         return Tile(ABSENT, "absent", "not timed")
     text = case_cell(one, lead)
     if record.backend == lead.best.backend:
+        if contended(record):
+            return Tile(text, "likely", "the fastest, less sure: other work disturbed most of its samples")
         return Tile(text, "tied" if lead.ties else "best", f"{'may be ' if lead.ties else ''}the fastest")
     over = lead.over[record.backend]
     title = f"{times_text(over, bounds=True)} times as long as {lead.best.backend}"

@@ -35,6 +35,7 @@ MOST_CASES = 40
 _TONES = {
     "best": "background:#bfe3cd;color:#1d2127;font-weight:700",
     "tied": "background:#e4f3ea;color:#1d2127",
+    "likely": "background:#e4f3ea;color:#1d2127;font-weight:700",
     "step1": "background:#fdf0dc;color:#1d2127",
     "step2": "background:#f7d3b0;color:#1d2127",
     "step3": "background:#efab85;color:#1d2127",

@@ -120,7 +120,7 @@ def use_words(part: ReportPart, run: str = "") -> list[Sentence]:
     for answer, words in told:
         text = isolated(words) if part.suites else capital(words)
         found.append(Sentence("", f"{text}.", "good" if is_proved(answer) else "unsure", run))
-        winners = disturbed_words(answer, {case: names[case] for case in answer.chosen})
+        winners = disturbed_words(answer, {case: names[case] for case in answer.chosen}, leads=False)
         if winners and (part.suites or run):
             # Of one run the sentence on all measurements says it.
             suite = dict.fromkeys(part.suites[case] for case in answer.chosen) if part.suites else {}
@@ -147,7 +147,7 @@ def busy(part: ReportPart) -> list[Sentence]:
 
     A sentence on all runs says what helps.
     """
-    words = "" if part.answer is None else busy_text(part.answer, advice=False)
+    words = "" if part.answer is None else busy_text(part.answer, of_all=False)
     return [Sentence("", f"{words}.", "unsure")] if words else []
 
 
