@@ -616,10 +616,10 @@ def tied_words(leads: Sequence[Lead], use: str) -> str:
     return f"tied{where}{others}"
 
 
-def disturbed_words(answer: RunAnswer, names: Mapping[str, str], *, leads: bool = True) -> str:
-    """Say in which cases other work disturbed the backend to use, and its ratios too; "" in none.
+def disturbed_words(answer: RunAnswer, names: Mapping[str, str]) -> str:
+    """Say in which cases other work disturbed the backend to use, and if it leads all the same; "" in none.
 
-    names: of the cases. Many are counted. leads: say too if they are the fastest all the same.
+    names: of the cases. Many are counted.
     """
     found = {names[case]: ratio for case, ratio in answer.chosen_disturbed.items() if case in names}
     if not found:
@@ -637,13 +637,13 @@ def disturbed_words(answer: RunAnswer, names: Mapping[str, str], *, leads: bool 
     unsure = [name for name, ratio in found.items() if ratio]
     if len(found) == 1:
         words = f"other work disturbed the winner of {where}: its time"
-        if unsure and leads:
+        if unsure:
             return f"{words} and its lead are less sure"
-        return f"{words} is less sure{', its lead is proved' if proved and leads else ''}"
+        return f"{words} is less sure{', its lead is proved' if proved else ''}"
     words = f"other work disturbed the winners of {where}: their times are less sure"
     told = [f"the lead in {these(proved)} is proved"] if proved else []
     told += [f"{'that' if proved else 'the lead'} in {these(unsure)} is less sure too"] if unsure else []
-    return "; ".join([words, ", ".join(told)]) if told and leads else words
+    return "; ".join([words, ", ".join(told)]) if told else words
 
 
 def _in_some_cases(answer: RunAnswer, totals: Sequence[Total]) -> Iterator[str]:

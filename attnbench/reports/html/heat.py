@@ -30,7 +30,9 @@ OF_FASTEST = (
     f"Times as long as the fastest of the case, in pairs of samples. {FASTEST}: the fastest; "
     f"{TIED}: may be the fastest; {ABSENT}: not run."
 )
-_ORDER = "First stand backends to use, then those that users have, then the others by their means."
+_ORDER = (
+    "First stand backends to use, then torch's function and the baseline, then the others by their means."
+)
 OF_BASE = f"Times as long as base. {TIED}: may be as fast; {ABSENT}: not run."
 
 

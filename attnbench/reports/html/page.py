@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,7 @@ def page(run: Run) -> str:
         brackets=BRACKETS,
         runs=sections,
         leads_key=leads_key(leads) if leads else "",
+        glossed=[name for name in dict.fromkeys(chain(*map(user_has, parts))) if name in run.summaries],
         maps_key=max((section["heat"].key for section in sections if section["heat"]), key=len, default=""),
         summaries={
             name: run.summaries[name]

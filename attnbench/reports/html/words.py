@@ -120,7 +120,7 @@ def use_words(part: ReportPart, run: str = "") -> list[Sentence]:
     for answer, words in told:
         text = isolated(words) if part.suites else capital(words)
         found.append(Sentence("", f"{text}.", "good" if is_proved(answer) else "unsure", run))
-        winners = disturbed_words(answer, {case: names[case] for case in answer.chosen}, leads=False)
+        winners = disturbed_words(answer, {case: names[case] for case in answer.chosen})
         if winners and (part.suites or run):
             # Of one run the sentence on all measurements says it.
             suite = dict.fromkeys(part.suites[case] for case in answer.chosen) if part.suites else {}
