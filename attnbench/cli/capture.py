@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import replace
@@ -20,6 +21,7 @@ _LITTLE = 0.05
 
 if TYPE_CHECKING:
     from attnbench.programs.suite import Captured
+    from attnbench.runner.machine import OtherWork
 
 
 @click.command("capture", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -53,18 +55,19 @@ def command(
     from attnbench.programs.capture import run_program
     from attnbench.programs.suite import SUITE
     from attnbench.results.targets import check_target, write_files
-    from attnbench.runner.machine import BUSY_SHARE, OtherWork
 
     if out.suffix != ".toml":
         raise click.BadParameter(f"{str(out)!r}: the name of a suite ends with .toml", param_hint="--out")
     check_target(out, SUITE, force=force)
-    start, others = time.monotonic(), OtherWork()
+    start, others = time.monotonic(), _watch()
     status, found = run_program(program, steps)
-    took_s, busy = time.monotonic() - start, others.share()
+    took_s = time.monotonic() - start
     words = "" if found.share is None else _share(found, found.share)
     # One thread shares its core fairly with other work; of several, one that waits holds up all others.
-    if words and busy > BUSY_SHARE and any(one.case.threads > 1 for one in found.cases):
-        found, words = replace(found, between_s=0.0), _beside(busy)
+    if words and others is not None and any(one.case.threads > 1 for one in found.cases):
+        busy = others.share()
+        if busy > others.MUCH:
+            found, words = replace(found, between_s=0.0), _beside(busy)
     _tell(found, status, took_s, words, out, steps, threads)
     if found.cases:
         write_files({out: found.toml(threads or ()).encode()})
@@ -78,7 +81,6 @@ def _tell(
     """Print on stderr what was captured. share: what is known of it, in words."""
     from attnbench.cases.ids import short_id
     from attnbench.cases.suites import parse_suite
-    from attnbench.runner.machine import cpu_quota
 
     if status:
         note(f"the program ended with status {status}; this was captured until then:")
@@ -104,7 +106,7 @@ def _tell(
         if words := _longest(found):
             note(words)
         several = sorted({one.case.threads for one in found.cases if one.case.on_host} - {1})
-        most, cores = max(threads or several or [1]), cpu_quota() if sys.platform == "linux" else None
+        most, cores = max(threads or several or [1]), _cores()
         if cores is not None and most > cores:
             note(
                 f"a run of {most} threads needs as many cores, and there are {cores} here: "
@@ -112,6 +114,24 @@ def _tell(
             )
         elif several and not threads and worth:
             note(f"one thread may be faster: --threads 1,{several[0]} writes cases of both")
+
+
+def _watch() -> OtherWork | None:
+    """Begin to watch what other processes use; None where nobody measures: only Linux has what that needs."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    from attnbench.runner.machine import OtherWork
+
+    return OtherWork()
+
+
+def _cores() -> int | None:
+    """Return the cores of this process; None where nobody measures."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    from attnbench.runner.machine import cpu_quota
+
+    return cpu_quota()
 
 
 def _beside(busy: float) -> str:

@@ -236,23 +236,21 @@ def watch_cores(seconds: float = WATCHED_S) -> dict[int, float]:
 class OtherWork:
     """Watches how much of its cores others use from now on, while children of this process work."""
 
+    MUCH = BUSY_SHARE
+    """A larger share disturbs several threads."""
+
     def __init__(self) -> None:
-        self._cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+        self._cpus = allowed_cpus()
         self._began_s, self._used_s = time.monotonic(), self._others_s()
 
     def share(self) -> float:
-        """Return the share of the time of all cores that others took; 0 where it can't be watched.
-
-        Children that ended are not others.
-        """
+        """Return the share of the time of all cores that others took; children that ended are none."""
         core_s = (time.monotonic() - self._began_s) * len(self._cpus)
-        return max(0.0, self._others_s() - self._used_s) / core_s if core_s else 0.0
+        return max(0.0, self._others_s() - self._used_s) / core_s
 
     def _others_s(self) -> float:
         import psutil
 
-        if not self._cpus:  # not Linux
-            return 0.0
         times = [one for core, one in enumerate(psutil.cpu_times(percpu=True)) if core in self._cpus]
         # Linux counts the time of guests in that of users too.
         used_s = sum(sum(one) - one.idle - one.iowait - one.guest - one.guest_nice for one in times)
