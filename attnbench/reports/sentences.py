@@ -71,7 +71,11 @@ def use_sentence(answer: RunAnswer, names: Mapping[str, str]) -> str:
     told = [f"use {which}"]
     without = [name for case, name in names.items() if case not in {lead.best.case for lead in leads}]
     told += [f"{_counted(without, len(names))} without a time"] if without else []
-    gains = ", ".join(filter(None, [_gains(answer), _next(answer)]))
+    gains, takes = _gains(answer), _next(answer)
+    if takes and gains:
+        gains += f", the next backend {takes}"
+    elif takes:
+        gains = f"the next backend takes {takes} times as long"
     return "; ".join(filter(None, [told[0], gains, *told[1:]]))
 
 
@@ -166,12 +170,12 @@ def _gains(answer: RunAnswer) -> str:
 
 
 def _next(answer: RunAnswer) -> str:
-    """Say what the next backend takes where torch's function is the fastest of all cases; else ""."""
+    """Return the ratios of the next backends; "" unless torch's function is the fastest of each case."""
     after = [next(iter(slower(lead).items()), None) for lead in answer.leads if lead.best.backend == TORCHS]
     found = [one for one in after if one is not None]
     if len(found) < len(answer.leads) or {name for name, _ in found} <= {answer.baseline}:
         return ""
-    return f"the next backend {ratios_text(takes for _, takes in found)[0]}"
+    return ratios_text(takes for _, takes in found)[0]
 
 
 def _counted(places: Sequence[str], cases: int) -> str:

@@ -275,6 +275,8 @@ def test_a_winner_of_disturbed_samples_is_less_sure_everywhere() -> None:
     text = " ".join(shown(replace(run, by_file=(tuple(records),)), 400).split())
     assert "nothing is faster, in all 3 cases (sure in 2, less sure in 1: L128); eager takes" in text
     assert ", the next backend 1.50 [1.48, 1.52]. " in text
+    fewer = run_of({case(n): {"sdpa_flash": 1.0, "bmm": 1.5} for n in (64, 128)})
+    assert "; the next backend takes 1.50 [1.48, 1.52] times as long. " in " ".join(shown(fewer, 400).split())
     tiles = re.findall(r'<td class="h (\w+)"[^>]*>1</td>', page(replace(run, by_file=(tuple(records),))))
     assert tiles == ["best", "likely", "best"]
 
